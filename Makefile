@@ -1,0 +1,39 @@
+# Everything a newcomer needs: `make demo`, `make test`. Needs Python 3.11+, a C++ compiler and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := CMakeLists.txt $(wildcard native/*)
+
+.PHONY: help setup demo test lint format clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+# One environment for all targets, made anew only when what it is made from changes.
+$(VENV)/installed: pyproject.toml $(NATIVE)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bitclass needs Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames]" --group test --group lint
+	@touch $@
+
+setup: $(VENV)/installed  ## make the environment in .venv
+
+demo: setup  ## learn on the digits of scikit-learn, beside LibLinear
+	$(BIN)/bitclass demo
+
+test: setup lint  ## lint, types and all tests
+	$(BIN)/python -m pytest
+
+lint: setup  ## format, style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup  ## rewrite the code in the house style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove the environment and what was built
+	rm -rf $(VENV) build

@@ -1,0 +1,296 @@
+"""NumPy twins of the kernels: slow, plain, and the definition of what each kernel returns.
+
+Bit-identical results need sums whose order is part of the contract. Wherever a sum decides a bit,
+its terms are added one after another in index order (`_running_sum`), which a kernel can reproduce
+with any vector width and any number of threads.
+
+Margins are held halved: the margin m = w_c.b - w_y.b is even, and its half is
+``Hamming(w_y, b) - Hamming(w_c, b)``, an integer in [-r, r].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.codes import hamming, pack, unpack
+
+__all__ = [
+    "encode",
+    "flip_bits",
+    "half_margins",
+    "nearest",
+    "pair_sums",
+    "shift_margins",
+    "top_k",
+    "update_codes",
+]
+
+# A change of an objective smaller than this fraction of the sums it is the difference of is
+# rounding, not progress: the present bit is kept.
+RELATIVE_TOLERANCE = 1e-12
+
+
+def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    """Sum along `axis`, adding the terms strictly in order (`np.sum` adds them pairwise)."""
+    if terms.shape[axis] == 0:
+        return np.zeros(np.delete(terms.shape, axis))
+    running = np.add.accumulate(terms, axis=axis)
+    return np.take(running, -1, axis=axis)
+
+
+# ---------------------------------------------------------------------------------------------
+# Prediction
+# ---------------------------------------------------------------------------------------------
+
+
+def encode(
+    X: NDArray[Any], projection: NDArray[np.float32], intercept: NDArray[np.float64]
+) -> NDArray[np.uint8]:
+    """Codes of rows: ``pack(sign(X @ projection + intercept))``.
+
+    Parameters
+    ----------
+    X : (n, d) float32 or float64
+    projection : (d, r) float32
+    intercept : (r,) float64
+
+    Returns
+    -------
+    (n, ceil(r / 8)) uint8
+    """
+    scores = X @ projection.astype(X.dtype, copy=False)
+    scores += intercept.astype(X.dtype, copy=False)
+    return pack(scores >= 0)
+
+
+def nearest(
+    codes: NDArray[np.uint8], weights: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Class at the smallest Hamming distance, the lowest index among equals.
+
+    Parameters
+    ----------
+    codes : (n, bytes) packed
+    weights : (C, bytes) packed
+
+    Returns
+    -------
+    indices : (n,) int64
+    distances : (n,) int32
+    """
+    indices, distances = top_k(codes, weights, 1)
+    return indices[:, 0], distances[:, 0]
+
+
+def top_k(
+    codes: NDArray[np.uint8], weights: NDArray[np.uint8], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The k nearest classes of each code, ordered by distance, then by class index.
+
+    Parameters
+    ----------
+    codes : (n, bytes) packed
+    weights : (C, bytes) packed
+    k : int in [1, C]
+
+    Returns
+    -------
+    indices : (n, k) int64
+    distances : (n, k) int32
+    """
+    indices = np.empty((len(codes), k), dtype=np.int64)
+    distances = np.empty((len(codes), k), dtype=np.int32)
+    rows_a_block = max(1, (1 << 22) // max(1, weights.size))
+    for start in range(0, len(codes), rows_a_block):
+        block = slice(start, start + rows_a_block)
+        all_distances = hamming(codes[block, None, :], weights[None, :, :])
+        # Distance and index in one number make the order total.
+        keys = all_distances.astype(np.int64) * len(weights) + np.arange(len(weights))
+        if k < len(weights):
+            keys = np.partition(keys, k - 1, axis=1)[:, :k]
+        keys.sort(axis=1)
+        indices[block] = keys % len(weights)
+        distances[block] = keys // len(weights)
+    return indices, distances
+
+
+# ---------------------------------------------------------------------------------------------
+# Training
+# ---------------------------------------------------------------------------------------------
+
+
+def half_margins(
+    codes: NDArray[np.uint8], weights: NDArray[np.uint8], own: NDArray[np.intp]
+) -> NDArray[np.int16]:
+    """Half the margins of every row against every class.
+
+    Parameters
+    ----------
+    codes : (n, bytes) packed
+    weights : (C, bytes) packed
+    own : (n,) index of each row's own class
+
+    Returns
+    -------
+    (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
+    """
+    half = np.empty((len(codes), len(weights)), dtype=np.int16)
+    rows_a_block = max(1, (1 << 22) // max(1, weights.size))
+    for start in range(0, len(codes), rows_a_block):
+        block = slice(start, start + rows_a_block)
+        distances = hamming(codes[block, None, :], weights[None, :, :])
+        half[block] = np.take_along_axis(distances, own[block, None], axis=1) - distances
+    return half
+
+
+def pair_sums(
+    half: NDArray[np.int16],
+    bits: NDArray[np.int8],
+    weight_bits: NDArray[np.int8],
+    own: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    tables: NDArray[np.float64],
+    sums: NDArray[np.float64],
+) -> None:
+    """Add, class pair by class pair, table values at the margins without one bit.
+
+    The heavy part of the W-step in one bit: n * C table look-ups. Rows may come in several calls:
+    the sums go on where they stood.
+
+    Parameters
+    ----------
+    half : (n, C) half margins
+    bits : (n,) the bit of each row's code, -1/+1
+    weight_bits : (C,) the bit of each class's weights, -1/+1
+    own : (n,) index of each row's own class, in ascending order
+    row_weights : (n,)
+    tables : (K, 2r + 1); column j holds the value at half margin j - r
+    sums : (2, K, C, C), changed in place
+        To entry [0, k, q, c] is added ``row_weight * tables[k]`` for each row of class q whose bit
+        is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
+        left alone: a class has no margin to itself.
+    """
+    n_bits = (tables.shape[1] - 1) // 2
+    for q in np.unique(own):
+        rows = slice(*np.searchsorted(own, [q, q + 1]))
+        others = np.arange(half.shape[1]) != q
+        step = ((weight_bits - weight_bits[q]) // 2)[others]
+        for side, bit in enumerate((1, -1)):
+            chosen = bits[rows] == bit
+            without_bit = half[rows][chosen][:, others] - step * bit
+            terms = tables[:, without_bit + n_bits] * row_weights[rows][chosen, None]
+            before = sums[side, :, q][:, None, others]
+            sums[side, :, q, others] = _running_sum(np.concatenate([before, terms], 1), axis=1).T
+
+
+def shift_margins(
+    half: NDArray[np.int16],
+    bits: NDArray[np.int8],
+    old_bits: NDArray[np.int8],
+    new_bits: NDArray[np.int8],
+    own: NDArray[np.intp],
+) -> None:
+    """Follow a change of one bit of the class weights in the half margins, in place.
+
+    Parameters
+    ----------
+    half : (n, C) int16, changed in place
+    bits : (n,) the bit of each row's code, -1/+1
+    old_bits, new_bits : (C,) the bit of each class's weights before and after
+    own : (n,) index of each row's own class
+    """
+    step = ((new_bits - old_bits) // 2).astype(np.int16)
+    half += (step[None, :] - step[own, None]) * bits[:, None]
+
+
+def flip_bits(
+    coupling: NDArray[np.float64], field: NDArray[np.float64], w: NDArray[np.int8]
+) -> tuple[NDArray[np.int8], float]:
+    """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
+
+    Minimises ``f(w) = w' coupling w / 2 + field . w`` over -1/+1 vectors, from `w` on.
+
+    Parameters
+    ----------
+    coupling : (C, C) symmetric, diagonal 0
+    field : (C,)
+    w : (C,) the starting point, -1/+1
+
+    Returns
+    -------
+    w : (C,) a point that no single flip improves
+    decrease : float, by how much f fell (>= 0)
+    """
+    w = w.copy()
+    slope = _running_sum(coupling * w, axis=1) + field
+    tolerance = RELATIVE_TOLERANCE * (_running_sum(np.abs(coupling), axis=1) + np.abs(field))
+    decrease = 0.0
+    # Each flip lowers f by more than rounding, so no state returns and the loop ends.
+    while True:
+        gains = w * slope  # flipping c changes f by -2 * gains[c]
+        gains[gains <= tolerance] = 0.0
+        c = int(np.argmax(gains))
+        if not gains[c] > 0:
+            return w, decrease
+        decrease += 2.0 * gains[c]
+        w[c] = -w[c]
+        slope += coupling[c] * (2.0 * w[c])
+
+
+def update_codes(
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    own: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    n_bits: int,
+    values: NDArray[np.float64],
+    log_step: float,
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """B-step: each bit of each code in turn takes the sign of smaller loss; ties keep the bit.
+
+    Parameters
+    ----------
+    codes : (n, bytes) packed
+    weights : (C, bytes) packed
+    own : (n,) index of each row's own class
+    row_weights : (n,)
+    n_bits : int
+    values : (4r + 1,) loss at half margins -2r .. 2r
+    log_step : float
+        0, or, for a loss that grows by the factor ``exp(log_step)`` with each unit of half margin,
+        that logarithm. Such a loss is looked up relative to the largest half margin of the row,
+        so that it neither overflows nor vanishes.
+
+    Returns
+    -------
+    codes : (n, bytes) packed, after one pass over the bits
+    log_decreases : (r,) logarithm of what the update of each bit took off the weighted loss
+        (-inf where nothing changed); the only result that is not exact to the last bit
+    """
+    bits = unpack(codes, n_bits)
+    weight_bits = unpack(weights, n_bits)
+    half = half_margins(codes, weights, own).astype(np.int64)
+    rows = np.arange(len(codes))
+    top = np.zeros(len(codes), dtype=np.int64)
+    log_decreases = np.full(n_bits, -np.inf)
+    for k in range(n_bits):
+        if log_step:
+            of_others = half.copy()
+            of_others[rows, own] = -n_bits
+            top = of_others.max(axis=1)
+        # Flipping the bit moves a half margin by -(p - q) * b, so only where p and q differ.
+        step = (weight_bits[None, :, k] - weight_bits[own, k][:, None]) * bits[:, [k]]
+        at = half - top[:, None] + 2 * n_bits
+        present = _running_sum(np.where(step != 0, values[at], 0.0), axis=1)
+        flipped = _running_sum(np.where(step != 0, values[at - step], 0.0), axis=1)
+        better = flipped < present - RELATIVE_TOLERANCE * present
+        bits[better, k] = -bits[better, k]
+        half[better] -= step[better]
+        better &= row_weights > 0
+        if better.any():
+            logs = np.log((row_weights * (present - flipped))[better]) + log_step * top[better]
+            log_decreases[k] = np.logaddexp.reduce(logs)
+    return pack(bits), log_decreases
