@@ -5,8 +5,11 @@ Callers import the functions from here and do not know whether NumPy or compiled
 """
 
 from bitclass._native.reference import (
+    add_gram,
+    class_sums,
     encode,
     flip_bits,
+    group_rows,
     half_margins,
     nearest,
     pair_sums,
@@ -16,8 +19,11 @@ from bitclass._native.reference import (
 )
 
 __all__ = [
+    "add_gram",
+    "class_sums",
     "encode",
     "flip_bits",
+    "group_rows",
     "half_margins",
     "nearest",
     "pair_sums",

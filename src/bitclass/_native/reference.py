@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 from bitclass.codes import hamming, pack, unpack
 
 __all__ = [
+    "add_gram",
+    "class_sums",
     "encode",
     "flip_bits",
+    "group_rows",
     "half_margins",
     "nearest",
     "pair_sums",
@@ -294,3 +297,61 @@ def update_codes(
             logs = np.log((row_weights * (present - flipped))[better]) + log_step * top[better]
             log_decreases[k] = np.logaddexp.reduce(logs)
     return pack(bits), log_decreases
+
+
+def group_rows(
+    labels: NDArray[np.intp], codes: NDArray[np.uint8]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Find the rows that agree in label and code.
+
+    Parameters
+    ----------
+    labels : (n,)
+    codes : (n, bytes) packed
+
+    Returns
+    -------
+    first : (g,) row where each (label, code) pair first appears; pairs are ordered by label, then
+        by first appearance
+    inverse : (n,) the pair of each row
+    """
+    keys = np.concatenate(
+        [labels.astype(np.int64)[:, None].view(np.uint8), codes], axis=1
+    ).view(np.dtype((np.void, 8 + codes.shape[1])))
+    _, first, inverse = np.unique(keys[:, 0], return_index=True, return_inverse=True)
+    order = np.lexsort((first, labels[first]))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[inverse]
+
+
+def class_sums(
+    X: NDArray[Any],
+    labels: NDArray[np.intp],
+    row_weights: NDArray[np.float64] | None,
+    sums: NDArray[np.float64],
+) -> None:
+    """Add each row, times its weight, to the sum of its class, in row order and in float64.
+
+    Parameters
+    ----------
+    X : (n, d) float32 or float64
+    labels : (n,) class index of each row
+    row_weights : (n,) or None for ones
+    sums : (C, d) float64, changed in place
+    """
+    rows = X.astype(np.float64)
+    if row_weights is not None:
+        rows *= row_weights[:, None]
+    np.add.at(sums, labels, rows)
+
+
+def add_gram(Z: NDArray[Any], gram: NDArray[np.float64]) -> None:
+    """Add ``Z'Z`` of a block of rows to a float64 total, in place.
+
+    Parameters
+    ----------
+    Z : (n, d) float32 or float64
+    gram : (d, d) float64, changed in place
+    """
+    gram += Z.T @ Z

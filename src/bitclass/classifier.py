@@ -1,0 +1,526 @@
+"""The estimator: parameters, validation, fit and predict."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from bitclass.learning import Settings, Solution, learn
+from bitclass.losses import Loss, resolve_loss, tabulate
+from bitclass.model import PackedModel
+from bitclass.rows import Features
+from bitclass.training import SOLVERS, STARTING_CODES, Statistics, standardisation, start_codes
+
+__all__ = ["BinaryCodeClassifier"]
+
+# Half margins are counted in int16.
+_MOST_BITS = int(np.iinfo(np.int16).max)
+# The largest exponent a loss may grow by within one bit, 2 * scale, stays far from overflow.
+_LARGEST_SCALE = 100.0
+
+
+@dataclass
+class _Knowledge:
+    """The sums over all rows seen, and what was learned from them once somebody asked."""
+
+    statistics: Statistics
+    solution: Solution | None = None
+
+
+class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Multi-class classifier whose codes and class weights are both bits.
+
+    Every sample gets a code of `n_bits` bits, every class a binary weight vector, learned
+    together; a new sample is hashed by ``h(x) = sign(P'x + t)`` and gets the class at the smallest
+    Hamming distance, the lowest class index among equals.
+
+    Parameters
+    ----------
+    n_bits : int, default=128
+        Length r of the codes; 256 for accuracy closer to that of a real-valued linear model.
+
+    loss : {"exponential", "hinge", "logistic", "squared_hinge", "crammer_singer"} or callable, \
+            default="exponential"
+        Loss of the margin ``m = w_c.b - w_y.b`` of each sample against each other class.
+        "hinge" is the paper's, linear and solved in closed form in a single pass over the rows.
+        A callable takes an array of margins and returns one value each; it must not decrease.
+
+    scale : float, default=1.0
+        Factor on the margin inside the loss. 1 is the paper; about ``8 / n_bits`` makes the
+        exponential loss mind many samples and not the worst one alone.
+
+    initial_codes : {"projection", "random", "cca_itq"} or array of shape (n_samples, n_bits), \
+            default="projection"
+        The codes to start from. "projection" takes the signs of random projections of the
+        standardised features, "random" one random code a class, "cca_itq" rotated canonical
+        directions. An array has entries -1 and +1 and serves `fit` only.
+
+    solver : {"flip", "mincut"}, default="flip"
+        Solver of the binary quadratic program in one bit of all class weights: the paper's bit
+        flipping, which ends in a local optimum, or a minimum cut, which finds the global one and
+        needs a loss that is convex.
+
+    max_iter : int, default=10
+        Most rounds of the alternation; it ends earlier when a round changes nothing.
+
+    alpha : float, default=1e-2
+        Penalty of the ridge regression behind the hash function, in units of the variance of each
+        feature.
+
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, as in scikit-learn.
+
+    n_jobs : int or None, default=None
+        Number of threads. None means all cores that the process may use, or
+        `BITCLASS_NUM_THREADS`.
+
+    random_state : int, RandomState instance or None, default=None
+        Seed of the starting codes.
+
+    verbose : int, default=0
+        Whether to print a line after each round.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, sorted.
+
+    weights_ : ndarray of shape (n_classes, n_bits), int8
+        Class weights in {-1, +1}.
+
+    projection_ : ndarray of shape (n_features, n_bits), float32
+        The matrix P of the hash function.
+
+    intercept_ : ndarray of shape (n_bits,), float64
+        The offset t of the hash function.
+
+    objective_history_ : structured ndarray
+        One entry a bit update, with the fields `round`, `step` ("W" or "B"), `bit` and
+        `log_objective`, the logarithm of the objective after the update. "hinge" has one entry a
+        step.
+
+    n_iter_ : int
+        Number of rounds of the alternation.
+
+    n_features_in_ : int
+        Number of features seen in `fit`.
+
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, where all are strings.
+
+    Notes
+    -----
+    `fit` keeps the sums it learned from (``8 d^2 + 8 C d`` bytes), so that `partial_fit` can go on
+    from there.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from bitclass import BinaryCodeClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> classifier = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X[:1500], y[:1500])
+    >>> bool(classifier.score(X[1500:], y[1500:]) > 0.85)
+    True
+    >>> labels, distances = classifier.top_classes(X[:1], k=3)
+    >>> labels.shape
+    (1, 3)
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 128,
+        *,
+        loss: str | Callable[[NDArray[np.float64]], Any] = "exponential",
+        scale: float = 1.0,
+        initial_codes: str | ArrayLike = "projection",
+        solver: str = "flip",
+        max_iter: int = 10,
+        alpha: float = 1e-2,
+        class_weight: dict[Any, float] | str | None = None,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_bits = n_bits
+        self.loss = loss
+        self.scale = scale
+        self.initial_codes = initial_codes
+        self.solver = solver
+        self.max_iter = max_iter
+        self.alpha = alpha
+        self.class_weight = class_weight
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -----------------------------------------------------------------------------------------
+    # Learning
+    # -----------------------------------------------------------------------------------------
+
+    def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn from all rows at once.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+        """
+        settings, loss = self._check_parameters()
+        X, labels, classes, weights = self._check_rows(X, y, sample_weight, reset=True)
+        initial_codes = self._check_initial_codes(len(labels))
+        if weights is not None:
+            counts = weights > 0
+            X, labels, weights = X[counts], labels[counts], weights[counts]
+            if not isinstance(initial_codes, str):
+                initial_codes = initial_codes[counts]
+        _check_class_count(np.unique(labels))
+        statistics = self._start(X, labels, weights, initial_codes, loss)
+        statistics.add_classes(classes)
+        statistics.add(X, labels, weights)
+        self.classes_ = statistics.classes
+        self._knowledge = _Knowledge(statistics, learn(statistics, settings, X))
+        return self
+
+    def partial_fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Add a batch of rows; the model is learned anew when it is next asked for.
+
+        Any split of the rows gives the same "hinge" model as `fit`, given the same starting codes.
+        "projection" and "cca_itq" set theirs up on the first batch, which should therefore be a
+        fair sample. With the other losses a row whose features are gone counts in the regression
+        with the code that most of its class has.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Labels; a batch may bring classes never seen before.
+        classes : array-like of shape (n_classes,), optional
+            Labels that will come, to give them a place from the start.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+        """
+        _, loss = self._check_parameters()
+        first = not hasattr(self, "_knowledge")
+        X, labels, new_classes, weights = self._check_rows(X, y, sample_weight, reset=first)
+        if not isinstance(self.initial_codes, str):
+            raise ValueError(
+                f"initial_codes must be one of {list(STARTING_CODES)} for partial_fit, found an "
+                f"array of shape {np.shape(self.initial_codes)}"
+            )
+        if weights is not None:
+            counts = weights > 0
+            X, labels, weights = X[counts], labels[counts], weights[counts]
+        if first:
+            if len(labels) == 0:
+                raise ValueError("sample_weight must be positive for a sample of the first batch")
+            statistics = self._start(X, labels, weights, self.initial_codes, loss)
+        else:
+            statistics = self._knowledge.statistics
+            self._check_continuation(statistics, loss)
+        if classes is not None:
+            statistics.add_classes(np.unique(classes))
+        statistics.add_classes(new_classes)
+        statistics.add(X, labels, weights)
+        self.classes_ = statistics.classes
+        self._knowledge = _Knowledge(statistics)
+        return self
+
+    def _start(
+        self,
+        X: Features,
+        labels: NDArray[Any],
+        weights: NDArray[np.float64] | None,
+        initial_codes: str | NDArray[Any],
+        loss: Loss,
+    ) -> Statistics:
+        """Empty statistics, with the starting codes set up on the first rows."""
+        of_rows = np.ones(len(labels)) if weights is None else weights
+        centre, scale = standardisation(X, of_rows)
+        random = check_random_state(self.random_state)
+        starting = start_codes(
+            initial_codes, self.n_bits, X, labels, of_rows, centre, scale, random
+        )
+        return Statistics(starting, shift=centre, keep_codes=not loss.closed_form)
+
+    def _solved(self) -> Solution:
+        """What was learned, learning it now if rows came since."""
+        check_is_fitted(self)
+        knowledge = self._knowledge
+        if knowledge.solution is None:
+            settings, _ = self._check_parameters()
+            statistics = knowledge.statistics
+            _check_class_count(statistics.classes[statistics.class_weights > 0])
+            knowledge.solution = learn(statistics, settings)
+        return knowledge.solution
+
+    def _report(self, line: str) -> None:
+        if self.verbose:
+            print(f"[{type(self).__name__}] {line}", flush=True)
+
+    # -----------------------------------------------------------------------------------------
+    # Predicting
+    # -----------------------------------------------------------------------------------------
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """Predict the class at the smallest Hamming distance.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        model, X = self._model_for(X)
+        return model.predict(X)
+
+    def decision_function(self, X: Features) -> NDArray[np.float64]:
+        """Inner products of class weights and codes.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            ``w_c.h(x)``, in [-n_bits, n_bits]. For two classes, as scikit-learn has it, of shape
+            (n_samples,): half the difference of the two, positive for ``classes_[1]``.
+        """
+        model, X = self._model_for(X)
+        scores = model.scores(X).astype(np.float64)
+        if scores.shape[1] == 2:
+            return (scores[:, 1] - scores[:, 0]) / 2
+        return scores
+
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
+        """Class probabilities, from the distances.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        model, X = self._model_for(X)
+        return model.predict_proba(X)
+
+    def top_classes(self, X: Features, k: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """The k nearest classes, without ever holding all n_samples x n_classes distances.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        k : int in [1, n_classes]
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, k)
+            Nearest first; equal distances in the order of `classes_`.
+        distances : ndarray of shape (n_samples, k), int32
+            Hamming distances.
+        """
+        model, X = self._model_for(X)
+        if not _is_integer(k) or not 1 <= k <= len(model.classes):
+            raise ValueError(
+                f"k must be an integer from 1 to the number of classes, {len(model.classes)}, "
+                f"found {k!r}"
+            )
+        return model.top_classes(X, int(k))
+
+    def encode(self, X: Features) -> NDArray[np.uint8]:
+        """Codes of samples, packed.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, ceil(n_bits / 8)), uint8
+            Bit k of a code is bit ``k % 8`` of byte ``k // 8``, set for +1.
+        """
+        model, X = self._model_for(X)
+        return model.encode(X)
+
+    def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **_ACCEPTED)
+        return self._solved().model, X
+
+    # -----------------------------------------------------------------------------------------
+    # What was learned
+    # -----------------------------------------------------------------------------------------
+
+    @property
+    def weights_(self) -> NDArray[np.int8]:
+        """Class weights of shape (n_classes, n_bits) in {-1, +1}."""
+        return self._solved().model.unpacked_weights()
+
+    @property
+    def projection_(self) -> NDArray[np.float32]:
+        """Matrix P of the hash function, shape (n_features, n_bits)."""
+        return self._solved().model.projection
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """Offset t of the hash function, shape (n_bits,)."""
+        return self._solved().model.intercept
+
+    @property
+    def objective_history_(self) -> NDArray[np.void]:
+        """Logarithm of the objective after each bit update."""
+        return self._solved().history
+
+    @property
+    def n_iter_(self) -> int:
+        """Number of rounds of the alternation."""
+        return self._solved().n_rounds
+
+    # -----------------------------------------------------------------------------------------
+    # Validation
+    # -----------------------------------------------------------------------------------------
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check_parameters(self) -> tuple[Settings, Loss]:
+        """Check all parameters before any work, and put them into the form learning takes."""
+        _check_integer("n_bits", self.n_bits, 1, _MOST_BITS)
+        _check_integer("max_iter", self.max_iter, 1, None)
+        _check_real("scale", self.scale, 0.0, _LARGEST_SCALE, lowest_included=False)
+        _check_real("alpha", self.alpha, 0.0, np.inf, lowest_included=True)
+        loss = resolve_loss(self.loss)
+        if not isinstance(self.solver, str) or self.solver not in SOLVERS:
+            raise ValueError(f"solver must be one of {sorted(SOLVERS)}, found {self.solver!r}")
+        if isinstance(self.initial_codes, str) and self.initial_codes not in STARTING_CODES:
+            raise ValueError(
+                f"initial_codes must be one of {list(STARTING_CODES)} or an array of codes, found "
+                f"{self.initial_codes!r}"
+            )
+        table = None if loss.closed_form else tabulate(loss, self.n_bits, float(self.scale))
+        if self.solver == "mincut" and table is not None and not table.convex:
+            raise ValueError(
+                f"solver='mincut' needs a loss that is convex on the margins, and loss "
+                f"{loss.name!r} is not (scale={self.scale:g}); use solver='flip'"
+            )
+        max_bytes = int(get_config()["working_memory"]) << 20
+        settings = Settings(
+            table, SOLVERS[self.solver], self.max_iter, float(self.alpha), max_bytes, self._report
+        )
+        return settings, loss
+
+    def _check_rows(
+        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
+    ) -> tuple[Features, NDArray[Any], NDArray[Any], NDArray[np.float64] | None]:
+        """Rows, their labels, the labels that occur, and the weights (None for ones)."""
+        X, labels = validate_data(self, X, y, reset=reset, **_ACCEPTED)
+        check_classification_targets(labels)
+        classes = np.unique(labels)
+        if sample_weight is None and self.class_weight is None:
+            return X, labels, classes, None
+        weights = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True
+        )
+        if self.class_weight is not None:
+            if isinstance(self.class_weight, str) and not reset:
+                raise ValueError(
+                    "class_weight='balanced' needs all rows at once and cannot go with "
+                    "partial_fit; give the weights as a dict"
+                )
+            of_classes = compute_class_weight(self.class_weight, classes=classes, y=labels)
+            weights *= of_classes[np.searchsorted(classes, labels)]
+        return X, labels, classes, weights
+
+    def _check_initial_codes(self, n_rows: int) -> str | NDArray[Any]:
+        """The starting codes by name, or as an array of the right shape and values."""
+        if isinstance(self.initial_codes, str):
+            return self.initial_codes
+        codes = np.asarray(self.initial_codes)
+        if codes.shape != (n_rows, self.n_bits):
+            raise ValueError(
+                f"initial_codes must have shape (n_samples, n_bits) = {(n_rows, self.n_bits)}, "
+                f"found {codes.shape}"
+            )
+        strange = np.flatnonzero((codes != 1) & (codes != -1))
+        if strange.size:
+            raise ValueError(
+                "initial_codes must hold -1 and +1 only, found "
+                f"{codes.ravel()[strange[0]]!r} in row {strange[0] // self.n_bits}"
+            )
+        return codes
+
+    def _check_continuation(self, statistics: Statistics, loss: Loss) -> None:
+        if statistics.starting.n_bits != self.n_bits:
+            raise ValueError(
+                f"n_bits={self.n_bits} differs from the {statistics.starting.n_bits} bits of the "
+                "batches before; call fit to start anew"
+            )
+        if statistics.keep_codes == loss.closed_form:
+            raise ValueError(
+                f"loss={self.loss!r} cannot go on from the sums of the batches before, which were "
+                f"made for {'another loss' if loss.closed_form else 'the hinge loss'}; call fit "
+                "to start anew"
+            )
+
+
+_ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
+
+
+def _check_class_count(seen: NDArray[Any]) -> None:
+    if len(seen) < 2:
+        names = ", ".join(repr(label) for label in seen.tolist())
+        raise ValueError(
+            f"y must have samples (of positive weight) of at least 2 classes, found {len(seen)} "
+            f"class: {names}"
+        )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _check_integer(name: str, value: Any, lowest: int, highest: int | None) -> None:
+    if not _is_integer(value) or value < lowest or (highest is not None and value > highest):
+        most = "" if highest is None else f" and at most {highest}"
+        raise ValueError(f"{name} must be an integer of at least {lowest}{most}, found {value!r}")
+
+
+def _check_real(
+    name: str, value: Any, lowest: float, highest: float, lowest_included: bool
+) -> None:
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not (lowest <= value <= highest) or (value == lowest and not lowest_included):
+        left = "[" if lowest_included else "("
+        raise ValueError(
+            f"{name} must be a number in {left}{lowest:g}, {highest:g}], found {value!r}"
+        )

@@ -1,0 +1,205 @@
+"""From sums over rows to a model: the outline of the paper.
+
+Starting codes give the first class weights; the alternation improves weights and codes in turn;
+a ridge regression of the codes on the features is the hash function.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from bitclass.codes import pack, unpack
+from bitclass.encoder import ridge
+from bitclass.losses import LossTable
+from bitclass.model import PackedModel
+from bitclass.rows import Features
+from bitclass.training import (
+    HISTORY_DTYPE,
+    RandomCodes,
+    Solver,
+    Statistics,
+    alternate,
+    hinge_weights,
+    make_distinct,
+)
+
+__all__ = ["Settings", "Solution", "learn"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to learn.
+
+    Attributes
+    ----------
+    table : LossTable, or None for the closed forms of the hinge loss
+    solver : solves the binary quadratic program of one bit
+    max_rounds : int, most rounds of the alternation
+    alpha : float, penalty of the ridge regression
+    max_bytes : int, memory that the table of margins may take
+    report : called with each line of progress
+    """
+
+    table: LossTable | None
+    solver: Solver
+    max_rounds: int
+    alpha: float
+    max_bytes: int
+    report: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What learning ends with: the model, and how it came about."""
+
+    model: PackedModel
+    history: NDArray[np.void]
+    n_rounds: int
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """Weights and codes of the C classes that have rows.
+
+    Attributes
+    ----------
+    weights : (C, r) int8
+    class_codes : (C, r) int8, the code that most rows of each class have
+    row_codes : (n, bytes) packed codes of all rows, or None where each has its class's code
+    history : (m,) of `HISTORY_DTYPE`
+    n_rounds : int
+    """
+
+    weights: NDArray[np.int8]
+    class_codes: NDArray[np.int8]
+    row_codes: NDArray[np.uint8] | None
+    history: NDArray[np.void]
+    n_rounds: int
+
+
+def learn(statistics: Statistics, settings: Settings, X: Features | None = None) -> Solution:
+    """Learn a model from sums over rows.
+
+    Parameters
+    ----------
+    statistics : Statistics
+    settings : Settings
+    X : (n, d), optional
+        All rows that were added, where they are still at hand. A row whose features are gone
+        counts in the regression with the code that most of its class has.
+
+    Returns
+    -------
+    Solution
+    """
+    seen = statistics.class_weights > 0
+    if settings.table is None:
+        found = _by_closed_forms(statistics.code_sums[seen], statistics.class_weights[seen])
+    else:
+        start = hinge_weights(statistics.code_sums[seen])
+        found = _by_alternation(statistics, start, settings.table, settings)
+
+    # Classes without rows get a random code each: they are far from all others, and never win.
+    n_bits = statistics.starting.n_bits
+    weights = unpack(RandomCodes(n_bits, seed=0).of_classes(statistics.classes), n_bits)
+    class_codes = weights.copy()
+    weights[seen], class_codes[seen] = found.weights, found.class_codes
+    distinct = make_distinct(weights, statistics.code_sums, statistics.classes)
+    moved = np.any(distinct != weights, axis=1)
+    class_codes[moved] = distinct[moved]
+
+    if X is None or found.row_codes is None:
+        cross, code_sum = statistics.cross(class_codes)
+    else:
+        row_codes = statistics.follow(moved, pack(class_codes), found.row_codes)
+        cross, code_sum = statistics.cross(class_codes, X, row_codes)
+    hash_function = ridge(
+        statistics.gram,
+        statistics.feature_sums.sum(axis=0),
+        cross,
+        code_sum,
+        statistics.total_weight,
+        statistics.shift,
+        settings.alpha,
+    )
+    settings.report(f"hash function: {hash_function.fit:.1%} of the codes' variance explained")
+    model = PackedModel(
+        statistics.classes,
+        pack(distinct),
+        hash_function.projection,
+        hash_function.intercept,
+        _temperature(hash_function.fit, n_bits, len(distinct)),
+    )
+    return Solution(model, found.history, found.n_rounds)
+
+
+def _by_closed_forms(
+    code_sums: NDArray[np.float64], class_weights: NDArray[np.float64]
+) -> _Codes:
+    """The hinge loss: W from the code sums, then b_i = w_{y_i}, which is a fixed point."""
+    weights = hinge_weights(code_sums)
+    n_classes, n_bits = weights.shape
+    own = np.sum(weights * code_sums)
+    all_pairs = np.sum(weights.sum(axis=0) * code_sums.sum(axis=0))
+    after_w = all_pairs - n_classes * own
+    class_sums = weights.sum(axis=0, dtype=np.int64)
+    agreement = class_weights @ (weights @ class_sums)
+    after_b = agreement - n_classes * n_bits * class_weights.sum()
+    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
+    lowest = -2.0 * n_bits * (n_classes - 1) * class_weights.sum()
+    history = np.empty(2, dtype=HISTORY_DTYPE)
+    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
+    with np.errstate(divide="ignore"):
+        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
+    return _Codes(weights, weights, None, history, n_rounds=1)
+
+
+def _by_alternation(
+    statistics: Statistics, weights: NDArray[np.int8], table: LossTable, settings: Settings
+) -> _Codes:
+    """Any loss: alternate W-step and B-step from the given weights and the starting codes."""
+    found = alternate(
+        statistics.groups(),
+        weights,
+        table,
+        settings.solver,
+        settings.max_rounds,
+        settings.max_bytes,
+        settings.report,
+    )
+    if not found.converged:
+        warnings.warn(
+            f"the alternation still changed bits in round {found.n_rounds}, the last one allowed; "
+            "raise max_iter to let it go on",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return _Codes(
+        found.weights,
+        unpack(found.groups.most_frequent_codes(), table.n_bits),
+        found.groups.codes[found.groups.inverse],
+        found.history,
+        found.n_rounds,
+    )
+
+
+def _temperature(fit: float, n_bits: int, n_classes: int) -> float:
+    """Temperature of the probabilities, from how well the regression explains the codes.
+
+    If bits were hashed wrongly independently of each other, each with probability e, the posterior
+    of class c would be the softmax of ``w_c.h(x) * log((1 - e) / e) / 2``. The share of explained
+    variance gives e, for a bit whose regression value is normal around it. Bits are far from
+    independent where they outnumber the C - 1 directions that tell C classes apart.
+    """
+    fit = min(max(fit, 1e-6), 1.0 - 1e-6)
+    error = 0.5 * math.erfc(math.sqrt(fit / (1.0 - fit) / 2.0))
+    log_odds = math.log1p(-error) - math.log(max(error, 1e-12))
+    independent = min(1.0, (n_classes - 1) / n_bits)
+    return 2.0 / (log_odds * independent)

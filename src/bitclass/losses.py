@@ -1,0 +1,255 @@
+"""Losses of the margin, and the tables that learning needs of them.
+
+The learner minimises ``sum_i sum_{c != y_i} loss(scale * m[i, c])`` with the margin
+``m[i, c] = w_c.b_i - w_{y_i}.b_i``, an even integer in [-2r, 2r]. So a loss is known by 2r + 1
+values, and adding one means writing one monotone function: a small class here, or any callable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LOSSES", "Loss", "LossTable", "resolve_loss", "tabulate"]
+
+Margins = NDArray[np.float64]
+
+
+class Loss(Protocol):
+    """A monotone increasing function of the (scaled) margin."""
+
+    name: str
+    #: Whether the paper's closed forms solve both sub-problems (true of the linear loss only).
+    closed_form: bool
+    #: Whether ``loss(a + b) = loss(a) * loss(b)``, so that values matter only up to a factor.
+    multiplicative: bool
+
+    def __call__(self, margins: Margins) -> Margins:
+        """Value of the loss at each margin."""
+        ...
+
+
+class Hinge:
+    """The paper's hinge loss, which drops the clipping and so is linear: ``m``."""
+
+    name = "hinge"
+    closed_form = True
+    multiplicative = False
+
+    def __call__(self, margins: Margins) -> Margins:
+        """Value of the loss at each margin."""
+        return margins
+
+
+class Exponential:
+    """``exp(m)``, the loss of the paper's binary quadratic program."""
+
+    name = "exponential"
+    closed_form = False
+    multiplicative = True
+
+    def __call__(self, margins: Margins) -> Margins:
+        """Value of the loss at each margin."""
+        return np.exp(margins)
+
+
+class Logistic:
+    """``log(1 + exp(m))``."""
+
+    name = "logistic"
+    closed_form = False
+    multiplicative = False
+
+    def __call__(self, margins: Margins) -> Margins:
+        """Value of the loss at each margin."""
+        return np.logaddexp(0.0, margins)
+
+
+class SquaredHinge:
+    """``max(0, 1 + m)^2``."""
+
+    name = "squared_hinge"
+    closed_form = False
+    multiplicative = False
+
+    def __call__(self, margins: Margins) -> Margins:
+        """Value of the loss at each margin."""
+        return np.square(np.maximum(0.0, 1.0 + margins))
+
+
+class CrammerSinger:
+    """The clipped hinge of the multi-class support vector machine: ``max(0, 1 + m)``."""
+
+    name = "crammer_singer"
+    closed_form = False
+    multiplicative = False
+
+    def __call__(self, margins: Margins) -> Margins:
+        """Value of the loss at each margin."""
+        return np.maximum(0.0, 1.0 + margins)
+
+
+@dataclass(frozen=True)
+class CallableLoss:
+    """A loss that the user gives as a function."""
+
+    function: Callable[[Margins], Any]
+    closed_form: ClassVar[bool] = False
+    multiplicative: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """Name of the function, for messages."""
+        return getattr(self.function, "__name__", repr(self.function))
+
+    def __call__(self, margins: Margins) -> Margins:
+        """Value of the loss at each margin."""
+        values = np.asarray(self.function(margins), dtype=np.float64)
+        if values.shape != margins.shape:
+            raise ValueError(
+                f"loss {self.name!r} must return one value a margin: an array of shape "
+                f"{margins.shape}, found {values.shape}"
+            )
+        return values
+
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss
+    for loss in (Hinge(), Exponential(), Logistic(), SquaredHinge(), CrammerSinger())
+}
+
+
+def resolve_loss(loss: str | Callable[[Margins], Any]) -> Loss:
+    """Turn the `loss` argument of the estimator, a name or a callable, into a loss.
+
+    Examples
+    --------
+    >>> resolve_loss("exponential").name
+    'exponential'
+    """
+    if callable(loss):
+        return CallableLoss(loss)
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise ValueError(f"loss must be a callable or one of {sorted(LOSSES)}, found {loss!r}")
+    return LOSSES[loss]
+
+
+@dataclass(frozen=True)
+class LossTable:
+    """A loss on the grid of margins of `n_bits` bits.
+
+    Half margins h = m / 2 index the table, h in [-r, r].
+
+    Attributes
+    ----------
+    n_bits : int
+    values : (4r + 1,) loss at half margins -2r .. 2r; for a plain loss only the inner 2r + 1 are
+        ever looked up
+    log_step : float
+        For a multiplicative loss the logarithm of its growth a unit of half margin, and `values`
+        are then relative to a half margin of choice (`top`); 0 for a plain loss.
+    convex : bool
+        Whether the loss is convex on the grid.
+    """
+
+    n_bits: int
+    values: NDArray[np.float64]
+    log_step: float
+    convex: bool
+
+    def grid(self) -> NDArray[np.float64]:
+        """Values at half margins -r .. r, shape (2r + 1,), of a plain loss."""
+        return self.values[self.n_bits : 3 * self.n_bits + 1]
+
+    def quadratic_tables(self, top: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Tables from which delta and beta of the one-bit quadratic form are mixed.
+
+        With m the margin without the bit, the loss is ``alpha + beta b (p - q) + delta p q`` for
+        ``delta = loss(m) / 2 - (loss(m + 2) + loss(m - 2)) / 4`` and
+        ``beta = (loss(m + 2) - loss(m - 2)) / 4``.
+
+        Parameters
+        ----------
+        top : int
+            Half margin that a multiplicative loss takes as its unit.
+
+        Returns
+        -------
+        tables : (K, 2r + 1) float64
+        mixing : (2, K) float64
+            ``delta = mixing[0] @ tables`` and ``beta = mixing[1] @ tables``. One table is enough
+            for a multiplicative loss, whose delta and beta are multiples of the loss itself.
+        """
+        half = np.arange(-self.n_bits, self.n_bits + 1)
+        if self.log_step:
+            step = self.log_step
+            # 1 - cosh(x) = -2 sinh(x / 2)^2 keeps its digits for small x.
+            mixing = np.array([[-(np.sinh(step / 2) ** 2)], [np.sinh(step) / 2]])
+            return np.exp(np.minimum(step * (half - top), 700.0))[None, :], mixing
+        padded = np.pad(self.grid(), 1, mode="edge")
+        below, here, above = padded[:-2], padded[1:-1], padded[2:]
+        delta = here / 2 - (above + below) / 4
+        if self.convex:
+            # What is above zero here is rounding, and the minimum cut cannot take it.
+            delta = np.minimum(delta, 0.0)
+        beta = (above - below) / 4
+        return np.stack([delta, beta]), np.eye(2)
+
+    def log_sum(self, histogram: NDArray[np.float64]) -> float:
+        """Logarithm of the loss summed over a histogram of half margins -r .. r."""
+        filled = np.flatnonzero(histogram)
+        if filled.size == 0:
+            return -np.inf
+        with np.errstate(divide="ignore"):
+            if self.log_step:
+                logs = np.log(histogram[filled]) + self.log_step * (filled - self.n_bits)
+                return float(np.logaddexp.reduce(logs))
+            return float(np.log(histogram[filled] @ self.grid()[filled]))
+
+
+def tabulate(loss: Loss, n_bits: int, scale: float) -> LossTable:
+    """Evaluate a loss on the margin grid, and refuse one that is not monotone there.
+
+    Examples
+    --------
+    >>> tabulate(LOSSES["crammer_singer"], n_bits=2, scale=1.0).grid()
+    array([0., 0., 1., 3., 5.])
+    """
+    if loss.multiplicative:
+        log_step = 2.0 * scale
+        relative = np.arange(-2 * n_bits, 2 * n_bits + 1, dtype=np.float64)
+        values = loss(np.minimum(log_step * relative, 700.0))
+        return LossTable(n_bits, values, log_step, convex=True)
+
+    margins = 2.0 * np.arange(-n_bits, n_bits + 1)
+    values = loss(scale * margins)
+    infinite = np.flatnonzero(~np.isfinite(values))
+    if infinite.size:
+        at = infinite[0]
+        raise ValueError(
+            f"loss {loss.name!r} is {values[at]} at margin {margins[at]:g} (scale={scale:g}); it "
+            f"must be finite at every even margin in [{-2 * n_bits}, {2 * n_bits}]: try a smaller "
+            "scale"
+        )
+    falls = np.flatnonzero(np.diff(values) < 0)
+    if falls.size:
+        at = falls[0]
+        raise ValueError(
+            f"loss {loss.name!r} must not decrease, but falls from {values[at]:g} at margin "
+            f"{margins[at]:g} to {values[at + 1]:g} at margin {margins[at + 1]:g} "
+            f"(scale={scale:g})"
+        )
+    if values[-1] == values[0]:
+        raise ValueError(
+            f"loss {loss.name!r} is {values[0]:g} at every margin of {n_bits} bits "
+            f"(scale={scale:g}); it must increase somewhere"
+        )
+    # A constant more or less changes no bit, and a loss that is never negative has a logarithm.
+    values = values - min(0.0, values[0])
+    bends = np.diff(values, 2)
+    convex = bool(np.all(bends >= -1e-12 * np.abs(values[-1])))
+    return LossTable(n_bits, np.pad(values, n_bits, mode="edge"), 0.0, convex)

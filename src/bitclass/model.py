@@ -1,0 +1,127 @@
+"""PackedModel: what predicting needs and nothing more.
+
+encode -> search -> labels, with NumPy and the kernels alone, so that a deployed predictor stays
+light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass._native import encode, nearest, top_k
+from bitclass.codes import hamming, unpack
+from bitclass.rows import Features, row_blocks
+
+__all__ = ["PackedModel"]
+
+_BLOCK_SCORES = 1 << 22
+
+
+class PackedModel:
+    """A trained classifier: a hash function, packed class weights, labels.
+
+    Parameters
+    ----------
+    classes : (C,) labels
+    weights : (C, ceil(r / 8)) uint8, packed class weights
+    projection : (d, r) float32
+    intercept : (r,) float64
+    temperature : float
+        Probabilities are the softmax of ``w_c.h(x) / temperature``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = PackedModel(
+    ...     classes=np.array(["left", "right"]),
+    ...     weights=np.array([[0], [1]], dtype=np.uint8),
+    ...     projection=np.array([[1.0]], dtype=np.float32),
+    ...     intercept=np.zeros(1),
+    ...     temperature=1.0,
+    ... )
+    >>> model.predict(np.array([[-3.0], [2.0]]))
+    array(['left', 'right'], dtype='<U5')
+    """
+
+    def __init__(
+        self,
+        classes: NDArray[Any],
+        weights: NDArray[np.uint8],
+        projection: NDArray[np.float32],
+        intercept: NDArray[np.float64],
+        temperature: float,
+    ) -> None:
+        self.classes = classes
+        self.weights = weights
+        self.projection = projection
+        self.intercept = intercept
+        self.temperature = temperature
+
+    @property
+    def n_bits(self) -> int:
+        """Number of bits r of a code."""
+        return self.projection.shape[1]
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d of a row."""
+        return self.projection.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that predicting needs, labels aside."""
+        return self.weights.nbytes + self.projection.nbytes + self.intercept.nbytes
+
+    def encode(self, X: Features) -> NDArray[np.uint8]:
+        """Packed codes h(x) of rows X (n, d), shape (n, ceil(r / 8))."""
+        codes = np.empty((X.shape[0], self.weights.shape[1]), dtype=np.uint8)
+        for rows, block in self._coded_blocks(X):
+            codes[rows] = block
+        return codes
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """Label at the smallest Hamming distance for each row of X (n, d), shape (n,)."""
+        indices = np.empty(X.shape[0], dtype=np.int64)
+        for rows, codes in self._coded_blocks(X):
+            indices[rows], _ = nearest(codes, self.weights)
+        return self.classes[indices]
+
+    def top_classes(self, X: Features, k: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """The k nearest labels of each row of X (n, d) and their distances, shape (n, k) each."""
+        indices = np.empty((X.shape[0], k), dtype=np.int64)
+        distances = np.empty((X.shape[0], k), dtype=np.int32)
+        for rows, codes in self._coded_blocks(X):
+            indices[rows], distances[rows] = top_k(codes, self.weights, k)
+        return self.classes[indices], distances
+
+    def scores(self, X: Features) -> NDArray[np.int32]:
+        """Inner products ``w_c.h(x)`` for rows X (n, d), shape (n, C)."""
+        scores = np.empty((X.shape[0], len(self.weights)), dtype=np.int32)
+        step = max(1, _BLOCK_SCORES // self.weights.size)
+        for rows, codes in self._coded_blocks(X):
+            for start in range(0, len(codes), step):
+                part = codes[start : start + step]
+                at = rows.start + start
+                distances = hamming(part[:, None, :], self.weights[None, :, :])
+                scores[at : at + len(part)] = self.n_bits - 2 * distances
+        return scores
+
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
+        """Class probabilities for rows X (n, d), shape (n, C)."""
+        logits = self.scores(X) / self.temperature
+        logits -= logits.max(axis=1, keepdims=True)
+        np.exp(logits, out=logits)
+        logits /= logits.sum(axis=1, keepdims=True)
+        return logits
+
+    def unpacked_weights(self) -> NDArray[np.int8]:
+        """Class weights of shape (C, r) in {-1, +1}."""
+        return unpack(self.weights, self.n_bits)
+
+    def _coded_blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
+        for rows, block in row_blocks(X):
+            yield rows, encode(block, self.projection, self.intercept)

@@ -1,0 +1,61 @@
+"""Blocks of rows: the one place that knows which kinds of feature matrices there are.
+
+A feature matrix X of shape (n, d) is a NumPy array of any real dtype or a SciPy CSR matrix. Work on
+it goes block by block, each block a dense array of float32 (or float64 where float32 would lose
+digits), so that no second copy of X is ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Features", "compute_dtype", "dense_rows", "row_blocks", "sample_rows"]
+
+Features = Any  # NDArray or scipy.sparse CSR; SciPy itself must stay out of prediction.
+
+_BLOCK_BYTES = 8 << 20
+_EXACT_IN_FLOAT32 = frozenset("?bBhHef")
+
+
+def compute_dtype(X: Features) -> np.dtype[Any]:
+    """The float type to compute in: float32 where it holds every value of X, else float64.
+
+    Examples
+    --------
+    >>> compute_dtype(np.zeros((2, 2), dtype=np.uint8)).name
+    'float32'
+    """
+    return np.dtype(np.float32 if X.dtype.char in _EXACT_IN_FLOAT32 else np.float64)
+
+
+def dense_rows(X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+    """Chosen rows of X as a dense float array; a view where X is already one."""
+    block = X[rows]
+    if not isinstance(block, np.ndarray):
+        block = block.toarray()
+    return block.astype(compute_dtype(X), copy=False)
+
+
+def row_blocks(X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Yield (rows, dense float block) over all rows of X, in order."""
+    n_rows, n_features = X.shape
+    row_bytes = compute_dtype(X).itemsize * max(1, n_features)
+    rows_a_block = min(max(_BLOCK_BYTES // row_bytes, 256), 8192)
+    for start in range(0, n_rows, rows_a_block):
+        rows = slice(start, min(start + rows_a_block, n_rows))
+        yield rows, dense_rows(X, rows)
+
+
+def sample_rows(n_rows: int, n_most: int) -> NDArray[np.intp]:
+    """Indices of at most `n_most` rows, spread evenly over `n_rows`.
+
+    Examples
+    --------
+    >>> sample_rows(10, 4)
+    array([0, 3, 6, 9])
+    """
+    return np.arange(0, n_rows, max(1, -(-n_rows // n_most)), dtype=np.intp)

@@ -1,0 +1,30 @@
+"""Learning codes and class weights: starting codes, sums over rows, W-step, B-step, alternation."""
+
+from bitclass.training.alternation import HISTORY_DTYPE, Alternation, alternate
+from bitclass.training.b_step import b_step
+from bitclass.training.distinct import CodeWarning, make_distinct
+from bitclass.training.groups import Groups
+from bitclass.training.margins import Margins
+from bitclass.training.starting_codes import STARTING_CODES, RandomCodes, start_codes
+from bitclass.training.statistics import Statistics, standardisation
+from bitclass.training.w_step import SOLVERS, Solver, hinge_weights, w_step
+
+__all__ = [
+    "HISTORY_DTYPE",
+    "SOLVERS",
+    "STARTING_CODES",
+    "Alternation",
+    "CodeWarning",
+    "Groups",
+    "Margins",
+    "RandomCodes",
+    "Solver",
+    "Statistics",
+    "alternate",
+    "b_step",
+    "hinge_weights",
+    "make_distinct",
+    "standardisation",
+    "start_codes",
+    "w_step",
+]
