@@ -1,8 +1,9 @@
 """The alternation: descent, grouping, lengths, and weights that tell classes apart."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
-from brute_force import EVERY_LOSS, log_exponential_objective, objective, random_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from bitclass.training import (
     hinge_weights,
     make_distinct,
 )
+from brute_force import EVERY_LOSS, log_exponential_objective, objective, random_problem
 
 LARGE = 1 << 30
 
@@ -113,9 +115,7 @@ def test_any_length_learns_without_overflow(name, n_bits):
 def test_most_frequent_codes_go_by_weight():
     codes = pack(np.array([[1, 1], [1, 1], [-1, 1], [-1, -1]], dtype=np.int8))
     groups = Groups.of_samples(np.array([0, 0, 0, 1]), codes, np.array([1.0, 1.0, 3.0, 1.0]))
-    np.testing.assert_array_equal(
-        unpack(groups.most_frequent_codes(), 2), [[-1, 1], [-1, -1]]
-    )
+    np.testing.assert_array_equal(unpack(groups.most_frequent_codes(), 2), [[-1, 1], [-1, -1]])
 
 
 class TestDistinctWeights:
@@ -138,19 +138,12 @@ class TestDistinctWeights:
         weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(n, n_bits))
         weights[: n // 2] = weights[0]
         sums = rng.standard_normal((n, n_bits))
-        with pytest.warns(CodeWarning) if len(np.unique(weights, axis=0)) < n else _nothing():
+        repeated = len(np.unique(weights, axis=0)) < n
+        with pytest.warns(CodeWarning) if repeated else nullcontext():
             distinct = make_distinct(weights, sums, list(range(n)))
         assert len(np.unique(distinct, axis=0)) == min(n, 2**n_bits)
 
     def test_too_few_bits_are_named(self):
         weights = np.ones((3, 1), dtype=np.int8)
-        with pytest.warns(CodeWarning, match="1 bits make only 2 patterns"):
+        with pytest.warns(CodeWarning, match="n_bits=1 makes only 2 patterns"):
             make_distinct(weights, np.ones((3, 1)), [0, 1, 2])
-
-
-class _nothing:  # noqa: N801
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from brute_force import EVERY_LOSS, all_signs, objective, random_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitclass.codes import pack, unpack
 from bitclass.losses import LOSSES, tabulate
 from bitclass.training import Groups, b_step
+from brute_force import EVERY_LOSS, all_signs, objective, random_problem
 
 problems = st.tuples(
     st.integers(0, 10_000), st.integers(2, 6), st.integers(1, 9), st.sampled_from(EVERY_LOSS)
@@ -69,14 +69,11 @@ def test_log_decreases_add_up_to_the_fall_of_the_true_objective(problem):
 @settings(max_examples=30, deadline=None)
 def test_hinge_codes_equal_brute_force(seed, n_classes, n_bits):
     """b_i = w_{y_i} is optimal for the linear loss, whatever the other classes are."""
-    codes, weights, labels = random_problem(
-        np.random.default_rng(seed), n_classes, n_classes, n_bits
-    )
+    _, weights, labels = random_problem(np.random.default_rng(seed), n_classes, n_classes, n_bits)
     own = weights[labels]
     for i in range(n_classes):
         best = min(
-            objective(code[None], weights, labels[i : i + 1], "hinge")
-            for code in all_signs(n_bits)
+            objective(code[None], weights, labels[i : i + 1], "hinge") for code in all_signs(n_bits)
         )
         assert objective(own[i : i + 1], weights, labels[i : i + 1], "hinge") == best
 

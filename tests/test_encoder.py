@@ -42,7 +42,9 @@ def test_it_is_a_ridge_on_standardised_features(alpha):
 def test_explained_share_of_variance():
     rng = np.random.default_rng(0)
     X = rng.choice([-1.0, 1.0], size=(300, 4))
-    assert ridge(**sums(X, X, np.ones(300), np.zeros(4)), alpha=0.0).fit == pytest.approx(1, abs=1e-6)
+    assert ridge(**sums(X, X, np.ones(300), np.zeros(4)), alpha=0.0).fit == pytest.approx(
+        1, abs=1e-6
+    )
     noise = rng.choice([-1.0, 1.0], size=(300, 4))
     assert ridge(**sums(X, noise, np.ones(300), np.zeros(4)), alpha=0.0).fit < 0.1
 

@@ -2,9 +2,9 @@ import pickle
 
 import numpy as np
 import pytest
-from brute_force import EVERY_LOSS, true_loss
 
 from bitclass.losses import LOSSES, CallableLoss, resolve_loss, tabulate
+from brute_force import EVERY_LOSS, true_loss
 
 
 def sigmoid(margins):
@@ -29,7 +29,7 @@ def test_the_quadratic_form_equals_the_loss_in_one_bit(name, scale):
     lowest = 0.0 if loss.multiplicative else min(0.0, loss(np.array([-2.0 * scale * n_bits]))[0])
     for m in range(-2 * (n_bits - 1), 2 * n_bits - 1, 2):
         at = m // 2 + n_bits
-        value = lambda margin: loss(np.array([scale * margin]))[0] - lowest  # noqa: E731, B023
+        value = lambda margin: loss(np.array([scale * margin]))[0] - lowest  # noqa: E731
         alpha = value(m) - delta[at]
         for p, q, b in np.ndindex(2, 2, 2):
             p, q, b = 2 * p - 1, 2 * q - 1, 2 * b - 1

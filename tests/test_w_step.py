@@ -1,8 +1,9 @@
 """The W-step against brute force and against the objective recomputed from scratch."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
-from brute_force import EVERY_LOSS, all_signs, objective, random_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from bitclass.codes import pack
 from bitclass.losses import LOSSES, tabulate
 from bitclass.training import SOLVERS, Groups, Margins, hinge_weights, w_step
 from bitclass.training.w_step import quadratic_program
+from brute_force import EVERY_LOSS, all_signs, objective, random_problem
 
 LARGE = 1 << 30
 
@@ -132,9 +134,9 @@ def test_every_bit_update_of_the_w_step_lowers_the_true_objective(problem):
 
     margins.set_bit = recording
     w_step(margins, table, SOLVERS["flip"])
-    assert all(
-        after < before for before, after in zip(seen, seen[1:], strict=False)
-    ), "an update that was made did not lower the objective"
+    assert all(after < before for before, after in pairwise(seen)), (
+        "an update that was made did not lower the objective"
+    )
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 3))

@@ -1,9 +1,30 @@
 """Classification with very many classes: codes and class weights are both bits."""
 
-from bitclass.classifier import BinaryCodeClassifier
-from bitclass.model import PackedModel
-from bitclass.training import CodeWarning
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bitclass.classifier import BinaryCodeClassifier
+    from bitclass.model import PackedModel
+    from bitclass.training import CodeWarning
 
 __version__ = "0.1.0"
 
 __all__ = ["BinaryCodeClassifier", "CodeWarning", "PackedModel", "__version__"]
+
+# Loaded when first asked for, so that a program that only predicts does not pay for scikit-learn.
+_HOMES = {
+    "BinaryCodeClassifier": "bitclass.classifier",
+    "CodeWarning": "bitclass.training",
+    "PackedModel": "bitclass.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bitclass' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

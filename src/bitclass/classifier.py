@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from bitclass.learning import Settings, Solution, learn
-from bitclass.losses import Loss, resolve_loss, tabulate
+from bitclass.losses import Loss
 from bitclass.model import PackedModel
 from bitclass.rows import Features
-from bitclass.training import SOLVERS, STARTING_CODES, Statistics, standardisation, start_codes
+from bitclass.training import STARTING_CODES, Statistics, standardisation, start_codes
+from bitclass.validation import (
+    check_class_count,
+    check_continuation,
+    check_initial_codes,
+    check_parameters,
+    is_integer,
+)
 
 __all__ = ["BinaryCodeClassifier"]
 
-# Half margins are counted in int16.
-_MOST_BITS = int(np.iinfo(np.int16).max)
-# The largest exponent a loss may grow by within one bit, 2 * scale, stays far from overflow.
-_LARGEST_SCALE = 100.0
+# What scikit-learn's validation lets through: any real dtype as it is, and CSR.
+_ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
 
 @dataclass
@@ -182,13 +185,13 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         settings, loss = self._check_parameters()
         X, labels, classes, weights = self._check_rows(X, y, sample_weight, reset=True)
-        initial_codes = self._check_initial_codes(len(labels))
+        initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
         if weights is not None:
             counts = weights > 0
             X, labels, weights = X[counts], labels[counts], weights[counts]
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
-        _check_class_count(np.unique(labels))
+        check_class_count(np.unique(labels))
         statistics = self._start(X, labels, weights, initial_codes, loss)
         statistics.add_classes(classes)
         statistics.add(X, labels, weights)
@@ -224,6 +227,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self
         """
         _, loss = self._check_parameters()
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} needs all rows at once and cannot go with "
+                "partial_fit; give the weights as a dict"
+            )
         first = not hasattr(self, "_knowledge")
         X, labels, new_classes, weights = self._check_rows(X, y, sample_weight, reset=first)
         if not isinstance(self.initial_codes, str):
@@ -240,7 +248,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             statistics = self._start(X, labels, weights, self.initial_codes, loss)
         else:
             statistics = self._knowledge.statistics
-            self._check_continuation(statistics, loss)
+            check_continuation(statistics, self.n_bits, loss)
         if classes is not None:
             statistics.add_classes(np.unique(classes))
         statistics.add_classes(new_classes)
@@ -273,7 +281,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if knowledge.solution is None:
             settings, _ = self._check_parameters()
             statistics = knowledge.statistics
-            _check_class_count(statistics.classes[statistics.class_weights > 0])
+            check_class_count(statistics.classes[statistics.class_weights > 0])
             knowledge.solution = learn(statistics, settings)
         return knowledge.solution
 
@@ -348,7 +356,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             Hamming distances.
         """
         model, X = self._model_for(X)
-        if not _is_integer(k) or not 1 <= k <= len(model.classes):
+        if not is_integer(k) or not 1 <= k <= len(model.classes):
             raise ValueError(
                 f"k must be an integer from 1 to the number of classes, {len(model.classes)}, "
                 f"found {k!r}"
@@ -369,6 +377,15 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         model, X = self._model_for(X)
         return model.encode(X)
+
+    def packed(self) -> PackedModel:
+        """The model without the estimator: all that predicting needs.
+
+        Returns
+        -------
+        PackedModel
+        """
+        return self._solved().model
 
     def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
         check_is_fitted(self)
@@ -408,6 +425,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     # Validation
     # -----------------------------------------------------------------------------------------
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_knowledge")
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -415,29 +435,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _check_parameters(self) -> tuple[Settings, Loss]:
         """Check all parameters before any work, and put them into the form learning takes."""
-        _check_integer("n_bits", self.n_bits, 1, _MOST_BITS)
-        _check_integer("max_iter", self.max_iter, 1, None)
-        _check_real("scale", self.scale, 0.0, _LARGEST_SCALE, lowest_included=False)
-        _check_real("alpha", self.alpha, 0.0, np.inf, lowest_included=True)
-        loss = resolve_loss(self.loss)
-        if not isinstance(self.solver, str) or self.solver not in SOLVERS:
-            raise ValueError(f"solver must be one of {sorted(SOLVERS)}, found {self.solver!r}")
-        if isinstance(self.initial_codes, str) and self.initial_codes not in STARTING_CODES:
-            raise ValueError(
-                f"initial_codes must be one of {list(STARTING_CODES)} or an array of codes, found "
-                f"{self.initial_codes!r}"
-            )
-        table = None if loss.closed_form else tabulate(loss, self.n_bits, float(self.scale))
-        if self.solver == "mincut" and table is not None and not table.convex:
-            raise ValueError(
-                f"solver='mincut' needs a loss that is convex on the margins, and loss "
-                f"{loss.name!r} is not (scale={self.scale:g}); use solver='flip'"
-            )
-        max_bytes = int(get_config()["working_memory"]) << 20
-        settings = Settings(
-            table, SOLVERS[self.solver], self.max_iter, float(self.alpha), max_bytes, self._report
-        )
-        return settings, loss
+        return check_parameters(self.get_params(deep=False), self._report)
 
     def _check_rows(
         self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
@@ -452,75 +450,6 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True
         )
         if self.class_weight is not None:
-            if isinstance(self.class_weight, str) and not reset:
-                raise ValueError(
-                    "class_weight='balanced' needs all rows at once and cannot go with "
-                    "partial_fit; give the weights as a dict"
-                )
             of_classes = compute_class_weight(self.class_weight, classes=classes, y=labels)
             weights *= of_classes[np.searchsorted(classes, labels)]
         return X, labels, classes, weights
-
-    def _check_initial_codes(self, n_rows: int) -> str | NDArray[Any]:
-        """The starting codes by name, or as an array of the right shape and values."""
-        if isinstance(self.initial_codes, str):
-            return self.initial_codes
-        codes = np.asarray(self.initial_codes)
-        if codes.shape != (n_rows, self.n_bits):
-            raise ValueError(
-                f"initial_codes must have shape (n_samples, n_bits) = {(n_rows, self.n_bits)}, "
-                f"found {codes.shape}"
-            )
-        strange = np.flatnonzero((codes != 1) & (codes != -1))
-        if strange.size:
-            raise ValueError(
-                "initial_codes must hold -1 and +1 only, found "
-                f"{codes.ravel()[strange[0]]!r} in row {strange[0] // self.n_bits}"
-            )
-        return codes
-
-    def _check_continuation(self, statistics: Statistics, loss: Loss) -> None:
-        if statistics.starting.n_bits != self.n_bits:
-            raise ValueError(
-                f"n_bits={self.n_bits} differs from the {statistics.starting.n_bits} bits of the "
-                "batches before; call fit to start anew"
-            )
-        if statistics.keep_codes == loss.closed_form:
-            raise ValueError(
-                f"loss={self.loss!r} cannot go on from the sums of the batches before, which were "
-                f"made for {'another loss' if loss.closed_form else 'the hinge loss'}; call fit "
-                "to start anew"
-            )
-
-
-_ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
-
-
-def _check_class_count(seen: NDArray[Any]) -> None:
-    if len(seen) < 2:
-        names = ", ".join(repr(label) for label in seen.tolist())
-        raise ValueError(
-            f"y must have samples (of positive weight) of at least 2 classes, found {len(seen)} "
-            f"class: {names}"
-        )
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _check_integer(name: str, value: Any, lowest: int, highest: int | None) -> None:
-    if not _is_integer(value) or value < lowest or (highest is not None and value > highest):
-        most = "" if highest is None else f" and at most {highest}"
-        raise ValueError(f"{name} must be an integer of at least {lowest}{most}, found {value!r}")
-
-
-def _check_real(
-    name: str, value: Any, lowest: float, highest: float, lowest_included: bool
-) -> None:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not (lowest <= value <= highest) or (value == lowest and not lowest_included):
-        left = "[" if lowest_included else "("
-        raise ValueError(
-            f"{name} must be a number in {left}{lowest:g}, {highest:g}], found {value!r}"
-        )

@@ -111,7 +111,7 @@ def learn(statistics: Statistics, settings: Settings, X: Features | None = None)
     weights = unpack(RandomCodes(n_bits, seed=0).of_classes(statistics.classes), n_bits)
     class_codes = weights.copy()
     weights[seen], class_codes[seen] = found.weights, found.class_codes
-    distinct = make_distinct(weights, statistics.code_sums, statistics.classes)
+    distinct = make_distinct(weights, statistics.code_sums, statistics.classes.tolist())
     moved = np.any(distinct != weights, axis=1)
     class_codes[moved] = distinct[moved]
 
@@ -140,9 +140,7 @@ def learn(statistics: Statistics, settings: Settings, X: Features | None = None)
     return Solution(model, found.history, found.n_rounds)
 
 
-def _by_closed_forms(
-    code_sums: NDArray[np.float64], class_weights: NDArray[np.float64]
-) -> _Codes:
+def _by_closed_forms(code_sums: NDArray[np.float64], class_weights: NDArray[np.float64]) -> _Codes:
     """The hinge loss: W from the code sums, then b_i = w_{y_i}, which is a fixed point."""
     weights = hinge_weights(code_sums)
     n_classes, n_bits = weights.shape

@@ -22,11 +22,20 @@ Margins = NDArray[np.float64]
 class Loss(Protocol):
     """A monotone increasing function of the (scaled) margin."""
 
-    name: str
-    #: Whether the paper's closed forms solve both sub-problems (true of the linear loss only).
-    closed_form: bool
-    #: Whether ``loss(a + b) = loss(a) * loss(b)``, so that values matter only up to a factor.
-    multiplicative: bool
+    @property
+    def name(self) -> str:
+        """Name, as users give it."""
+        ...
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether the paper's closed forms solve both sub-problems (the linear loss alone)."""
+        ...
+
+    @property
+    def multiplicative(self) -> bool:
+        """Whether ``loss(a + b) = loss(a) * loss(b)``: values matter only up to a factor."""
+        ...
 
     def __call__(self, margins: Margins) -> Margins:
         """Value of the loss at each margin."""
@@ -221,11 +230,11 @@ def tabulate(loss: Loss, n_bits: int, scale: float) -> LossTable:
     """
     if loss.multiplicative:
         log_step = 2.0 * scale
-        relative = np.arange(-2 * n_bits, 2 * n_bits + 1, dtype=np.float64)
-        values = loss(np.minimum(log_step * relative, 700.0))
+        relative = log_step * np.arange(-2 * n_bits, 2 * n_bits + 1, dtype=np.float64)
+        values = loss(np.minimum(relative, 700.0))
         return LossTable(n_bits, values, log_step, convex=True)
 
-    margins = 2.0 * np.arange(-n_bits, n_bits + 1)
+    margins = 2.0 * np.arange(-n_bits, n_bits + 1, dtype=np.float64)
     values = loss(scale * margins)
     infinite = np.flatnonzero(~np.isfinite(values))
     if infinite.size:

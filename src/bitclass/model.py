@@ -64,12 +64,12 @@ class PackedModel:
     @property
     def n_bits(self) -> int:
         """Number of bits r of a code."""
-        return self.projection.shape[1]
+        return int(self.projection.shape[1])
 
     @property
     def n_features(self) -> int:
         """Number of features d of a row."""
-        return self.projection.shape[0]
+        return int(self.projection.shape[0])
 
     @property
     def nbytes(self) -> int:

@@ -34,10 +34,10 @@ def compute_dtype(X: Features) -> np.dtype[Any]:
 
 def dense_rows(X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
     """Chosen rows of X as a dense float array; a view where X is already one."""
-    block = X[rows]
-    if not isinstance(block, np.ndarray):
-        block = block.toarray()
-    return block.astype(compute_dtype(X), copy=False)
+    chosen = X[rows]
+    dense = chosen if isinstance(chosen, np.ndarray) else chosen.toarray()
+    block: NDArray[Any] = dense.astype(compute_dtype(X), copy=False)
+    return block
 
 
 def row_blocks(X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:

@@ -40,8 +40,8 @@ def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """Sum along `axis`, adding the terms strictly in order (`np.sum` adds them pairwise)."""
     if terms.shape[axis] == 0:
         return np.zeros(np.delete(terms.shape, axis))
-    running = np.add.accumulate(terms, axis=axis)
-    return np.take(running, -1, axis=axis)
+    total: NDArray[np.float64] = np.take(np.add.accumulate(terms, axis=axis), -1, axis=axis)
+    return total
 
 
 # ---------------------------------------------------------------------------------------------
@@ -315,9 +315,9 @@ def group_rows(
         by first appearance
     inverse : (n,) the pair of each row
     """
-    keys = np.concatenate(
-        [labels.astype(np.int64)[:, None].view(np.uint8), codes], axis=1
-    ).view(np.dtype((np.void, 8 + codes.shape[1])))
+    keys = np.concatenate([labels.astype(np.int64)[:, None].view(np.uint8), codes], axis=1).view(
+        np.dtype((np.void, 8 + codes.shape[1]))
+    )
     _, first, inverse = np.unique(keys[:, 0], return_index=True, return_inverse=True)
     order = np.lexsort((first, labels[first]))
     rank = np.empty_like(order)

@@ -1,4 +1,4 @@
-"""CCA-ITQ: canonical directions of features and labels, rotated to lie near the corners of a cube."""
+"""CCA-ITQ: canonical directions of features and labels, rotated towards the corners of a cube."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ def quantising_rotation(
         rotated = V @ rotation.astype(V.dtype)
         signs = np.where(rotated >= 0, rotated.dtype.type(1), rotated.dtype.type(-1))
         errors.append(float(np.sum((signs - rotated) ** 2, dtype=np.float64)))
-        left, _, right = scipy.linalg.svd(
-            np.asarray(V.T @ signs, np.float64), full_matrices=False
-        )
+        left, _, right = scipy.linalg.svd(np.asarray(V.T @ signs, np.float64), full_matrices=False)
         rotation = left @ right
     return rotation, errors
 
@@ -102,7 +100,5 @@ def cca_itq_projection(
     directions, correlations = canonical_directions(Z, labels, weights, n_bits)
     # As published, each direction counts by its correlation.
     directions = directions * correlations
-    rotation, _ = quantising_rotation(
-        Z @ directions.astype(Z.dtype), n_bits, _N_ROTATIONS, random
-    )
+    rotation, _ = quantising_rotation(Z @ directions.astype(Z.dtype), n_bits, _N_ROTATIONS, random)
     return np.asarray(directions @ rotation)

@@ -73,8 +73,8 @@ def make_distinct(
     )
     if n_left:
         message += (
-            f"; {n_left} of them still have, for {n_bits} bits make only {2**n_bits} patterns: "
-            "raise n_bits"
+            f"; {n_left} of them still have, for n_bits={n_bits} makes only {2**n_bits} "
+            "patterns: raise n_bits"
         )
     else:
         message += "; they were given the nearest spare patterns: a larger n_bits tells them apart"

@@ -43,15 +43,13 @@ class Groups:
     ) -> Groups:
         """Group samples: labels (n,), packed codes (n, bytes), weights (n,)."""
         first, inverse = group_rows(labels, codes)
-        summed = np.bincount(inverse, weights=weights, minlength=len(first))
+        summed = np.bincount(inverse, weights=weights, minlength=len(first)).astype(np.float64)
         return cls(labels[first], codes[first], summed, inverse)
 
     def with_codes(self, codes: NDArray[np.uint8]) -> Groups:
         """The same samples with new codes (g, bytes) for the groups, grouped again."""
         merged = Groups.of_samples(self.labels, codes, self.weights)
-        return Groups(
-            merged.labels, merged.codes, merged.weights, merged.inverse[self.inverse]
-        )
+        return Groups(merged.labels, merged.codes, merged.weights, merged.inverse[self.inverse])
 
     def most_frequent_codes(self) -> NDArray[np.uint8]:
         """The code of largest weight of each class, shape (C, bytes); every class has a group."""

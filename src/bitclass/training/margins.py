@@ -75,7 +75,7 @@ class Margins:
     def top(self) -> int:
         """Largest half margin of any row to a class that is not its own."""
         n_bits = self.weights.shape[1]
-        top = -n_bits
+        top = int(-n_bits)
         for rows, half in self.blocks():
             labels = self.groups.labels[rows]
             if len(labels) == 0:

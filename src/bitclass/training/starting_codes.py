@@ -93,9 +93,7 @@ class RandomCodes:
 class ProjectionCodes:
     """Signs of a linear map of the features: ``sign(P'x + t)``."""
 
-    def __init__(
-        self, projection: NDArray[np.float32], intercept: NDArray[np.float64]
-    ) -> None:
+    def __init__(self, projection: NDArray[np.float32], intercept: NDArray[np.float64]) -> None:
         self.n_bits = projection.shape[1]
         self.projection = projection
         self.intercept = intercept

@@ -144,7 +144,10 @@ class Statistics:
 
     def merge(self, other: Statistics) -> None:
         """Add the sums of other rows, whose starting codes must come from the same function."""
-        if other.keep_codes != self.keep_codes or other.code_sums.shape[1] != self.code_sums.shape[1]:
+        if (
+            other.keep_codes != self.keep_codes
+            or other.code_sums.shape[1] != self.code_sums.shape[1]
+        ):
             raise ValueError("statistics of different losses or numbers of bits cannot be merged")
         if len(other.shift) != len(self.shift):
             raise ValueError(

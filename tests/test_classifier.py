@@ -1,0 +1,386 @@
+"""The estimator: shapes, labels, learning in batches, determinism, memory."""
+
+import copy
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, csr_matrix
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from bitclass import BinaryCodeClassifier, CodeWarning
+from bitclass.codes import pack, unpack
+from brute_force import EVERY_LOSS
+
+
+def make(n_bits=32, **parameters):
+    return BinaryCodeClassifier(n_bits, random_state=0, **parameters)
+
+
+@pytest.mark.parametrize("loss", [*EVERY_LOSS, np.tanh])
+@pytest.mark.parametrize("initial_codes", ["random", "projection", "cca_itq"])
+def test_every_loss_learns_from_every_start(blobs, loss, initial_codes):
+    X, y = blobs
+    classifier = make(64, loss=loss, scale=0.1, initial_codes=initial_codes).fit(X[:300], y[:300])
+    assert classifier.score(X[300:], y[300:]) > 0.9
+
+
+@pytest.mark.parametrize("n_bits", [1, 7, 64, 127, 128, 1000, 2048])
+@pytest.mark.parametrize("loss", ["hinge", "exponential"])
+@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
+def test_any_number_of_bits(blobs, loss, n_bits):
+    X, y = blobs
+    classifier = make(n_bits, loss=loss).fit(X, y)
+    assert classifier.weights_.shape == (6, n_bits)
+    assert classifier.weights_.dtype == np.int8
+    assert classifier.projection_.shape == (20, n_bits)
+    assert classifier.encode(X).shape == (400, -(-n_bits // 8))
+    assert np.isfinite(classifier.projection_).all()
+    assert not np.isnan(classifier.objective_history_["log_objective"]).any()
+    assert n_bits < 64 or classifier.score(X, y) > 0.95
+
+
+def test_the_model_is_what_the_formulas_say(blobs):
+    X, y = blobs
+    classifier = make().fit(X, y)
+    signs = np.where(X @ classifier.projection_ + classifier.intercept_ >= 0, 1, -1)
+    np.testing.assert_array_equal(classifier.encode(X), pack(signs))
+    scores = signs @ classifier.weights_.T.astype(int)
+    np.testing.assert_array_equal(classifier.decision_function(X), scores)
+    np.testing.assert_array_equal(classifier.predict(X), classifier.classes_[scores.argmax(axis=1)])
+    labels, distances = classifier.top_classes(X, k=6)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    np.testing.assert_array_equal(labels, classifier.classes_[order])
+    np.testing.assert_array_equal(distances, (32 - np.take_along_axis(scores, order, axis=1)) // 2)
+    probabilities = classifier.predict_proba(X)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    best = probabilities.max(axis=1, keepdims=True)
+    np.testing.assert_array_equal(probabilities == best, scores == scores.max(axis=1)[:, None])
+
+
+def test_ties_go_to_the_lowest_class_index(blobs):
+    X, y = blobs
+    classifier = make(8, loss="hinge", initial_codes="random").fit(X, y)
+    X = np.random.default_rng(1).standard_normal(X.shape)  # far from every class
+    scores = classifier.decision_function(X)
+    tied = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    assert tied.any()
+    np.testing.assert_array_equal(classifier.predict(X), classifier.classes_[scores.argmax(axis=1)])
+
+
+def test_probabilities_are_not_absurd(blobs):
+    """Confidence lies near accuracy: neither certain of all nor of nothing."""
+    X, y = blobs
+    noisy = X + 6.0 * np.random.default_rng(1).standard_normal(X.shape)
+    classifier = make(64).fit(noisy[:200], y[:200])
+    confidence = classifier.predict_proba(noisy[200:]).max(axis=1).mean()
+    assert abs(confidence - classifier.score(noisy[200:], y[200:])) < 0.25
+
+
+def test_two_classes_have_the_shapes_of_scikit_learn(blobs):
+    X, y = blobs
+    y = np.where(y > 2, "yes", "no")
+    classifier = make().fit(X, y)
+    assert classifier.weights_.shape == (2, 32)
+    decision = classifier.decision_function(X)
+    assert decision.shape == (400,)
+    np.testing.assert_array_equal(classifier.predict(X), np.where(decision > 0, "yes", "no"))
+    assert classifier.predict_proba(X).shape == (400, 2)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [list("abcdef"), [10, 20, 30, 40, 50, 60], [-1.0, 0.0, 1.0, 2.0, 3.0, 4.0]],
+    ids=["text", "integers", "floats"],
+)
+def test_labels_of_any_kind(blobs, names):
+    X, y = blobs
+    names = np.array(names)
+    classifier = make(64).fit(X, names[y])
+    np.testing.assert_array_equal(classifier.classes_, names)
+    assert classifier.predict(X).dtype == names.dtype
+    assert classifier.score(X, names[y]) > 0.95
+
+
+class TestKindsOfFeatures:
+    @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.uint8, np.int16, np.int64, bool])
+    def test_dtypes_agree_with_float64(self, blobs, dtype):
+        X, y = blobs
+        X = np.clip(np.round(X * 4) + 100, 0, 255)
+        if dtype is bool:
+            X = X > 100
+        expected = make().fit(X.astype(np.float64), y)
+        found = make().fit(X.astype(dtype), y)
+        np.testing.assert_array_equal(found.weights_, expected.weights_)
+        np.testing.assert_allclose(found.projection_, expected.projection_, atol=2e-4)
+        agree = found.predict(X.astype(dtype)) == expected.predict(X.astype(np.float64))
+        assert agree.mean() > 0.99
+
+    @pytest.mark.parametrize("container", [csr_matrix, csr_array])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_sparse_agrees_with_dense(self, blobs, container, dtype):
+        X, y = blobs
+        X = np.where(np.abs(X) > 2, X, 0.0).astype(dtype)
+        dense, sparse = make().fit(X, y), make().fit(container(X), y)
+        np.testing.assert_array_equal(sparse.weights_, dense.weights_)
+        np.testing.assert_allclose(sparse.projection_, dense.projection_, rtol=1e-6)
+        np.testing.assert_array_equal(sparse.predict(container(X)), dense.predict(X))
+
+    def test_sparse_input_is_never_densified_as_a_whole(self):
+        rng = np.random.default_rng(0)
+        n, d = 60_000, 300
+        rows = np.repeat(np.arange(n), 3)
+        X = csr_array(
+            (rng.random(3 * n).astype(np.float32), (rows, rng.integers(0, d, 3 * n))), shape=(n, d)
+        )
+        y = rng.integers(0, 4, n)
+        tracemalloc.start()
+        make(16, loss="hinge").fit(X, y).predict(X)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 4 * n * d / 2
+
+    def test_float32_input_is_never_copied_as_a_whole(self):
+        X = np.random.default_rng(0).standard_normal((40_000, 500)).astype(np.float32)
+        y = np.arange(40_000) % 7
+        tracemalloc.start()
+        make(16, loss="hinge").fit(X, y).predict(X)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # Half of a float32 copy would be 40 MB; blocks, sums and the sample stay below.
+        assert peak < X.nbytes
+
+    def test_pandas_and_polars_frames(self, blobs):
+        X, y = blobs
+        pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+        names = [f"f{j}" for j in range(20)]
+        expected = make().fit(X, y)
+        for frame in (pandas.DataFrame(X, columns=names), polars.DataFrame(X, schema=names)):
+            classifier = make().fit(frame, y)
+            np.testing.assert_array_equal(classifier.feature_names_in_, names)
+            np.testing.assert_array_equal(classifier.predict(frame), expected.predict(X))
+        series = pandas.Series(np.array(list("abcdef"))[y])
+        assert make().fit(pandas.DataFrame(X, columns=names), series).classes_.tolist() == list(
+            "abcdef"
+        )
+
+    def test_features_of_very_different_scales_do_not_matter(self, blobs):
+        X, y = blobs
+        scaled = X * np.exp(np.linspace(-8, 8, 20)) + 3.0
+        np.testing.assert_array_equal(
+            make().fit(scaled, y).predict(scaled), make().fit(X, y).predict(X)
+        )
+
+
+class TestWeights:
+    @pytest.mark.parametrize("loss", ["hinge", "exponential"])
+    def test_a_weight_is_a_number_of_copies(self, blobs, loss):
+        X, y = blobs
+        weights = np.random.default_rng(0).integers(0, 4, len(y))
+        weighted = make(loss=loss).fit(X, y, sample_weight=weights)
+        repeated = make(loss=loss).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+        np.testing.assert_array_equal(weighted.weights_, repeated.weights_)
+        np.testing.assert_allclose(weighted.projection_, repeated.projection_, atol=1e-5)
+
+    def test_balanced_classes_count_alike(self, blobs):
+        X, y = blobs
+        rare = np.concatenate([np.flatnonzero(y != 0), np.flatnonzero(y == 0)[:5]])
+        balanced = make(loss="hinge", class_weight="balanced").fit(X[rare], y[rare])
+        counts = np.bincount(y[rare])
+        by_hand = make(loss="hinge").fit(
+            X[rare], y[rare], sample_weight=len(rare) / (6 * counts[y[rare]])
+        )
+        np.testing.assert_array_equal(balanced.weights_, by_hand.weights_)
+
+    def test_a_class_without_weight_is_known_but_not_predicted(self, blobs):
+        X, y = blobs
+        classifier = make(64).fit(X, y, sample_weight=(y != 3).astype(float))
+        assert 3 in classifier.classes_
+        assert 3 not in classifier.predict(X)
+
+
+class TestPartialFit:
+    @given(st.integers(0, 1000), st.lists(st.integers(1, 399), max_size=4, unique=True))
+    @settings(max_examples=15, deadline=None)
+    def test_any_split_gives_the_hinge_model_of_all_rows(self, blobs_static, seed, cuts):
+        X, y = blobs_static
+        order = np.random.default_rng(seed).permutation(len(y))
+        X, y = X[order], y[order]
+        whole = make(loss="hinge", initial_codes="random").fit(X, y)
+        parts = make(loss="hinge", initial_codes="random")
+        for rows in np.split(np.arange(len(y)), sorted(cuts)):
+            parts.partial_fit(X[rows], y[rows])
+        np.testing.assert_array_equal(parts.weights_, whole.weights_)
+        np.testing.assert_allclose(parts.projection_, whole.projection_, atol=1e-6)
+        np.testing.assert_array_equal(parts.predict(X), whole.predict(X))
+
+    def test_the_same_starting_projection_gives_the_same_model(self, blobs):
+        """The first batch sets the projection up; batches in any later split change nothing."""
+        X, y = blobs
+        start = np.arange(100)
+        models = []
+        for cuts in ([], [150], [150, 160, 390]):
+            classifier = make(loss="hinge").partial_fit(X[start], y[start])
+            for rows in np.split(np.arange(100, 400), [c - 100 for c in cuts]):
+                classifier.partial_fit(X[rows], y[rows])
+            models.append(classifier)
+        for other in models[1:]:
+            np.testing.assert_array_equal(other.weights_, models[0].weights_)
+            np.testing.assert_allclose(other.projection_, models[0].projection_, atol=1e-6)
+
+    def test_it_solves_only_when_asked(self, blobs, monkeypatch):
+        X, y = blobs
+        import bitclass.classifier as module
+
+        calls = []
+        learn = module.learn
+        monkeypatch.setattr(module, "learn", lambda *a: calls.append(1) or learn(*a))
+        classifier = make()
+        for rows in np.array_split(np.arange(400), 5):
+            classifier.partial_fit(X[rows], y[rows])
+        assert calls == []
+        classifier.predict(X)
+        classifier.decision_function(X)
+        assert calls == [1]
+        classifier.partial_fit(X, y)
+        assert classifier.weights_.shape == (6, 32)
+        assert calls == [1, 1]
+
+    def test_a_batch_may_bring_new_classes(self, blobs):
+        X, y = blobs
+        names = np.array(["m", "c", "z", "a", "q", "b"])
+        classifier = make(64, loss="hinge")
+        first = np.isin(y, [0, 1])
+        classifier.partial_fit(X[first], names[y[first]])
+        assert classifier.classes_.tolist() == ["c", "m"]
+        assert classifier.score(X[first], names[y[first]]) > 0.95
+        classifier.partial_fit(X[~first], names[y[~first]])
+        assert classifier.classes_.tolist() == sorted(names)
+        assert classifier.score(X, names[y]) > 0.95
+
+    def test_announced_classes_have_a_place_and_are_not_predicted(self, blobs):
+        X, y = blobs
+        classifier = make(64).partial_fit(X, y, classes=np.arange(9))
+        assert classifier.classes_.tolist() == list(range(9))
+        assert classifier.decision_function(X).shape == (400, 9)
+        assert classifier.score(X, y) > 0.95
+
+    def test_it_goes_on_from_fit(self, blobs):
+        X, y = blobs
+        classifier = make(loss="hinge", initial_codes="random").fit(X[:200], y[:200])
+        classifier.partial_fit(X[200:], y[200:])
+        whole = make(loss="hinge", initial_codes="random").fit(X, y)
+        np.testing.assert_array_equal(classifier.weights_, whole.weights_)
+
+    def test_the_exponential_loss_learns_in_batches_as_well(self, blobs):
+        X, y = blobs
+        classifier = make(64)
+        for rows in np.array_split(np.arange(300), 4):
+            classifier.partial_fit(X[rows], y[rows])
+        assert classifier.score(X[300:], y[300:]) > 0.95
+
+    def test_one_class_so_far_is_an_error_only_when_asked(self, blobs):
+        X, y = blobs
+        classifier = make(loss="hinge").partial_fit(X[y == 0], y[y == 0])
+        with pytest.raises(ValueError, match="at least 2 classes, found 1 class: 0"):
+            classifier.predict(X)
+        classifier.partial_fit(X[y == 1], y[y == 1])
+        assert set(classifier.predict(X)) == {0, 1}
+
+    def test_what_does_not_fit_the_batches_before_is_refused(self, blobs):
+        X, y = blobs
+        classifier = make(loss="hinge").partial_fit(X, y)
+        with pytest.raises(ValueError, match="n_bits=16 differs from the 32 bits"):
+            classifier.set_params(n_bits=16).partial_fit(X, y)
+        with pytest.raises(ValueError, match="cannot go on"):
+            classifier.set_params(n_bits=32, loss="exponential").partial_fit(X, y)
+        with pytest.raises(ValueError, match="partial_fit, found an array of shape"):
+            make(initial_codes=np.ones((400, 32))).partial_fit(X, y)
+
+
+@pytest.fixture(scope="session")
+def blobs_static():
+    rng = np.random.default_rng(0)
+    centres = 3.0 * rng.standard_normal((6, 20))
+    labels = rng.integers(0, 6, size=400)
+    return centres[labels] + rng.standard_normal((400, 20)), labels
+
+
+class TestStartingCodes:
+    def test_given_codes_are_used(self, blobs):
+        X, y = blobs
+        codewords = unpack(np.random.default_rng(0).integers(0, 256, (6, 4), np.uint8), 32)
+        classifier = make(loss="hinge", initial_codes=codewords[y]).fit(X, y)
+        centred = 6 * np.bincount(y)[:, None] * codewords - codewords[y].sum(axis=0)
+        np.testing.assert_array_equal(classifier.weights_, np.where(centred >= 0, 1, -1))
+
+    def test_given_codes_follow_their_rows_when_weights_drop_some(self, blobs):
+        X, y = blobs
+        codes = unpack(np.random.default_rng(0).integers(0, 256, (400, 4), np.uint8), 32)
+        keep = np.arange(400) % 3 > 0
+        dropped = make(loss="hinge", initial_codes=codes).fit(X, y, sample_weight=keep)
+        apart = make(loss="hinge", initial_codes=codes[keep]).fit(X[keep], y[keep])
+        np.testing.assert_array_equal(dropped.weights_, apart.weights_)
+
+    @pytest.mark.parametrize("initial_codes", ["random", "projection", "cca_itq"])
+    def test_the_seed_decides(self, blobs, initial_codes):
+        X, y = blobs
+        one, same, other = (
+            BinaryCodeClassifier(64, initial_codes=initial_codes, random_state=s).fit(X, y).weights_
+            for s in (0, 0, 1)
+        )
+        np.testing.assert_array_equal(one, same)
+        assert not np.array_equal(one, other)
+
+
+def test_similar_classes_are_told_apart_and_warned_of():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3))
+    y = np.arange(200) % 8
+    with pytest.warns(CodeWarning, match="had the weights of another class"):
+        classifier = BinaryCodeClassifier(3, loss="hinge", random_state=0).fit(X, y)
+    assert len(np.unique(classifier.weights_, axis=0)) == 8
+
+
+def test_fitted_estimators_can_be_pickled_copied_and_cloned(blobs):
+    X, y = blobs
+    classifier = make(loss="logistic").fit(X, y)
+    expected = classifier.predict(X)
+    for other in (pickle.loads(pickle.dumps(classifier)), copy.deepcopy(classifier)):
+        np.testing.assert_array_equal(other.predict(X), expected)
+        other.partial_fit(X, y)
+    assert not hasattr(clone(classifier), "classes_")
+
+
+def test_verbose_tells_of_each_round(blobs, capsys):
+    X, y = blobs
+    make(verbose=1).fit(X, y)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("[BinaryCodeClassifier] round 1: log objective")
+    assert "hash function" in lines[-1]
+    make().fit(X, y)
+    assert capsys.readouterr().out == ""
+
+
+def test_an_alternation_cut_short_is_warned_of(blobs):
+    X, y = blobs
+    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+        make(max_iter=1, scale=0.05).fit(X, y)
+
+
+def test_predicting_never_holds_all_scores():
+    rng = np.random.default_rng(0)
+    n_classes = 5000
+    X = np.repeat(rng.standard_normal((n_classes, 16)).astype(np.float32), 2, axis=0)
+    y = np.repeat(np.arange(n_classes), 2)
+    classifier = BinaryCodeClassifier(64, loss="hinge", random_state=0).fit(X, y)
+    tracemalloc.start()
+    classifier.predict(X)
+    classifier.top_classes(X, k=5)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(X) * n_classes  # one byte a score would be this much
