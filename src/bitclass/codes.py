@@ -69,4 +69,5 @@ def hamming(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int32]:
     >>> hamming(np.array([[0b1011]], dtype=np.uint8), np.array([[0b0001]], dtype=np.uint8))
     array([2], dtype=int32)
     """
-    return np.bitwise_count(a ^ b).sum(axis=-1, dtype=np.int32)
+    distances: NDArray[np.int32] = np.bitwise_count(a ^ b).sum(axis=-1, dtype=np.int32)
+    return distances

@@ -4,6 +4,7 @@ Callers import the functions from here and do not know whether NumPy or compiled
 `bitclass._native.reference` defines what each returns.
 """
 
+from bitclass._native.config import get_config, show_config, use_level_of_environment
 from bitclass._native.reference import (
     encode,
     flip_bits,
@@ -14,14 +15,21 @@ from bitclass._native.reference import (
     top_k,
     update_codes,
 )
+from bitclass._native.threads import effective_threads, set_num_threads
 
 __all__ = [
+    "effective_threads",
     "encode",
     "flip_bits",
+    "get_config",
     "half_margins",
     "nearest",
     "pair_sums",
+    "set_num_threads",
     "shift_margins",
+    "show_config",
     "top_k",
     "update_codes",
 ]
+
+use_level_of_environment()

@@ -38,7 +38,8 @@ def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     if terms.shape[axis] == 0:
         return np.zeros(np.delete(terms.shape, axis))
     running = np.add.accumulate(terms, axis=axis)
-    return np.take(running, -1, axis=axis)
+    total: NDArray[np.float64] = np.take(running, -1, axis=axis)
+    return total
 
 
 # ---------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ def nearest(
 def top_k(
     codes: NDArray[np.uint8], weights: NDArray[np.uint8], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The k nearest classes of each code, ordered by distance, then by class index.
+    """Find the k nearest classes of each code, ordered by distance, then by class index.
 
     Parameters
     ----------

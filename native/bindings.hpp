@@ -1,0 +1,10 @@
+// The parts of the compiled module, each bound in a file of its own.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace bitclass {
+
+void bind_config(nanobind::module_& m);  // bindings.cpp
+
+}  // namespace bitclass
