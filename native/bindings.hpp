@@ -5,6 +5,7 @@
 
 namespace bitclass {
 
-void bind_config(nanobind::module_& m);  // bindings.cpp
+void bind_config(nanobind::module_& m);    // bindings.cpp
+void bind_training(nanobind::module_& m);  // bind_training.cpp
 
 }  // namespace bitclass

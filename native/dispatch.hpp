@@ -12,7 +12,7 @@
 
 namespace bitclass {
 
-// avx2 also asks for F16C; avx512 for F, BW, DQ, VL, VPOPCNTDQ and VNNI together.
+// avx2 also asks for F16C; avx512 for F, BW, DQ, VL, VPOPCNTDQ, BITALG and VNNI together.
 enum class Level { portable, avx2, avx512, neon };
 
 const char* name_of(Level level);
