@@ -6,5 +6,6 @@
 namespace bitclass {
 
 void bind_config(nanobind::module_& m);  // bindings.cpp
+void bind_search(nanobind::module_& m);  // bindings_search.cpp
 
 }  // namespace bitclass
