@@ -50,5 +50,6 @@ void bind_config(nb::module_& m) {
 NB_MODULE(_kernels, m) {
     m.doc() = "Compiled kernels of bitclass.";
     bitclass::bind_config(m);
+    bitclass::bind_search(m);
     bitclass::bind_training(m);
 }

@@ -6,6 +6,7 @@
 namespace bitclass {
 
 void bind_config(nanobind::module_& m);    // bindings.cpp
-void bind_training(nanobind::module_& m);  // bind_training.cpp
+void bind_search(nanobind::module_& m);    // bindings_search.cpp
+void bind_training(nanobind::module_& m);  // bindings_training.cpp
 
 }  // namespace bitclass
