@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "aligned.hpp"
 #include "class_runs.hpp"
 #include "lookup_sums.hpp"
 #include "pool.hpp"
@@ -97,14 +98,12 @@ struct TablePass {
     const double* values;  // interleaved where there are two
 };
 
-// Two tables side by side, from an address that is a multiple of 16.
+// Tables two by two, interleaved, and the last alone where their number is odd.
 class PairedTables {
 public:
-    explicit PairedTables(PairTables tables) {
+    explicit PairedTables(PairTables tables) : pairs_(tables.n_tables / 2 * 2 * (2 * tables.n_bits + 1)) {
         const std::size_t length = 2 * tables.n_bits + 1;
-        storage_.resize(tables.n_tables / 2 * 2 * length + 1);
-        double* pairs = storage_.data();
-        if (reinterpret_cast<std::uintptr_t>(pairs) % 16 != 0) ++pairs;
+        double* pairs = pairs_.data();
         for (std::size_t k = 0; k < tables.n_tables; k += 2) {
             const double* values = tables.values + k * length;
             if (k + 1 == tables.n_tables) {
@@ -123,7 +122,7 @@ public:
     std::vector<TablePass> passes;
 
 private:
-    std::vector<double> storage_;
+    AlignedArray<double> pairs_;
 };
 
 // Added to a half margin, takes the bit out of it and gives the index in the tables: by the sign of

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "aligned.hpp"
 #include "class_runs.hpp"
 #include "label_order.hpp"
 #include "log_sum.hpp"
@@ -53,16 +54,12 @@ private:
 };
 
 // What all blocks share.
-class SharedTables {
-public:
+struct SharedTables {
     explicit SharedTables(const CodeUpdate& update)
         : classes(update.weights, update.n_bits), weight_pieces(doubled_pieces(update.weights)),
-          no_row_base(std::max<std::size_t>(update.weights.n, 1)), kernels(tile_kernels()) {
-        const std::size_t n_pairs = 4 * update.n_bits - 1;
-        storage_.resize(2 * n_pairs + 1);
-        pairs = storage_.data();
-        if (reinterpret_cast<std::uintptr_t>(pairs) % 16 != 0) ++pairs;
-        for (std::size_t j = 0; j < n_pairs; ++j) {
+          no_row_base(std::max<std::size_t>(update.weights.n, 1)), pairs(2 * (4 * update.n_bits - 1)),
+          kernels(tile_kernels()) {
+        for (std::size_t j = 0; j < pairs.size() / 2; ++j) {
             pairs[2 * j] = update.values[j];
             pairs[2 * j + 1] = update.values[j + 2];
         }
@@ -75,12 +72,9 @@ public:
     ClassesByBit classes;
     std::vector<std::uint32_t> weight_pieces;
     std::vector<std::uint16_t> no_row_base;
-    double* pairs;  // entry j: the values at j and j + 2, where a bit's flip moves a half margin
+    AlignedArray<double> pairs;  // entry j: the values at j and j + 2, where a bit's flip moves a half margin
     std::vector<WideFactor> growth;  // exp(log_step * top), top from -r to r
     const TileKernels& kernels;
-
-private:
-    std::vector<double> storage_;
 };
 
 class BlockUpdate {
@@ -182,7 +176,7 @@ private:
         for (std::size_t begin = 0; begin < n_classes; begin += kClassesATile) {
             const std::size_t n = std::min(kClassesATile, n_classes - begin);
             shared_.kernels.block_indices(margins_.data(), classes + begin, n, lane_base, limit, indices);
-            add_paired_lookups({indices, kLanes, n, n_rows, nullptr}, shared_.pairs, first_sums, second_sums);
+            add_paired_lookups({indices, kLanes, n, n_rows, nullptr}, shared_.pairs.data(), first_sums, second_sums);
         }
     }
 

@@ -5,26 +5,33 @@ Callers import the functions from here and do not know whether NumPy or compiled
 """
 
 from bitclass._native.config import get_config, show_config, use_level_of_environment
-from bitclass._native.reference import (
-    encode,
+from bitclass._native.gram import add_gram, mirror_gram
+from bitclass._native.reference import encode, nearest, top_k
+from bitclass._native.threads import effective_threads, set_num_threads
+from bitclass._native.training import (
+    class_sums,
     flip_bits,
+    group_rows,
     half_margins,
-    nearest,
     pair_sums,
+    pair_sums_from_codes,
     shift_margins,
-    top_k,
     update_codes,
 )
-from bitclass._native.threads import effective_threads, set_num_threads
 
 __all__ = [
+    "add_gram",
+    "class_sums",
     "effective_threads",
     "encode",
     "flip_bits",
     "get_config",
+    "group_rows",
     "half_margins",
+    "mirror_gram",
     "nearest",
     "pair_sums",
+    "pair_sums_from_codes",
     "set_num_threads",
     "shift_margins",
     "show_config",
