@@ -30,10 +30,16 @@ void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_c
 }
 
 std::vector<ClassRun> class_runs(const std::intptr_t* own, std::size_t n, std::size_t n_classes) {
-    require_classes(own, n, n_classes, "own");
+    constexpr std::size_t kAtOnce = 16;
     std::vector<ClassRun> runs;
     for (std::size_t begin = 0; begin < n;) {
+        require_classes(own + begin, 1, n_classes, "own");
         std::size_t end = begin + 1;
+        for (; end + kAtOnce <= n; end += kAtOnce) {
+            std::intptr_t different = 0;
+            for (std::size_t i = 0; i < kAtOnce; ++i) different |= own[end + i] ^ own[begin];
+            if (different != 0) break;
+        }
         while (end < n && own[end] == own[begin]) ++end;
         runs.push_back({static_cast<std::size_t>(own[begin]), begin, end});
         begin = end;

@@ -60,7 +60,7 @@ void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own
             kernels.prepare_rows(codes.codes, codes.n_bytes, rows, n_rows, weights.codes, own, row_pieces.data(),
                                  own_distances);
             CodeTile tile{nullptr, n_pieces, row_pieces.data(), n_rows, own_distances,
-                          no_column_base, 0xffff, 0, nullptr, 0};
+                          no_column_base, 0xffff, 1, nullptr, 0};
             for (std::size_t column = 0; column < n_classes; column += kPieceColumns) {
                 tile.pieces = pieces.data() + column * n_pieces;
                 // int16 and uint16 may alias, and the margins are modulo 2^16 on both sides.

@@ -21,6 +21,8 @@ constexpr std::size_t kLookupsWorthAThread = 1 << 15;
 // Columns of a task, where the classes alone make tasks enough, and where they do not.
 constexpr std::size_t kColumnsATask = 1024;
 constexpr std::size_t kFewRuns = 32;
+// Half margins of a cache line.
+constexpr std::size_t kColumnsALine = 32;
 
 // Rows of one tile: those of one class and side.
 struct TileRows {
@@ -41,11 +43,21 @@ struct HalfTable {
 
         void start(const TileRows&) {}
 
+        // Rows of one side lie at distances no processor foresees.
+        void prefetch(const TileRows& rows, std::size_t column, std::size_t end_column) const {
+            const std::size_t end = std::min(column + kTileColumns, end_column);
+            for (std::size_t i = 0; i < rows.n; ++i) {
+                const std::int16_t* half = table_.half + rows.rows[i] * table_.n_classes;
+                for (std::size_t c = column; c < end; c += kColumnsALine) __builtin_prefetch(half + c);
+                __builtin_prefetch(half + end - 1);
+            }
+        }
+
         // Returns false where a half margin lies outside the tables.
         bool fill(const TileRows& rows, std::size_t column, std::size_t n_columns, const std::uint16_t* column_base,
-                  std::uint16_t limit, int shift, std::uint16_t* out) {
+                  std::uint16_t limit, std::uint16_t scale, std::uint16_t* out) {
             return !kernels_.indices_from_half({table_.half + column, table_.n_classes, rows.rows, rows.n, n_columns,
-                                                column_base, limit, shift, out, kTileColumns});
+                                                column_base, limit, scale, out, kTileColumns});
         }
 
     private:
@@ -72,11 +84,13 @@ struct CodeTable {
                                   table_.own, row_pieces_.data(), own_distances_);
         }
 
+        void prefetch(const TileRows&, std::size_t, std::size_t) const {}
+
         bool fill(const TileRows& rows, std::size_t column, std::size_t n_columns, const std::uint16_t* column_base,
-                  std::uint16_t limit, int shift, std::uint16_t* out) {
+                  std::uint16_t limit, std::uint16_t scale, std::uint16_t* out) {
             for (std::size_t c = 0; c < n_columns; c += kPieceColumns) {
                 kernels_.indices_from_codes({table_.pieces.data() + (column + c) * n_pieces_, n_pieces_,
-                                             row_pieces_.data(), rows.n, own_distances_, column_base + c, limit, shift,
+                                             row_pieces_.data(), rows.n, own_distances_, column_base + c, limit, scale,
                                              out + c, kTileColumns});
             }
             return true;
@@ -201,12 +215,21 @@ private:
         std::vector<double> own_sums(tables_.n_tables);
         for (std::size_t k = 0; k < tables_.n_tables; ++k) own_sums[k] = sums_of(task, k)[task.run.own];
         typename Table::Reader reader(table_, kernels_);
-        TileRows rows;
+        TileRows buffers[2];
         std::size_t next = task.run.begin;
-        while (take_rows(task, next, rows)) {
-            reader.start(rows);
+        take_rows(task, next, buffers[0]);
+        for (int turn = 0; buffers[turn].n > 0; turn = 1 - turn) {
+            const TileRows& now = buffers[turn];
+            TileRows& ahead = buffers[1 - turn];
+            take_rows(task, next, ahead);
+            reader.start(now);
             for (std::size_t column = task.begin_column; column < task.end_column; column += kTileColumns) {
-                add_tile(task, reader, rows, column, std::min(kTileColumns, task.end_column - column));
+                if (column + kTileColumns < task.end_column) {
+                    reader.prefetch(now, column + kTileColumns, task.end_column);
+                } else {
+                    reader.prefetch(ahead, task.begin_column, task.end_column);
+                }
+                add_tile(task, reader, now, column, std::min(kTileColumns, task.end_column - column));
             }
         }
         if (task.begin_column <= task.run.own && task.run.own < task.end_column) {
@@ -214,26 +237,31 @@ private:
         }
     }
 
-    // The next rows of the task's side, at most a tile of them; false where none are left.
-    bool take_rows(const Task& task, std::size_t& next, TileRows& rows) const {
-        rows.n = 0;
-        for (; next < task.run.end && rows.n < kTileRows; ++next) {
-            rows.rows[rows.n] = next;
-            rows.weights[rows.n] = rows_.row_weights[next];
-            rows.n += bits_[next] == task.bit;
+    // The next rows of the task's side, at most a tile of them.
+    void take_rows(const Task& task, std::size_t& next, TileRows& rows) const {
+        std::size_t n = 0;
+        std::size_t row = next;
+        for (; row < task.run.end && n < kTileRows; ++row) {
+            rows.rows[n] = row;
+            n += bits_[row] == task.bit;
         }
-        rows.unit_weights = std::all_of(rows.weights, rows.weights + rows.n, [](double w) { return w == 1.0; });
-        return rows.n > 0;
+        next = row;
+        rows.n = n;
+        rows.unit_weights = true;
+        for (std::size_t i = 0; i < n; ++i) {
+            rows.weights[i] = rows_.row_weights[rows.rows[i]];
+            rows.unit_weights &= rows.weights[i] == 1.0;
+        }
     }
 
     void add_tile(const Task& task, typename Table::Reader& reader, const TileRows& rows, std::size_t column,
                   std::size_t n_columns) {
-        std::uint16_t indices[kTileRows * kTileColumns];
+        alignas(64) std::uint16_t indices[kTileRows * kTileColumns];
         const std::uint16_t* bases = bases_.of(weight_bits_[task.run.own], task.bit) + column;
         const std::uint16_t limit = static_cast<std::uint16_t>(2 * tables_.n_bits);
         for (const TablePass& pass : paired_.passes) {
-            const int shift = pass.width == 2 ? 1 : 0;
-            if (!reader.fill(rows, column, n_columns, bases, limit, shift, indices)) {
+            const std::uint16_t scale = pass.width == 2 ? 2 : 1;
+            if (!reader.fill(rows, column, n_columns, bases, limit, scale, indices)) {
                 throw std::invalid_argument("half: expected half margins within those of the tables, -r to r");
             }
             const IndexTile tile{indices, kTileColumns, rows.n, n_columns,

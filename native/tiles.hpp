@@ -18,7 +18,7 @@ constexpr std::size_t kTileRows = 64;
 // Rows of one block of the B-step, side by side.
 constexpr std::size_t kLanes = 32;
 
-// out[i][c] = min(row_base[i] + column_base[c] - Hamming(row i, column c), limit) << shift
+// out[i][c] = min(row_base[i] + column_base[c] - Hamming(row i, column c), limit) * scale
 // for 32 columns, modulo 2^16 before the minimum, so that no index ever exceeds the limit.
 struct CodeTile {
     const std::uint16_t* pieces;  // (n_pieces, 32)
@@ -28,12 +28,12 @@ struct CodeTile {
     const std::uint16_t* row_base;     // (n_rows,)
     const std::uint16_t* column_base;  // (32,)
     std::uint16_t limit;
-    int shift;
+    std::uint16_t scale;
     std::uint16_t* out;
     std::size_t out_stride;
 };
 
-// out[i][c] = min(half[rows[i]][c] + column_base[c], limit) << shift, modulo 2^16 before the minimum.
+// out[i][c] = min(half[rows[i]][c] + column_base[c], limit) * scale, modulo 2^16 before the minimum.
 struct HalfTile {
     const std::int16_t* half;  // of the first column of the tile
     std::size_t half_stride;
@@ -42,7 +42,7 @@ struct HalfTile {
     std::size_t n_columns;
     const std::uint16_t* column_base;
     std::uint16_t limit;
-    int shift;
+    std::uint16_t scale;
     std::uint16_t* out;
     std::size_t out_stride;
 };

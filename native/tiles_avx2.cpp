@@ -10,6 +10,8 @@ namespace {
 constexpr std::size_t kPiecesAByteCounter = 31;
 
 struct Isa {
+    static constexpr std::size_t kShorts = 16;
+
     // R rows against one half of the 32 columns: 16 lanes of 16 bits.
     template <int R>
     static void rows_by_16(const CodeTile& tile, std::size_t first, std::size_t column) {
@@ -43,13 +45,13 @@ struct Isa {
         const __m256i base =
             _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile.column_base + column));
         const __m256i limit = _mm256_set1_epi16(static_cast<short>(tile.limit));
-        const __m128i shift = _mm_cvtsi32_si128(tile.shift);
+        const __m256i scale = _mm256_set1_epi16(static_cast<short>(tile.scale));
         for (int r = 0; r < R; ++r) {
             const std::size_t row = first + static_cast<std::size_t>(r);
             const __m256i row_base = _mm256_set1_epi16(static_cast<short>(tile.row_base[row]));
             const __m256i index = _mm256_sub_epi16(_mm256_add_epi16(row_base, base), distances[r]);
             _mm256_storeu_si256(reinterpret_cast<__m256i*>(tile.out + row * tile.out_stride + column),
-                                _mm256_sll_epi16(_mm256_min_epu16(index, limit), shift));
+                                _mm256_mullo_epi16(_mm256_min_epu16(index, limit), scale));
         }
     }
 

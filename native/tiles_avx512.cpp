@@ -7,6 +7,8 @@ namespace avx512 {
 namespace {
 
 struct Isa {
+    static constexpr std::size_t kShorts = 32;
+
     // R rows against all 32 columns; each load of a piece of the columns serves R rows.
     template <int R>
     static void rows_by_32(const CodeTile& tile, std::size_t first) {
@@ -23,13 +25,13 @@ struct Isa {
         }
         const __m512i base = _mm512_loadu_si512(tile.column_base);
         const __m512i limit = _mm512_set1_epi16(static_cast<short>(tile.limit));
-        const __m128i shift = _mm_cvtsi32_si128(tile.shift);
+        const __m512i scale = _mm512_set1_epi16(static_cast<short>(tile.scale));
         for (int r = 0; r < R; ++r) {
             const std::size_t row = first + static_cast<std::size_t>(r);
             const __m512i row_base = _mm512_set1_epi16(static_cast<short>(tile.row_base[row]));
             const __m512i index = _mm512_sub_epi16(_mm512_add_epi16(row_base, base), distances[r]);
             _mm512_storeu_si512(tile.out + row * tile.out_stride,
-                                _mm512_sll_epi16(_mm512_min_epu16(index, limit), shift));
+                                _mm512_mullo_epi16(_mm512_min_epu16(index, limit), scale));
         }
     }
 

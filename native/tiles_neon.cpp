@@ -7,10 +7,12 @@ namespace neon {
 namespace {
 
 struct Isa {
+    static constexpr std::size_t kShorts = 8;
+
     static void indices_from_codes(const CodeTile& tile) {
         constexpr std::size_t kWidth = 8;
         const uint16x8_t limit = vdupq_n_u16(tile.limit);
-        const int16x8_t shift = vdupq_n_s16(static_cast<std::int16_t>(tile.shift));
+        const uint16x8_t scale = vdupq_n_u16(tile.scale);
         for (std::size_t i = 0; i < tile.n_rows; ++i) {
             const std::uint32_t* row = tile.rows + i * tile.n_pieces;
             uint16x8_t distances[kPieceColumns / kWidth];
@@ -27,7 +29,7 @@ struct Isa {
             for (std::size_t part = 0; part < kPieceColumns / kWidth; ++part) {
                 const uint16x8_t base = vaddq_u16(row_base, vld1q_u16(tile.column_base + part * kWidth));
                 const uint16x8_t index = vminq_u16(vsubq_u16(base, distances[part]), limit);
-                vst1q_u16(tile.out + i * tile.out_stride + part * kWidth, vshlq_u16(index, shift));
+                vst1q_u16(tile.out + i * tile.out_stride + part * kWidth, vmulq_u16(index, scale));
             }
         }
     }

@@ -5,6 +5,8 @@ namespace portable {
 namespace {
 
 struct Isa {
+    static constexpr std::size_t kShorts = 8;
+
     static void indices_from_codes(const CodeTile& tile) {
         for (std::size_t i = 0; i < tile.n_rows; ++i) {
             const std::uint32_t* row = tile.rows + i * tile.n_pieces;
@@ -26,7 +28,7 @@ struct Isa {
             for (std::size_t c = 0; c < kPieceColumns; ++c) {
                 const std::uint16_t index =
                     static_cast<std::uint16_t>(tile.row_base[i] + tile.column_base[c] - distances[c]);
-                out[c] = static_cast<std::uint16_t>((index < tile.limit ? index : tile.limit) << tile.shift);
+                out[c] = static_cast<std::uint16_t>((index < tile.limit ? index : tile.limit) * tile.scale);
             }
         }
     }

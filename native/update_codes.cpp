@@ -110,7 +110,7 @@ private:
         std::uint16_t own_distances[kLanes] = {};
         std::uint16_t own_margins[kLanes];
         CodeTile tile{pieces_.data(), n_pieces_, shared_.weight_pieces.data() + block.own * n_pieces_, 1,
-                      shared_.no_row_base.data(), own_distances, 0xffff, 0, own_margins, kLanes};
+                      shared_.no_row_base.data(), own_distances, 0xffff, 1, own_margins, kLanes};
         shared_.kernels.indices_from_codes(tile);
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
             own_distances[lane] = static_cast<std::uint16_t>(-own_margins[lane]);
@@ -138,35 +138,41 @@ private:
 
         // Where a row's bit agrees with its class's, a flip raises the margins by 2: the pair at an
         // index is (present, flipped). Else it lowers them: the pair 2 before is (flipped, present).
-        bool agrees[kLanes];
+        std::uint8_t agrees[kLanes];
         std::int16_t lane_base[kLanes];
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
             agrees[lane] = (column[lane] >> k % 8 & 1) == static_cast<int>(own_bit);
-            lane_base[lane] = static_cast<std::int16_t>(2 * static_cast<int>(update_.n_bits) - top_[lane] -
-                                                        (agrees[lane] ? 0 : 2));
+            lane_base[lane] = static_cast<std::int16_t>(2 * static_cast<int>(update_.n_bits) - top_[lane] - 2 +
+                                                        2 * agrees[lane]);
         }
-        double first_sums[kLanes] = {};
-        double second_sums[kLanes] = {};
-        sum_losses(others, n_others, lane_base, block.end - block.begin, first_sums, second_sums);
+        double sums[2][kLanes] = {};
+        sum_losses(others, n_others, lane_base, block.end - block.begin, sums[0], sums[1]);
 
-        std::int16_t change[kLanes] = {};
-        bool any = false;
-        for (std::size_t lane = 0; lane < block.end - block.begin; ++lane) {
-            const double present = agrees[lane] ? first_sums[lane] : second_sums[lane];
-            const double flipped = agrees[lane] ? second_sums[lane] : first_sums[lane];
-            if (!(flipped < present - kRelativeTolerance * present)) continue;
-            any = true;
-            change[lane] = agrees[lane] ? 2 : -2;
-            column[lane] = static_cast<std::uint8_t>(column[lane] ^ 1u << k % 8);
-            const double less = row_weights_[lane] * (present - flipped);
-            if (row_weights_[lane] > 0.0 && less > 0.0) {
-                decrease.add(less, shared_.growth[static_cast<std::size_t>(top_[lane] +
-                                                                           static_cast<int>(update_.n_bits))]);
-            }
+        double less[kLanes];
+        std::int16_t change[kLanes];
+        bool better[kLanes];
+        const std::size_t n_rows = block.end - block.begin;
+        for (std::size_t lane = 0; lane < kLanes; ++lane) {
+            const double present = sums[1 - agrees[lane]][lane];
+            const double flipped = sums[agrees[lane]][lane];
+            better[lane] = flipped < present - kRelativeTolerance * present;
+            less[lane] = row_weights_[lane] * (present - flipped);
+            change[lane] = static_cast<std::int16_t>(better[lane] * (4 * agrees[lane] - 2));
+            column[lane] = static_cast<std::uint8_t>(column[lane] ^ better[lane] << k % 8);
         }
-        if (!any) return;
+        std::uint32_t flips = 0;
+        for (std::size_t lane = 0; lane < n_rows; ++lane) flips |= std::uint32_t{better[lane]} << lane;
+        if (flips == 0) return;
+        for (; flips != 0; flips &= flips - 1) {
+            const int lane = __builtin_ctz(flips);
+            if (less[lane] > 0.0) decrease.add(less[lane], growth_at(top_[lane]));
+        }
         shared_.kernels.block_shift(margins_.data(), others, n_others, change);
         find_top();
+    }
+
+    const WideFactor& growth_at(int top) const {
+        return shared_.growth[static_cast<std::size_t>(top + static_cast<int>(update_.n_bits))];
     }
 
     void sum_losses(const std::uint32_t* classes, std::size_t n_classes, const std::int16_t* lane_base,
