@@ -51,4 +51,5 @@ NB_MODULE(_kernels, m) {
     m.doc() = "Compiled kernels of bitclass.";
     bitclass::bind_config(m);
     bitclass::bind_search(m);
+    bitclass::bind_encode(m);
 }
