@@ -5,6 +5,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "encode.hpp"
 #include "search.hpp"
 
@@ -43,7 +44,7 @@ void pack_signs_of(nb::handle scores, nb::handle intercept, nb::handle codes, in
     bits.require_length(0, values.shape(0));
     bits.require_length(1, packed_width(values.shape(1)));
     require_threads(n_threads);
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     pack_signs(values.data(), values.shape(0), values.shape(1), shift.data(), bits.data(), n_threads);
 }
 
@@ -53,7 +54,7 @@ void widen_rows(nb::handle X, nb::handle wide, int n_threads) {
     if (halves.dtype() != "float16") halves.refuse("float16");
     out.require_length(0, halves.shape(0));
     require_threads(n_threads);
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     widen(halves.features(), out.data(), n_threads);
 }
 
@@ -82,7 +83,7 @@ void encode(const Int8Projection& projection, nb::handle X, nb::handle codes, in
     bits.require_length(0, rows.shape(0));
     bits.require_length(1, packed_width(projection.n_bits()));
     require_threads(n_threads);
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     projection.encode(rows.features(), bits.data(), n_threads);
 }
 
@@ -99,7 +100,7 @@ void predict_rows(const Int8Projection& projection, const HammingIndex& index, n
                                   .c_str());
     }
     require_threads(n_threads);
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     predict(projection, index, rows.features(), found.data(), how_far.data(), n_threads);
 }
 

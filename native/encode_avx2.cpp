@@ -40,13 +40,14 @@ struct Tile {
 
     template <std::size_t kRows, std::size_t kRegisters>
     static void multiply_registers(const Row* rows, std::size_t n_padded, const Weight* panel,
-                                   const std::int32_t* starts, std::int32_t* sums) {
+                                   const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
         __m256i sum[kRows][kRegisters];
         for (std::size_t i = 0; i < kRows; ++i) {
             for (std::size_t c = 0; c < kRegisters; ++c) {
                 sum[i][c] = _mm256_load_si256(reinterpret_cast<const __m256i*>(starts + 8 * c));
             }
         }
+        Upcoming fetch = upcoming;  // a copy, which can stay in registers
         for (std::size_t j = 0; j < n_padded; j += 2) {
             __m256i weights[kRegisters];
 #pragma GCC unroll 2
@@ -64,7 +65,9 @@ struct Tile {
                 }
             }
             panel += 16 * kRegisters;
+            fetch.fetch_line();
         }
+        upcoming = fetch;
         for (std::size_t i = 0; i < kRows; ++i) {
             for (std::size_t c = 0; c < kRegisters; ++c) {
                 _mm256_store_si256(reinterpret_cast<__m256i*>(sums + 8 * (i * kRegisters + c)), sum[i][c]);
@@ -74,11 +77,11 @@ struct Tile {
 
     template <std::size_t kRows>
     static void multiply(const Row* rows, std::size_t n_padded, const Weight* panel, std::size_t columns,
-                         const std::int32_t* starts, std::int32_t* sums) {
+                         const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
         if (columns == kColumns) {
-            multiply_registers<kRows, 2>(rows, n_padded, panel, starts, sums);
+            multiply_registers<kRows, 2>(rows, n_padded, panel, starts, sums, upcoming);
         } else {
-            multiply_registers<kRows, 1>(rows, n_padded, panel, starts, sums);
+            multiply_registers<kRows, 1>(rows, n_padded, panel, starts, sums, upcoming);
         }
     }
 

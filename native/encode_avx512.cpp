@@ -41,11 +41,12 @@ struct Tile {
 
     template <std::size_t kRows, std::size_t kRegisters>
     static void multiply_registers(const Row* rows, std::size_t n_padded, const Weight* panel,
-                                   const std::int32_t* starts, std::int32_t* sums) {
+                                   const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
         __m512i sum[kRows][kRegisters];
         for (std::size_t i = 0; i < kRows; ++i) {
             for (std::size_t c = 0; c < kRegisters; ++c) sum[i][c] = _mm512_load_si512(starts + 16 * c);
         }
+        Upcoming fetch = upcoming;  // a copy, which can stay in registers
         for (std::size_t j = 0; j < n_padded; j += 4) {
             __m512i weights[kRegisters];
 #pragma GCC unroll 4
@@ -61,7 +62,9 @@ struct Tile {
                 }
             }
             panel += 64 * kRegisters;
+            fetch.fetch_line();
         }
+        upcoming = fetch;
         for (std::size_t i = 0; i < kRows; ++i) {
             for (std::size_t c = 0; c < kRegisters; ++c) {
                 _mm512_store_si512(sums + 16 * (i * kRegisters + c), sum[i][c]);
@@ -71,12 +74,12 @@ struct Tile {
 
     template <std::size_t kRows>
     static void multiply(const Row* rows, std::size_t n_padded, const Weight* panel, std::size_t columns,
-                         const std::int32_t* starts, std::int32_t* sums) {
+                         const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
         switch (columns / kLeastColumns) {
-            case 1: return multiply_registers<kRows, 1>(rows, n_padded, panel, starts, sums);
-            case 2: return multiply_registers<kRows, 2>(rows, n_padded, panel, starts, sums);
-            case 3: return multiply_registers<kRows, 3>(rows, n_padded, panel, starts, sums);
-            default: return multiply_registers<kRows, 4>(rows, n_padded, panel, starts, sums);
+            case 1: return multiply_registers<kRows, 1>(rows, n_padded, panel, starts, sums, upcoming);
+            case 2: return multiply_registers<kRows, 2>(rows, n_padded, panel, starts, sums, upcoming);
+            case 3: return multiply_registers<kRows, 3>(rows, n_padded, panel, starts, sums, upcoming);
+            default: return multiply_registers<kRows, 4>(rows, n_padded, panel, starts, sums, upcoming);
         }
     }
 

@@ -13,11 +13,22 @@
 //   kLeastColumns       in steps of this, also a multiple of 8
 //   kStep               features quantised together; rows are padded to a multiple of it
 //   place               index of a weight in its panel
-//   multiply            the sums of kRows rows, or of one, with a panel
+//   multiply            the sums of kRows rows, or of one, with a panel; may fetch what comes next
 //   largest, quantise   over kStep features
 //   sign_bits           which of 8 sums reach their threshold
 
 namespace {
+
+// Memory that is fetched while tiles are multiplied, line by line: the rows to quantise next.
+struct Upcoming {
+    std::uintptr_t at;
+    std::uintptr_t end;
+
+    void fetch_line() {
+        __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);  // into the second-level cache
+        at = at + 64 < end ? at + 64 : end;
+    }
+};
 
 // A row whose largest entry is smaller, or not a finite number, is taken for a row of zeros.
 constexpr float kLeastEntry = 1e-30f;
@@ -62,51 +73,92 @@ std::size_t room(const Int8Panels& panels) {
     return kRoomRows * panels.n_padded * sizeof(typename Tile::Row);
 }
 
+// Where rows lie, as far as there are any; no line of rows that do not follow each other is fetched.
+template <class Source>
+Upcoming rows_of(const Features& features, std::size_t first, std::size_t count) {
+    const auto row_bytes = static_cast<std::ptrdiff_t>(features.n_features * sizeof(Source));
+    const auto data = reinterpret_cast<std::uintptr_t>(features.data);
+    if (features.row_stride != row_bytes) return {data, data};
+    const std::size_t end = first + count < features.n_rows ? first + count : features.n_rows;
+    return {data + first * features.row_stride, data + end * features.row_stride};
+}
+
 // A place in an array that is null where rows are not standardised.
 template <bool kStandardise>
 const float* at(const float* values, std::size_t j) {
     return kStandardise ? values + j : nullptr;
 }
 
-// Quantises one row and returns the factor from its entries to the integers.
-template <class Tile, bool kStandardise, class Source>
-float quantise_row(const Int8Panels& panels, const Source* x, typename Tile::Row* quantised) {
+// Calls visit(from, to) for stretches of features whose centres and scales stay in the first-level
+// cache while several rows pass over them.
+template <class Tile, class Visit>
+void by_stretches(std::size_t n, Visit visit) {
+    constexpr std::size_t kStretch = 1024;
+    static_assert(kStretch % Tile::kStep == 0, "stretches are whole steps");
+    for (std::size_t from = 0; from < n; from += kStretch) visit(from, n - from < kStretch ? n : from + kStretch);
+}
+
+// Quantises rows and sets the factors from their entries to the integers.
+template <class Tile, bool kStandardise, std::size_t kMostRows, class Source>
+void quantise_rows(const Int8Panels& panels, const Features& features, std::size_t first, std::size_t count,
+                   typename Tile::Row* quantised, float* factors) {
     const std::size_t whole = panels.n_features / Tile::kStep * Tile::kStep;
     const std::size_t rest = panels.n_features - whole;
-    Source last[Tile::kStep] = {};
-    for (std::size_t j = 0; j < rest; ++j) last[j] = x[whole + j];
-
     const float* const centre = panels.centre;
     const float* const inverse_scale = panels.inverse_scale;
-    typename Tile::Largest largest = Tile::none();
-    for (std::size_t j = 0; j < whole; j += Tile::kStep) {
-        largest = Tile::template largest<kStandardise>(largest, x + j, at<kStandardise>(centre, j),
-                                                       at<kStandardise>(inverse_scale, j));
+    const Source* x[kMostRows];
+    Source last[kMostRows][Tile::kStep] = {};  // what is left over a multiple of kStep, with zeros
+    typename Tile::Largest largest[kMostRows];
+    for (std::size_t i = 0; i < count; ++i) {
+        x[i] = static_cast<const Source*>(features.row(first + i));
+        for (std::size_t j = 0; j < rest; ++j) last[i][j] = x[i][whole + j];
+        largest[i] = Tile::none();
     }
-    if (rest > 0) {
-        largest = Tile::template largest<kStandardise>(largest, last, at<kStandardise>(centre, whole),
-                                                       at<kStandardise>(inverse_scale, whole));
+
+    by_stretches<Tile>(whole, [&](std::size_t from, std::size_t to) {
+        for (std::size_t i = 0; i < count; ++i) {
+            typename Tile::Largest so_far = largest[i];
+            for (std::size_t j = from; j < to; j += Tile::kStep) {
+                so_far = Tile::template largest<kStandardise>(so_far, x[i] + j, at<kStandardise>(centre, j),
+                                                              at<kStandardise>(inverse_scale, j));
+            }
+            largest[i] = so_far;
+        }
+    });
+    for (std::size_t i = 0; i < count; ++i) {
+        if (rest > 0) {
+            largest[i] = Tile::template largest<kStandardise>(largest[i], last[i], at<kStandardise>(centre, whole),
+                                                              at<kStandardise>(inverse_scale, whole));
+        }
+        const float most = Tile::value(largest[i]);
+        factors[i] = most >= kLeastEntry && most <= kMostEntry ? kQuantisedMost / most : 0.0f;
     }
-    const float most = Tile::value(largest);
-    if (!(most >= kLeastEntry && most <= kMostEntry)) {
-        for (std::size_t j = 0; j < panels.n_padded; ++j) quantised[j] = Tile::kRowOffset;
-        return 1.0f;
+
+    by_stretches<Tile>(whole, [&](std::size_t from, std::size_t to) {
+        for (std::size_t i = 0; i < count; ++i) {
+            typename Tile::Row* const row = quantised + i * panels.n_padded;
+            for (std::size_t j = from; j < to; j += Tile::kStep) {
+                Tile::template quantise<kStandardise>(x[i] + j, at<kStandardise>(centre, j),
+                                                      at<kStandardise>(inverse_scale, j), factors[i], row + j);
+            }
+        }
+    });
+    for (std::size_t i = 0; i < count; ++i) {
+        typename Tile::Row* const row = quantised + i * panels.n_padded;
+        if (rest > 0) {
+            Tile::template quantise<kStandardise>(last[i], at<kStandardise>(centre, whole),
+                                                  at<kStandardise>(inverse_scale, whole), factors[i], row + whole);
+        }
+        if (factors[i] == 0.0f) {
+            for (std::size_t j = 0; j < panels.n_padded; ++j) row[j] = Tile::kRowOffset;
+            factors[i] = 1.0f;
+        }
     }
-    const float factor = kQuantisedMost / most;
-    for (std::size_t j = 0; j < whole; j += Tile::kStep) {
-        Tile::template quantise<kStandardise>(x + j, at<kStandardise>(centre, j), at<kStandardise>(inverse_scale, j),
-                                              factor, quantised + j);
-    }
-    if (rest > 0) {
-        Tile::template quantise<kStandardise>(last, at<kStandardise>(centre, whole),
-                                              at<kStandardise>(inverse_scale, whole), factor, quantised + whole);
-    }
-    return factor;
 }
 
 template <class Tile, std::size_t kRows>
 void encode_tile(const Int8Panels& panels, const typename Tile::Row* rows, const float* factors,
-                 std::uint8_t* codes) {
+                 std::uint8_t* codes, Upcoming& upcoming) {
     const std::size_t n_columns = padded_columns<Tile>(panels.n_bits);
     const std::size_t width = (panels.n_bits + 7) / 8;
     const auto* const weights = static_cast<const typename Tile::Weight*>(panels.weights);
@@ -114,7 +166,7 @@ void encode_tile(const Int8Panels& panels, const typename Tile::Row* rows, const
         const std::size_t columns = columns_of_panel<Tile>(first, n_columns);
         alignas(64) std::int32_t sums[kRows * Tile::kColumns];
         Tile::template multiply<kRows>(rows, panels.n_padded, weights + first * panels.n_padded, columns,
-                                       panels.starts + first, sums);
+                                       panels.starts + first, sums, upcoming);
         for (std::size_t i = 0; i < kRows; ++i) {
             for (std::size_t c = 0; c < columns && (first + c) / 8 < width; c += 8) {
                 codes[i * width + (first + c) / 8] =
@@ -132,16 +184,20 @@ void encode_rows(const Int8Panels& panels, const Features& features, std::size_t
     float factors[kRoomRows];
     for (std::size_t block = 0; block < n; block += kRoomRows) {
         const std::size_t count = n - block < kRoomRows ? n - block : kRoomRows;
-        for (std::size_t i = 0; i < count; ++i) {
-            const auto* const x = static_cast<const Source*>(features.row(start + block + i));
-            factors[i] = quantise_row<Tile, kStandardise>(panels, x, rows + i * panels.n_padded);
+        // Without centres and scales to share, a row is best quantised while it is in the first-level cache.
+        constexpr std::size_t kTogether = kStandardise ? 6 : 1;
+        for (std::size_t i = 0; i < count; i += kTogether) {
+            quantise_rows<Tile, kStandardise, kTogether, Source>(panels, features, start + block + i,
+                                                                 count - i < kTogether ? count - i : kTogether,
+                                                                 rows + i * panels.n_padded, factors + i);
         }
+        Upcoming upcoming = rows_of<Source>(features, start + block + count, kRoomRows);
         std::size_t i = 0;
         for (; i + Tile::kRows <= count; i += Tile::kRows) {
-            encode_tile<Tile, Tile::kRows>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width);
+            encode_tile<Tile, Tile::kRows>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width, upcoming);
         }
         for (; i < count; ++i) {
-            encode_tile<Tile, 1>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width);
+            encode_tile<Tile, 1>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width, upcoming);
         }
     }
 }

@@ -39,7 +39,7 @@ struct Tile {
 
     template <std::size_t kRows>
     static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,
-                         const std::int32_t* starts, std::int32_t* sums) {
+                         const std::int32_t* starts, std::int32_t* sums, Upcoming&) {
         for (std::size_t first = 0; first < columns; first += 4) {
             int32x4_t sum[4] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
             for (std::size_t j = 0; j < n_padded; j += 16) {

@@ -49,7 +49,7 @@ struct Tile {
 
     template <std::size_t kRows>
     static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,
-                         const std::int32_t* starts, std::int32_t* sums) {
+                         const std::int32_t* starts, std::int32_t* sums, Upcoming&) {
         for (std::size_t c = 0; c < columns; ++c, panel += n_padded) {
             std::int32_t sum = starts[c];
             for (std::size_t j = 0; j < n_padded; ++j) sum += std::int32_t{row[j]} * panel[j];

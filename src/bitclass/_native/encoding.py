@@ -85,7 +85,7 @@ class Projection:
 
     @property
     def precision(self) -> Precision:
-        """"float32" or "int8"."""
+        """What the scores are computed in, "float32" or "int8"."""
         return self._arguments[2]
 
     def encode(self, X: NDArray[Any], *, n_threads: int | None = None) -> NDArray[np.uint8]:
@@ -150,7 +150,7 @@ class Projection:
                 _kernels.widen(_readable(block), wide[:n], threads)
                 block = wide[:n]
             np.matmul(block, projection, out=scores[:n])
-            pack(scores[:n], intercept, codes[:n], threads)
+            pack(scores[:n], intercept, codes[:n], 1)
             yield rows, codes[:n]
 
     @property
