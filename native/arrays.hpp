@@ -8,15 +8,13 @@
 #include <string>
 #include <type_traits>
 
+#include "half.hpp"
+
 namespace bitclass {
 
 namespace nb = nanobind;
 
-// Name of an element type as NumPy spells it; half floats have no C++ type and are named by Half.
-struct Half {
-    std::uint16_t bits;
-};
-
+// Name of an element type as NumPy spells it.
 template <class T>
 std::string dtype_name() {
     if constexpr (std::is_same_v<T, Half>) return "float16";

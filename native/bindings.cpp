@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "dispatch.hpp"
+#include "gil.hpp"
 #include "pool.hpp"
 
 namespace nb = nanobind;
@@ -36,7 +37,7 @@ void bind_config(nb::module_& m) {
     m.def(
         "_parallel_for",
         [](std::size_t n_chunks, int n_threads, nb::callable run) {
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             parallel_for(n_chunks, n_threads, [&](std::size_t chunk) {
                 nb::gil_scoped_acquire acquire;
                 run(chunk);
@@ -49,7 +50,10 @@ void bind_config(nb::module_& m) {
 
 NB_MODULE(_kernels, m) {
     m.doc() = "Compiled kernels of bitclass.";
+    // A daemon thread may hold an index when the interpreter ends, which is no concern of the user.
+    nb::set_leak_warnings(false);
     bitclass::bind_config(m);
     bitclass::bind_search(m);
+    bitclass::bind_encode(m);
     bitclass::bind_training(m);
 }

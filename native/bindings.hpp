@@ -7,6 +7,7 @@ namespace bitclass {
 
 void bind_config(nanobind::module_& m);    // bindings.cpp
 void bind_search(nanobind::module_& m);    // bindings_search.cpp
+void bind_encode(nanobind::module_& m);    // bindings_encode.cpp
 void bind_training(nanobind::module_& m);  // bindings_training.cpp
 
 }  // namespace bitclass

@@ -2,6 +2,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "search.hpp"
 
 namespace bitclass {
@@ -19,7 +20,7 @@ struct Found {
 
 HammingIndex* make_index(nb::handle weights) {
     const Array<const std::uint8_t> packed(weights, "weights", 2);
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1));
 }
 
@@ -28,7 +29,7 @@ void nearest(const HammingIndex& index, nb::handle codes, nb::handle indices, nb
     queries.require_length(1, index.n_bytes());
     const Found found(indices, distances, queries.shape(0), 1);
     require_threads(n_threads);
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     index.nearest(queries.data(), queries.shape(0), found.indices.data(), found.distances.data(), n_threads);
 }
 
@@ -44,7 +45,7 @@ void top_k(const HammingIndex& index, nb::handle codes, nb::handle indices, nb::
                                   .c_str());
     }
     require_threads(n_threads);
-    nb::gil_scoped_release release;
+    const WithoutGil released;
     index.top_k(queries.data(), queries.shape(0), k, found.indices.data(), found.distances.data(), n_threads);
 }
 

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,59 @@ def available_levels() -> list[str]: ...
 def current_level() -> str: ...
 def _use_level(name: str) -> None: ...
 def _parallel_for(n_chunks: int, n_threads: int, run: Callable[[int], object]) -> None: ...
+
+class HammingIndex:
+    def __init__(self, weights: NDArray[np.uint8]) -> None: ...
+    def nearest(
+        self,
+        codes: NDArray[np.uint8],
+        indices: NDArray[np.int64],
+        distances: NDArray[np.int32],
+        n_threads: int,
+    ) -> None: ...
+    def top_k(
+        self,
+        codes: NDArray[np.uint8],
+        indices: NDArray[np.int64],
+        distances: NDArray[np.int32],
+        n_threads: int,
+    ) -> None: ...
+    @property
+    def n_classes(self) -> int: ...
+    @property
+    def n_bytes(self) -> int: ...
+
+class Int8Projection:
+    def __init__(
+        self,
+        weights: NDArray[np.int8],
+        thresholds: NDArray[np.float64],
+        centre: NDArray[np.float32] | None,
+        inverse_scale: NDArray[np.float32] | None,
+    ) -> None: ...
+    def encode(self, X: NDArray[Any], codes: NDArray[np.uint8], n_threads: int) -> None: ...
+    def predict(
+        self,
+        index: HammingIndex,
+        X: NDArray[Any],
+        indices: NDArray[np.int64],
+        distances: NDArray[np.int32],
+        n_threads: int,
+    ) -> None: ...
+
+def pack_signs_float32(
+    scores: NDArray[np.float32],
+    intercept: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    n_threads: int,
+) -> None: ...
+def pack_signs_float64(
+    scores: NDArray[np.float64],
+    intercept: NDArray[np.float64],
+    codes: NDArray[np.uint8],
+    n_threads: int,
+) -> None: ...
+def widen(X: NDArray[np.float16], wide: NDArray[np.float32], n_threads: int) -> None: ...
 def half_margins(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],

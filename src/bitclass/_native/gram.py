@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas
 
 __all__ = ["add_gram", "mirror_gram"]
 
@@ -38,6 +37,9 @@ def add_gram(Z: NDArray[Any], gram: NDArray[np.float64]) -> None:
     _require_gram(gram)
     if gram.shape[0] != n_features:
         raise ValueError(f"gram: expected shape ({n_features}, {n_features}), found {gram.shape}")
+    # Imported here, because prediction, which needs no SciPy, imports this package too.
+    from scipy.linalg import blas
+
     symmetric_product = blas.ssyrk if Z.dtype == np.float32 else blas.dsyrk
     for begin in range(0, Z.shape[0], _ROWS_A_BLOCK):
         block = np.ascontiguousarray(Z[begin : begin + _ROWS_A_BLOCK])

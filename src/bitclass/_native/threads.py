@@ -63,7 +63,7 @@ def set_num_threads(n_threads: int | None) -> int | None:
     return previous
 
 
-def effective_threads(n_jobs: int | None) -> int:
+def effective_threads(n_jobs: int | None, *, name: str = "n_jobs") -> int:
     """Resolve the number of threads for an `n_jobs` as scikit-learn understands it.
 
     Parameters
@@ -71,6 +71,8 @@ def effective_threads(n_jobs: int | None) -> int:
     n_jobs : int or None
         A positive number is taken as it is; -1 means all CPUs, -2 all but one, and so on; None
         leaves it to :func:`set_num_threads`, the environment and the machine, in this order.
+    name : str
+        What the caller calls the argument, for errors.
 
     Examples
     --------
@@ -85,9 +87,9 @@ def effective_threads(n_jobs: int | None) -> int:
         n_jobs = operator.index(n_jobs)
     except TypeError:
         found = type(n_jobs).__name__
-        raise TypeError(f"n_jobs: expected an integer or None, found {found}") from None
+        raise TypeError(f"{name}: expected an integer or None, found {found}") from None
     if n_jobs == 0:
-        raise ValueError("n_jobs: 0 has no meaning; expected a positive or a negative integer")
+        raise ValueError(f"{name}: 0 has no meaning; expected a positive or a negative integer")
     return n_jobs if n_jobs > 0 else max(1, available_cpus() + 1 + n_jobs)
 
 
