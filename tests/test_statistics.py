@@ -15,6 +15,11 @@ def projection(rng, d, r):
     return ProjectionCodes(rng.standard_normal((d, r)).astype(np.float32), rng.standard_normal(r))
 
 
+def signs_of(starting, X):
+    labels = np.zeros(len(X), dtype=np.intp)
+    return unpack(starting.codes(X, np.array([0]), labels, 0), starting.n_bits).astype(float)
+
+
 def problem(seed, n=60, d=5, n_classes=4):
     rng = np.random.default_rng(seed)
     X = (rng.standard_normal((n, d)) * 3 + 10).astype(np.float32)
@@ -38,7 +43,7 @@ def test_sums_are_what_their_names_say():
     statistics = Statistics(starting, shift, keep_codes=True)
     statistics.add(X, labels, weights)
     Z = X.astype(float) - shift
-    codes = np.where(X @ starting.projection + starting.intercept >= 0, 1.0, -1.0)
+    codes = signs_of(starting, X)
     np.testing.assert_allclose(statistics.gram, (Z * weights[:, None]).T @ Z, rtol=1e-5)
     for c in range(4):
         rows = labels == c
@@ -154,3 +159,12 @@ def test_labels_of_text_and_numbers_do_not_mix():
     statistics.add(X, labels, None)
     with pytest.raises(ValueError, match="text and numbers"):
         statistics.add(X, np.array(["a", "b"] * 30), None)
+
+
+def test_projection_codes_are_signs_of_the_projection():
+    rng = np.random.default_rng(0)
+    P, t = rng.standard_normal((5, 9)).astype(np.float32), rng.standard_normal(9)
+    X = rng.standard_normal((30, 5))
+    np.testing.assert_array_equal(
+        signs_of(ProjectionCodes(P, t), X), np.where(X @ P + t >= 0, 1.0, -1.0)
+    )

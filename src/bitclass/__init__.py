@@ -4,19 +4,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bitclass._native import get_config, set_num_threads, show_config
     from bitclass.classifier import BinaryCodeClassifier
     from bitclass.model import PackedModel
     from bitclass.training import CodeWarning
 
 __version__ = "0.1.0"
 
-__all__ = ["BinaryCodeClassifier", "CodeWarning", "PackedModel", "__version__"]
+__all__ = [
+    "BinaryCodeClassifier",
+    "CodeWarning",
+    "PackedModel",
+    "__version__",
+    "get_config",
+    "set_num_threads",
+    "show_config",
+]
 
 # Loaded when first asked for, so that a program that only predicts does not pay for scikit-learn.
 _HOMES = {
     "BinaryCodeClassifier": "bitclass.classifier",
     "CodeWarning": "bitclass.training",
     "PackedModel": "bitclass.model",
+    "get_config": "bitclass._native",
+    "set_num_threads": "bitclass._native",
+    "show_config": "bitclass._native",
 }
 
 

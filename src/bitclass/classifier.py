@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,24 +13,23 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
 
+from bitclass._native import Precision, effective_threads, thread_limit
 from bitclass.learning import Settings, Solution, learn
 from bitclass.losses import Loss
-from bitclass.model import PackedModel
+from bitclass.predicting import Predicting
 from bitclass.rows import Features
 from bitclass.training import STARTING_CODES, Statistics, standardisation, start_codes
 from bitclass.validation import (
+    ACCEPTED,
     check_class_count,
     check_continuation,
     check_initial_codes,
     check_parameters,
-    is_integer,
 )
 
 __all__ = ["BinaryCodeClassifier"]
-
-# What scikit-learn's validation lets through: any real dtype as it is, and CSR.
-_ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
 
 @dataclass
@@ -40,7 +40,7 @@ class _Knowledge:
     solution: Solution | None = None
 
 
-class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Multi-class classifier whose codes and class weights are both bits.
 
     Every sample gets a code of `n_bits` bits, every class a binary weight vector, learned
@@ -83,9 +83,14 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
 
+    precision : {"int8", "float32"}, default="int8"
+        What new samples are encoded in. "int8" quantises rows and projection on the fly: several
+        times faster, and it gives a row the same code in any batch, on any machine.
+
     n_jobs : int or None, default=None
-        Number of threads. None means all cores that the process may use, or
-        `BITCLASS_NUM_THREADS`.
+        Number of threads, negative as in scikit-learn. None means what `set_num_threads` or
+        ``BITCLASS_NUM_THREADS`` say, or else all cores that the process may use. It also bounds
+        the BLAS in training. Results do not depend on it.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the starting codes.
@@ -150,6 +155,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         max_iter: int = 10,
         alpha: float = 1e-2,
         class_weight: dict[Any, float] | str | None = None,
+        precision: Precision = "int8",
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -162,6 +168,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.max_iter = max_iter
         self.alpha = alpha
         self.class_weight = class_weight
+        self.precision = precision
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
@@ -192,11 +199,13 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
         check_class_count(np.unique(labels))
-        statistics = self._start(X, labels, weights, initial_codes, loss)
-        statistics.add_classes(classes)
-        statistics.add(X, labels, weights)
+        with self._training_threads():
+            statistics = self._start(X, labels, weights, initial_codes, loss)
+            statistics.add_classes(classes)
+            statistics.add(X, labels, weights)
+            solution = learn(statistics, settings, X)
         self.classes_ = statistics.classes
-        self._knowledge = _Knowledge(statistics, learn(statistics, settings, X))
+        self._knowledge = _Knowledge(statistics, solution)
         return self
 
     def partial_fit(
@@ -242,17 +251,18 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if weights is not None:
             counts = weights > 0
             X, labels, weights = X[counts], labels[counts], weights[counts]
-        if first:
-            if len(labels) == 0:
-                raise ValueError("sample_weight must be positive for a sample of the first batch")
-            statistics = self._start(X, labels, weights, self.initial_codes, loss)
-        else:
-            statistics = self._knowledge.statistics
-            check_continuation(statistics, self.n_bits, loss)
-        if classes is not None:
-            statistics.add_classes(np.unique(classes))
-        statistics.add_classes(new_classes)
-        statistics.add(X, labels, weights)
+        with self._training_threads():
+            if first:
+                if len(labels) == 0:
+                    raise ValueError("sample_weight must be positive somewhere in the first batch")
+                statistics = self._start(X, labels, weights, self.initial_codes, loss)
+            else:
+                statistics = self._knowledge.statistics
+                check_continuation(statistics, self.n_bits, loss)
+            if classes is not None:
+                statistics.add_classes(np.unique(classes))
+            statistics.add_classes(new_classes)
+            statistics.add(X, labels, weights)
         self.classes_ = statistics.classes
         self._knowledge = _Knowledge(statistics)
         return self
@@ -282,144 +292,22 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             settings, _ = self._check_parameters()
             statistics = knowledge.statistics
             check_class_count(statistics.classes[statistics.class_weights > 0])
-            knowledge.solution = learn(statistics, settings)
+            with self._training_threads():
+                knowledge.solution = learn(statistics, settings)
         return knowledge.solution
+
+    @contextmanager
+    def _training_threads(self) -> Iterator[None]:
+        """Hold our kernels and the BLAS behind NumPy and SciPy to `n_jobs` threads."""
+        if self.n_jobs is None:
+            yield
+            return
+        with thread_limit(self.n_jobs), threadpool_limits(effective_threads(self.n_jobs)):
+            yield
 
     def _report(self, line: str) -> None:
         if self.verbose:
             print(f"[{type(self).__name__}] {line}", flush=True)
-
-    # -----------------------------------------------------------------------------------------
-    # Predicting
-    # -----------------------------------------------------------------------------------------
-
-    def predict(self, X: Features) -> NDArray[Any]:
-        """Predict the class at the smallest Hamming distance.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        model, X = self._model_for(X)
-        return model.predict(X)
-
-    def decision_function(self, X: Features) -> NDArray[np.float64]:
-        """Inner products of class weights and codes.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            ``w_c.h(x)``, in [-n_bits, n_bits]. For two classes, as scikit-learn has it, of shape
-            (n_samples,): half the difference of the two, positive for ``classes_[1]``.
-        """
-        model, X = self._model_for(X)
-        scores = model.scores(X).astype(np.float64)
-        if scores.shape[1] == 2:
-            return (scores[:, 1] - scores[:, 0]) / 2
-        return scores
-
-    def predict_proba(self, X: Features) -> NDArray[np.float64]:
-        """Class probabilities, from the distances.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-        """
-        model, X = self._model_for(X)
-        return model.predict_proba(X)
-
-    def top_classes(self, X: Features, k: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """The k nearest classes, without ever holding all n_samples x n_classes distances.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-        k : int in [1, n_classes]
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples, k)
-            Nearest first; equal distances in the order of `classes_`.
-        distances : ndarray of shape (n_samples, k), int32
-            Hamming distances.
-        """
-        model, X = self._model_for(X)
-        if not is_integer(k) or not 1 <= k <= len(model.classes):
-            raise ValueError(
-                f"k must be an integer from 1 to the number of classes, {len(model.classes)}, "
-                f"found {k!r}"
-            )
-        return model.top_classes(X, int(k))
-
-    def encode(self, X: Features) -> NDArray[np.uint8]:
-        """Codes of samples, packed.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, ceil(n_bits / 8)), uint8
-            Bit k of a code is bit ``k % 8`` of byte ``k // 8``, set for +1.
-        """
-        model, X = self._model_for(X)
-        return model.encode(X)
-
-    def packed(self) -> PackedModel:
-        """The model without the estimator: all that predicting needs.
-
-        Returns
-        -------
-        PackedModel
-        """
-        return self._solved().model
-
-    def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_ACCEPTED)
-        return self._solved().model, X
-
-    # -----------------------------------------------------------------------------------------
-    # What was learned
-    # -----------------------------------------------------------------------------------------
-
-    @property
-    def weights_(self) -> NDArray[np.int8]:
-        """Class weights of shape (n_classes, n_bits) in {-1, +1}."""
-        return self._solved().model.unpacked_weights()
-
-    @property
-    def projection_(self) -> NDArray[np.float32]:
-        """Matrix P of the hash function, shape (n_features, n_bits)."""
-        return self._solved().model.projection
-
-    @property
-    def intercept_(self) -> NDArray[np.float64]:
-        """Offset t of the hash function, shape (n_bits,)."""
-        return self._solved().model.intercept
-
-    @property
-    def objective_history_(self) -> NDArray[np.void]:
-        """Logarithm of the objective after each bit update."""
-        return self._solved().history
-
-    @property
-    def n_iter_(self) -> int:
-        """Number of rounds of the alternation."""
-        return self._solved().n_rounds
 
     # -----------------------------------------------------------------------------------------
     # Validation
@@ -441,7 +329,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
     ) -> tuple[Features, NDArray[Any], NDArray[Any], NDArray[np.float64] | None]:
         """Rows, their labels, the labels that occur, and the weights (None for ones)."""
-        X, labels = validate_data(self, X, y, reset=reset, **_ACCEPTED)
+        X, labels = validate_data(self, X, y, reset=reset, **ACCEPTED)
         check_classification_targets(labels)
         classes = np.unique(labels)
         if sample_weight is None and self.class_weight is None:

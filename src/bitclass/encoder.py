@@ -19,12 +19,16 @@ class HashFunction:
     ----------
     projection : (d, r) float32
     intercept : (r,) float64
+    centre, scale : (d,) float32
+        Mean and standard deviation of the features, by which int8 encoding quantises rows.
     fit : float
         Share of the variance of the codes that the regression explains, in [0, 1].
     """
 
     projection: NDArray[np.float32]
     intercept: NDArray[np.float64]
+    centre: NDArray[np.float32]
+    scale: NDArray[np.float32]
     fit: float
 
 
@@ -70,7 +74,7 @@ def ridge(
     correlation *= usable
     correlation[np.diag_indices_from(correlation)] = 1.0 + alpha
     solution = _solve_positive(correlation, cross * usable[:, None], alpha)
-    projection = (solution * usable[:, None]).astype(np.float32)
+    projection = (solution * usable[:, None]).astype(np.float32, order="C")
 
     # From the rounded projection, so that rounding does not move the codes of the mean.
     rounded = projection.astype(np.float64)
@@ -78,7 +82,14 @@ def ridge(
     code_variance = np.sum(total_weight - code_sum * code_mean)
     explained = float(np.sum(rounded * cross))
     fit = min(max(explained / code_variance, 0.0), 1.0) if code_variance > 0 else 0.0
-    return HashFunction(projection, intercept, fit)
+    deviation = scale / np.sqrt(np.where(constant, 1.0, total_weight))
+    return HashFunction(
+        projection,
+        intercept,
+        (mean + shift).astype(np.float32),
+        deviation.astype(np.float32),
+        fit,
+    )
 
 
 def _solve_positive(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from bitclass._native import Precision
 from bitclass.codes import pack, unpack
 from bitclass.encoder import ridge
 from bitclass.losses import LossTable
@@ -44,6 +45,7 @@ class Settings:
     max_rounds : int, most rounds of the alternation
     alpha : float, penalty of the ridge regression
     max_bytes : int, memory that the table of margins may take
+    precision : what codes are computed in at prediction
     report : called with each line of progress
     """
 
@@ -52,6 +54,7 @@ class Settings:
     max_rounds: int
     alpha: float
     max_bytes: int
+    precision: Precision
     report: Callable[[str], None]
 
 
@@ -135,7 +138,10 @@ def learn(statistics: Statistics, settings: Settings, X: Features | None = None)
         pack(distinct),
         hash_function.projection,
         hash_function.intercept,
-        _temperature(hash_function.fit, n_bits, len(distinct)),
+        centre=hash_function.centre,
+        scale=hash_function.scale,
+        temperature=_temperature(hash_function.fit, n_bits, len(distinct)),
+        precision=settings.precision,
     )
     return Solution(model, found.history, found.n_rounds)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import encode, nearest, top_k
+from bitclass._native import HammingIndex, Precision, Projection, predict
 from bitclass.codes import hamming, unpack
 from bitclass.rows import Features, row_blocks
 
@@ -30,8 +30,13 @@ class PackedModel:
     weights : (C, ceil(r / 8)) uint8, packed class weights
     projection : (d, r) float32
     intercept : (r,) float64
+    centre, scale : (d,) float32, optional
+        Mean and standard deviation of the features, which make int8 encoding precise for features
+        of any size.
     temperature : float
         Probabilities are the softmax of ``w_c.h(x) / temperature``.
+    precision : {"int8", "float32"}
+        What codes are computed in: see `BinaryCodeClassifier`.
 
     Examples
     --------
@@ -41,7 +46,6 @@ class PackedModel:
     ...     weights=np.array([[0], [1]], dtype=np.uint8),
     ...     projection=np.array([[1.0]], dtype=np.float32),
     ...     intercept=np.zeros(1),
-    ...     temperature=1.0,
     ... )
     >>> model.predict(np.array([[-3.0], [2.0]]))
     array(['left', 'right'], dtype='<U5')
@@ -53,28 +57,48 @@ class PackedModel:
         weights: NDArray[np.uint8],
         projection: NDArray[np.float32],
         intercept: NDArray[np.float64],
-        temperature: float,
+        *,
+        centre: NDArray[np.float32] | None = None,
+        scale: NDArray[np.float32] | None = None,
+        temperature: float = 1.0,
+        precision: Precision = "int8",
     ) -> None:
         self.classes = classes
-        self.weights = weights
         self.projection = projection
         self.intercept = intercept
+        self.centre = centre
+        self.scale = scale
         self.temperature = temperature
+        self._hash_function = Projection(
+            projection, intercept, precision=precision, centre=centre, scale=scale
+        )
+        self._index = HammingIndex(weights)
+
+    @property
+    def weights(self) -> NDArray[np.uint8]:
+        """Packed class weights, (C, ceil(r / 8))."""
+        return self._index.weights
+
+    @property
+    def precision(self) -> Precision:
+        """What codes are computed in."""
+        return self._hash_function.precision
 
     @property
     def n_bits(self) -> int:
         """Number of bits r of a code."""
-        return int(self.projection.shape[1])
+        return self._hash_function.n_bits
 
     @property
     def n_features(self) -> int:
         """Number of features d of a row."""
-        return int(self.projection.shape[0])
+        return self._hash_function.n_features
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays that predicting needs, labels aside."""
-        return self.weights.nbytes + self.projection.nbytes + self.intercept.nbytes
+        arrays = (self.weights, self.projection, self.intercept, self.centre, self.scale)
+        return sum(array.nbytes for array in arrays if array is not None)
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Packed codes h(x) of rows X (n, d), shape (n, ceil(r / 8))."""
@@ -85,9 +109,11 @@ class PackedModel:
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Label at the smallest Hamming distance for each row of X (n, d), shape (n,)."""
+        if isinstance(X, np.ndarray) and X.dtype.kind == "f":
+            return self.classes[predict(self._hash_function, self._index, X)[0]]
         indices = np.empty(X.shape[0], dtype=np.int64)
-        for rows, codes in self._coded_blocks(X):
-            indices[rows], _ = nearest(codes, self.weights)
+        for rows, block in row_blocks(X):
+            indices[rows], _ = predict(self._hash_function, self._index, block)
         return self.classes[indices]
 
     def top_classes(self, X: Features, k: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
@@ -95,7 +121,7 @@ class PackedModel:
         indices = np.empty((X.shape[0], k), dtype=np.int64)
         distances = np.empty((X.shape[0], k), dtype=np.int32)
         for rows, codes in self._coded_blocks(X):
-            indices[rows], distances[rows] = top_k(codes, self.weights, k)
+            indices[rows], distances[rows] = self._index.top_k(codes, k)
         return self.classes[indices], distances
 
     def scores(self, X: Features) -> NDArray[np.int32]:
@@ -124,4 +150,4 @@ class PackedModel:
 
     def _coded_blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
         for rows, block in row_blocks(X):
-            yield rows, encode(block, self.projection, self.intercept)
+            yield rows, self._hash_function.encode(block)

@@ -10,17 +10,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 
+from bitclass._native import effective_threads
 from bitclass.learning import Settings
 from bitclass.losses import Loss, resolve_loss, tabulate
 from bitclass.training import SOLVERS, STARTING_CODES, Statistics
 
 __all__ = [
+    "ACCEPTED",
     "check_class_count",
     "check_continuation",
     "check_initial_codes",
     "check_parameters",
     "is_integer",
 ]
+
+#: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
+ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
 # Half margins are counted in int16.
 _MOST_BITS = int(np.iinfo(np.int16).max)
@@ -52,6 +57,10 @@ def check_parameters(
             f"initial_codes must be one of {list(STARTING_CODES)} or an array of codes, found "
             f"{codes!r}"
         )
+    precision = parameters["precision"]
+    if precision not in ("int8", "float32"):
+        raise ValueError(f"precision must be 'int8' or 'float32', found {precision!r}")
+    effective_threads(parameters["n_jobs"])
     table = None if loss.closed_form else tabulate(loss, n_bits, float(scale))
     if solver == "mincut" and table is not None and not table.convex:
         raise ValueError(
@@ -64,6 +73,7 @@ def check_parameters(
         max_rounds=parameters["max_iter"],
         alpha=float(parameters["alpha"]),
         max_bytes=int(get_config()["working_memory"]) << 20,
+        precision=precision,
         report=report,
     )
     return settings, loss

@@ -1,33 +1,46 @@
-"""The heavy loops of bitclass, each behind one small function.
+"""The heavy loops of bitclass, each behind one small door.
 
-Callers import the functions from here and do not know whether NumPy or compiled code serves them.
+Callers import from here and do not know whether NumPy or compiled code serves them.
 `bitclass._native.reference` defines what each returns.
 """
 
-from bitclass._native.reference import (
-    add_gram,
+from bitclass._native.config import get_config, show_config, use_level_of_environment
+from bitclass._native.encoding import Precision, Projection
+from bitclass._native.gram import add_gram, mirror_gram
+from bitclass._native.prediction import predict
+from bitclass._native.search import HammingIndex
+from bitclass._native.threads import effective_threads, set_num_threads, thread_limit
+from bitclass._native.training import (
     class_sums,
-    encode,
     flip_bits,
     group_rows,
     half_margins,
-    nearest,
     pair_sums,
+    pair_sums_from_codes,
     shift_margins,
-    top_k,
     update_codes,
 )
 
 __all__ = [
+    "HammingIndex",
+    "Precision",
+    "Projection",
     "add_gram",
     "class_sums",
-    "encode",
+    "effective_threads",
     "flip_bits",
+    "get_config",
     "group_rows",
     "half_margins",
-    "nearest",
+    "mirror_gram",
     "pair_sums",
+    "pair_sums_from_codes",
+    "predict",
+    "set_num_threads",
     "shift_margins",
-    "top_k",
+    "show_config",
+    "thread_limit",
     "update_codes",
 ]
+
+use_level_of_environment()

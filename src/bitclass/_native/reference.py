@@ -10,7 +10,7 @@ Margins are held halved: the margin m = w_c.b - w_y.b is even, and its half is
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from bitclass.codes import hamming, pack, unpack
 
 __all__ = [
-    "add_gram",
-    "class_sums",
+    "QuantisedProjection",
     "encode",
+    "encode_int8",
     "flip_bits",
-    "group_rows",
     "half_margins",
     "nearest",
     "pair_sums",
+    "quantise_projection",
     "shift_margins",
     "top_k",
     "update_codes",
@@ -40,7 +40,8 @@ def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """Sum along `axis`, adding the terms strictly in order (`np.sum` adds them pairwise)."""
     if terms.shape[axis] == 0:
         return np.zeros(np.delete(terms.shape, axis))
-    total: NDArray[np.float64] = np.take(np.add.accumulate(terms, axis=axis), -1, axis=axis)
+    running = np.add.accumulate(terms, axis=axis)
+    total: NDArray[np.float64] = np.take(running, -1, axis=axis)
     return total
 
 
@@ -56,7 +57,8 @@ def encode(
 
     Parameters
     ----------
-    X : (n, d) float32 or float64
+    X : (n, d) float16, float32 or float64
+        Half floats are computed in float32.
     projection : (d, r) float32
     intercept : (r,) float64
 
@@ -64,9 +66,94 @@ def encode(
     -------
     (n, ceil(r / 8)) uint8
     """
+    if X.dtype == np.float16:
+        X = X.astype(np.float32)
     scores = X @ projection.astype(X.dtype, copy=False)
     scores += intercept.astype(X.dtype, copy=False)
     return pack(scores >= 0)
+
+
+# The largest magnitude of a quantised number. -128 is left out, which keeps sums of two products
+# within 16 bits.
+QUANTISED_MOST = np.float32(127)
+# A row whose largest entry is smaller, or not a finite number, is taken for a row of zeros.
+LEAST_ENTRY = np.float32(1e-30)
+
+
+class QuantisedProjection(NamedTuple):
+    """A hash function in eight-bit integers.
+
+    Attributes
+    ----------
+    weights : (d, r) int8, columns of the projection, each scaled by its own largest magnitude
+    thresholds : (r,) float64, the intercept in the units of each column
+    centre, inverse_scale : (d,) float32 or None, how rows are standardised before quantisation
+    """
+
+    weights: NDArray[np.int8]
+    thresholds: NDArray[np.float64]
+    centre: NDArray[np.float32] | None
+    inverse_scale: NDArray[np.float32] | None
+
+
+def quantise_projection(
+    projection: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+    centre: NDArray[np.float32] | None = None,
+    scale: NDArray[np.float32] | None = None,
+) -> QuantisedProjection:
+    """Quantise a hash function of rows x to eight-bit integers for rows (x - centre) / scale.
+
+    Standardising has no part in the function itself; it makes the entries of a row alike in size,
+    so that one scale a row serves all of them.
+
+    Parameters
+    ----------
+    projection : (d, r) float32
+    intercept : (r,) float64
+    centre, scale : (d,) float32 or None
+        None stands for 0 and 1.
+    """
+    folded = projection.astype(np.float64)
+    inverse_scale = None
+    if centre is not None or scale is not None:
+        centre = np.zeros(len(projection), np.float32) if centre is None else centre
+        scale = np.ones(len(projection), np.float32) if scale is None else scale
+        intercept = intercept + (folded * centre[:, None]).sum(axis=0)
+        folded *= scale[:, None]
+        inverse_scale = np.float32(1) / scale
+    largest = np.abs(folded).max(axis=0)
+    unit = float(QUANTISED_MOST) / np.where(largest > 0, largest, QUANTISED_MOST)
+    weights = np.rint(folded * unit).astype(np.int8)
+    return QuantisedProjection(weights, intercept * unit, centre, inverse_scale)
+
+
+def encode_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.uint8]:
+    """Codes of rows, computed in eight-bit integers.
+
+    Each row is scaled by its own largest magnitude. A sign does not depend on scales, so nothing
+    is scaled back: only the thresholds follow the scale of the row.
+
+    Parameters
+    ----------
+    X : (n, d) float16, float32 or float64
+    quantised : QuantisedProjection
+
+    Returns
+    -------
+    (n, ceil(r / 8)) uint8
+    """
+    entries = X.astype(np.float32)
+    if quantised.centre is not None and quantised.inverse_scale is not None:
+        entries = (entries - quantised.centre) * quantised.inverse_scale
+    largest = np.abs(entries).max(axis=1, keepdims=True)
+    usable = (largest >= LEAST_ENTRY) & np.isfinite(largest)
+    entries = np.where(usable, entries, np.float32(0))
+    factors = np.divide(QUANTISED_MOST, largest, out=np.ones_like(largest), where=usable)
+    integers = np.rint(entries * factors)
+    # Integers this small are exact in float64, whatever the order of the sums.
+    sums = integers.astype(np.float64) @ quantised.weights.astype(np.float64)
+    return pack(sums + quantised.thresholds * factors.astype(np.float64) >= 0)
 
 
 def nearest(
@@ -91,7 +178,7 @@ def nearest(
 def top_k(
     codes: NDArray[np.uint8], weights: NDArray[np.uint8], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The k nearest classes of each code, ordered by distance, then by class index.
+    """Find the k nearest classes of each code, ordered by distance, then by class index.
 
     Parameters
     ----------
@@ -297,61 +384,3 @@ def update_codes(
             logs = np.log((row_weights * (present - flipped))[better]) + log_step * top[better]
             log_decreases[k] = np.logaddexp.reduce(logs)
     return pack(bits), log_decreases
-
-
-def group_rows(
-    labels: NDArray[np.intp], codes: NDArray[np.uint8]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Find the rows that agree in label and code.
-
-    Parameters
-    ----------
-    labels : (n,)
-    codes : (n, bytes) packed
-
-    Returns
-    -------
-    first : (g,) row where each (label, code) pair first appears; pairs are ordered by label, then
-        by first appearance
-    inverse : (n,) the pair of each row
-    """
-    keys = np.concatenate([labels.astype(np.int64)[:, None].view(np.uint8), codes], axis=1).view(
-        np.dtype((np.void, 8 + codes.shape[1]))
-    )
-    _, first, inverse = np.unique(keys[:, 0], return_index=True, return_inverse=True)
-    order = np.lexsort((first, labels[first]))
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return first[order], rank[inverse]
-
-
-def class_sums(
-    X: NDArray[Any],
-    labels: NDArray[np.intp],
-    row_weights: NDArray[np.float64] | None,
-    sums: NDArray[np.float64],
-) -> None:
-    """Add each row, times its weight, to the sum of its class, in row order and in float64.
-
-    Parameters
-    ----------
-    X : (n, d) float32 or float64
-    labels : (n,) class index of each row
-    row_weights : (n,) or None for ones
-    sums : (C, d) float64, changed in place
-    """
-    rows = X.astype(np.float64)
-    if row_weights is not None:
-        rows *= row_weights[:, None]
-    np.add.at(sums, labels, rows)
-
-
-def add_gram(Z: NDArray[Any], gram: NDArray[np.float64]) -> None:
-    """Add ``Z'Z`` of a block of rows to a float64 total, in place.
-
-    Parameters
-    ----------
-    Z : (n, d) float32 or float64
-    gram : (d, d) float64, changed in place
-    """
-    gram += Z.T @ Z

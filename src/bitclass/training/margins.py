@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import half_margins, pair_sums, shift_margins
+from bitclass._native import half_margins, pair_sums, pair_sums_from_codes, shift_margins
 from bitclass.codes import pack
 from bitclass.losses import LossTable
 from bitclass.training.groups import Groups
@@ -56,13 +56,13 @@ class Margins:
         """Sums of table values at the margins without bit k, shape (2, K, C, C)."""
         n_classes = len(self.weights)
         sums = np.zeros((2, len(tables), n_classes, n_classes))
-        bits = self.bits(k)
-        column = np.ascontiguousarray(self.weights[:, k])
-        groups = self.groups
-        for rows, half in self.blocks():
-            pair_sums(
-                half, bits[rows], column, groups.labels[rows], groups.weights[rows], tables, sums
-            )
+        labels, row_weights = self.groups.labels, self.groups.weights
+        if self._table is None:
+            packed = pack(self.weights)
+            pair_sums_from_codes(self.groups.codes, packed, k, labels, row_weights, tables, sums)
+        else:
+            column = np.ascontiguousarray(self.weights[:, k])
+            pair_sums(self._table, self.bits(k), column, labels, row_weights, tables, sums)
         return sums
 
     def set_bit(self, k: int, column: NDArray[np.int8]) -> None:

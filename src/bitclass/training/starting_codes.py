@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import encode
+from bitclass._native import Projection
 from bitclass.codes import pack, packed_width
 from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.cca_itq import cca_itq_projection
@@ -95,14 +95,13 @@ class ProjectionCodes:
 
     def __init__(self, projection: NDArray[np.float32], intercept: NDArray[np.float64]) -> None:
         self.n_bits = projection.shape[1]
-        self.projection = projection
-        self.intercept = intercept
+        self._hash_function = Projection(projection, intercept)
 
     def codes(
         self, X: NDArray[Any], classes: NDArray[Any], own: NDArray[np.intp], first_row: int
     ) -> NDArray[np.uint8]:
         """Packed starting codes of a block of rows."""
-        return encode(X, self.projection, self.intercept)
+        return self._hash_function.encode(X)
 
 
 class GivenCodes:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import flip_bits
+from bitclass._native.reference import RELATIVE_TOLERANCE
 from bitclass.losses import LossTable
 from bitclass.training.margins import Margins
 from bitclass.training.mincut import cut_bits
@@ -66,7 +67,11 @@ def quadratic_program(
     positive, negative = margins.pair_sums(k, tables)
     delta = sum(a * p for a, p in zip(mixing[0], positive + negative, strict=True))
     beta = sum(a * p for a, p in zip(mixing[1], positive - negative, strict=True))
-    return delta + delta.T, beta.sum(axis=0) - beta.sum(axis=1)
+    field = beta.sum(axis=0) - beta.sum(axis=1)
+    # What is left where the two sums cancel is rounding, and must not decide a tie.
+    size = sum(a * p for a, p in zip(mixing[1], positive + negative, strict=True))
+    field[np.abs(field) <= RELATIVE_TOLERANCE * (size.sum(axis=0) + size.sum(axis=1))] = 0.0
+    return delta + delta.T, field
 
 
 def w_step(margins: Margins, table: LossTable, solver: Solver) -> NDArray[np.float64]:

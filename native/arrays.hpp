@@ -1,0 +1,77 @@
+// Arrays from Python, checked before a kernel sees their pointer. Every error names the argument.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "half.hpp"
+
+namespace bitclass {
+
+namespace nb = nanobind;
+
+// Name of an element type as NumPy spells it.
+template <class T>
+std::string dtype_name() {
+    if constexpr (std::is_same_v<T, Half>) return "float16";
+    const std::string bits = std::to_string(8 * sizeof(T));
+    if constexpr (std::is_floating_point_v<T>) return "float" + bits;
+    return (std::is_signed_v<T> ? "int" : "uint") + bits;
+}
+
+// Any array that offers the buffer protocol. Must be made and destroyed with the GIL held.
+class AnyArray {
+public:
+    AnyArray(nb::handle object, const char* name, int n_dims, bool writable);
+    ~AnyArray() { PyBuffer_Release(&view_); }
+    AnyArray(const AnyArray&) = delete;
+    AnyArray& operator=(const AnyArray&) = delete;
+
+    std::size_t shape(int axis) const { return static_cast<std::size_t>(view_.shape[axis]); }
+    std::ptrdiff_t stride(int axis) const { return view_.strides[axis]; }  // in bytes
+    const std::string& dtype() const { return dtype_; }
+    void* pointer() const { return view_.buf; }
+    bool aligned_to(std::size_t bytes) const {
+        return reinterpret_cast<std::uintptr_t>(view_.buf) % bytes == 0;
+    }
+
+    // ValueError unless the axis has that length.
+    void require_length(int axis, std::size_t length) const;
+    // TypeError that says what was expected and what was found.
+    [[noreturn]] void refuse(const std::string& expected) const;
+
+private:
+    Py_buffer view_{};
+    const char* name_;
+    std::string dtype_;
+};
+
+// An aligned C-contiguous array of one element type; a const T accepts read-only arrays.
+template <class T>
+class Array : public AnyArray {
+public:
+    Array(nb::handle object, const char* name, int n_dims)
+        : AnyArray(object, name, n_dims, !std::is_const_v<T>) {
+        using Element = std::remove_const_t<T>;
+        std::ptrdiff_t expected_stride = sizeof(T);
+        bool contiguous = aligned_to(alignof(T));
+        for (int axis = n_dims - 1; axis >= 0; --axis) {
+            contiguous = contiguous && (stride(axis) == expected_stride || shape(axis) <= 1);
+            expected_stride *= static_cast<std::ptrdiff_t>(shape(axis));
+        }
+        if (dtype() != dtype_name<Element>() || !(contiguous || expected_stride == 0)) {
+            refuse("a C-contiguous array of " + dtype_name<Element>());
+        }
+    }
+
+    T* data() const { return static_cast<T*>(pointer()); }
+};
+
+// ValueError unless n_threads >= 1.
+void require_threads(int n_threads);
+
+}  // namespace bitclass

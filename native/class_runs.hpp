@@ -1,0 +1,42 @@
+// What the training kernels share: checks of contents, and rows of one class as one run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "training.hpp"
+
+namespace bitclass {
+
+// Rows [begin, end) all belong to one class.
+struct ClassRun {
+    std::size_t own;
+    std::size_t begin;
+    std::size_t end;
+};
+
+// Throws unless each label lies in [0, n_classes).
+void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_classes, const char* name);
+
+// Neighbouring rows of one class, in row order; own is checked.
+std::vector<ClassRun> class_runs(const std::intptr_t* own, std::size_t n, std::size_t n_classes);
+
+// Throws where a class has two runs or stands before a lower one.
+void require_ascending(const std::vector<ClassRun>& runs);
+
+// Throws unless every entry is -1 or +1.
+void require_signs(const std::int8_t* signs, std::size_t n, const char* name);
+
+// Throws where a bit beyond n_bits is set.
+void require_padding(PackedRows codes, std::size_t n_bits, const char* name);
+
+// 16-bit pieces of codes, each doubled: (n, n_pieces). n_pieces = ceil(n_bytes / 2).
+std::vector<std::uint32_t> doubled_pieces(PackedRows codes);
+
+// Pieces of codes side by side, 32 codes a group: (groups, n_pieces, 32), zeros for codes past the end.
+std::vector<std::uint16_t> grouped_pieces(PackedRows codes);
+
+inline std::size_t pieces_of(std::size_t n_bytes) { return (n_bytes + 1) / 2; }
+
+}  // namespace bitclass

@@ -1,0 +1,121 @@
+#include "encode.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "dispatch.hpp"
+#include "pool.hpp"
+#include "search.hpp"
+
+namespace bitclass {
+namespace {
+
+constexpr Levels<EncodeKernels> kLevels = BITCLASS_LEVELS(encode_kernels);
+
+// Rows a thread takes at a time: a multiple of every level's tile.
+constexpr std::size_t kRowsAChunk = 96;
+
+// A block of rows that each thread keeps, so that no chunk waits for fresh memory.
+void* thread_room(std::size_t bytes) {
+    thread_local AlignedArray<std::uint8_t> room;
+    if (room.size() < bytes) room = AlignedArray<std::uint8_t>(bytes);
+    return room.data();
+}
+
+template <class Float, class Kernel>
+void pack_in_chunks(Kernel kernel, const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+                    std::uint8_t* codes, int n_threads) {
+    parallel_for(chunks_of(n, kRowsAChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kRowsAChunk;
+        kernel(scores + start * n_bits, std::min(kRowsAChunk, n - start), n_bits, intercept,
+               codes + start * packed_width(n_bits));
+    });
+}
+
+}  // namespace
+
+void pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
+                int n_threads) {
+    pack_in_chunks(kLevels.current().pack_float32, scores, n, n_bits, intercept, codes, n_threads);
+}
+
+void pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+                std::uint8_t* codes, int n_threads) {
+    pack_in_chunks(kLevels.current().pack_float64, scores, n, n_bits, intercept, codes, n_threads);
+}
+
+void widen(const Features& halves, float* wide, int n_threads) {
+    const EncodeKernels& kernels = kLevels.current();
+    parallel_for(chunks_of(halves.n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t end = std::min((chunk + 1) * kRowsAChunk, halves.n_rows);
+        for (std::size_t i = chunk * kRowsAChunk; i < end; ++i) {
+            kernels.widen(static_cast<const Half*>(halves.row(i)), halves.n_features, wide + i * halves.n_features);
+        }
+    });
+}
+
+Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits,
+                               const double* thresholds, const float* centre, const float* inverse_scale)
+    : kernels_(kLevels.current()), n_features_(n_features), n_bits_(n_bits) {
+    if (n_features == 0 || n_features > kMostFeatures) {
+        throw std::invalid_argument("projection: int8 precision takes 1 to " + std::to_string(kMostFeatures) +
+                                    " features, found " + std::to_string(n_features));
+    }
+    if (n_bits == 0) throw std::invalid_argument("projection: expected at least 1 bit");
+    n_padded_ = kernels_.int8_padded_features(n_features);
+    const std::size_t n_columns = kernels_.int8_padded_columns(n_bits);
+    weights_ = AlignedArray<std::uint8_t>(n_padded_ * n_columns * kernels_.int8_weight_bytes);
+    kernels_.int8_lay_out(weights, n_features, n_bits, weights_.data());
+    starts_ = AlignedArray<std::int32_t>(n_columns);
+    thresholds_ = AlignedArray<double>(n_columns);
+    for (std::size_t k = 0; k < n_columns; ++k) thresholds_[k] = k < n_bits ? thresholds[k] : -1.0;
+    // The sums wrap around, and come out right in the end: their type is unsigned.
+    std::vector<std::uint32_t> sums(n_bits, 0);
+    for (std::size_t j = 0; j < n_features; ++j) {
+        for (std::size_t k = 0; k < n_bits; ++k) sums[k] += static_cast<std::uint32_t>(weights[j * n_bits + k]);
+    }
+    for (std::size_t k = 0; k < n_bits; ++k) {
+        starts_[k] = static_cast<std::int32_t>(0u - static_cast<std::uint32_t>(kernels_.int8_row_offset) * sums[k]);
+    }
+    if (centre != nullptr) {
+        centre_ = AlignedArray<float>(n_padded_);
+        inverse_scale_ = AlignedArray<float>(n_padded_);
+        std::copy_n(centre, n_features, centre_.data());
+        std::copy_n(inverse_scale, n_features, inverse_scale_.data());
+    }
+}
+
+Int8Panels Int8Projection::panels() const {
+    return {weights_.data(), n_features_,        n_padded_,      n_bits_,
+            starts_.data(),  thresholds_.data(), centre_.data(), inverse_scale_.data()};
+}
+
+void Int8Projection::encode_rows(const Features& features, std::size_t start, std::size_t n,
+                                 std::uint8_t* codes) const {
+    const Int8Panels prepared = panels();
+    kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room(prepared)), codes);
+}
+
+void Int8Projection::encode(const Features& features, std::uint8_t* codes, int n_threads) const {
+    parallel_for(chunks_of(features.n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kRowsAChunk;
+        encode_rows(features, start, std::min(kRowsAChunk, features.n_rows - start),
+                    codes + start * packed_width(n_bits_));
+    });
+}
+
+void predict(const Int8Projection& projection, const HammingIndex& index, const Features& features,
+             std::int64_t* indices, std::int32_t* distances, int n_threads) {
+    const std::size_t width = packed_width(projection.n_bits());
+    parallel_for(chunks_of(features.n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kRowsAChunk;
+        const std::size_t rows = std::min(kRowsAChunk, features.n_rows - start);
+        std::vector<std::uint8_t> codes(rows * width);
+        projection.encode_rows(features, start, rows, codes.data());
+        index.nearest(codes.data(), rows, indices + start, distances + start, 1);
+    });
+}
+
+}  // namespace bitclass

@@ -1,0 +1,123 @@
+// Features to packed codes: the hash function sign(P'x + t).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "aligned.hpp"
+#include "half.hpp"
+
+namespace bitclass {
+
+// Rows of features where NumPy holds them; the elements of a row lie side by side.
+struct Features {
+    enum class Type { float16, float32, float64 };
+    const void* data;
+    Type type;
+    std::size_t n_rows;
+    std::size_t n_features;
+    std::ptrdiff_t row_stride;  // in bytes
+
+    const void* row(std::size_t i) const {
+        return static_cast<const char*>(data) + static_cast<std::ptrdiff_t>(i) * row_stride;
+    }
+};
+
+// A projection quantised to int8, in panels of columns as a level's tiles read them.
+struct Int8Panels {
+    const void* weights;
+    std::size_t n_features;
+    std::size_t n_padded;  // features with their padding of zeros
+    std::size_t n_bits;
+    // One a column, with padding: columns behind the last bit are never set.
+    const std::int32_t* starts;  // what the sums start from: takes the offset of the rows off again
+    const double* thresholds;    // intercepts in units of the integer sums of a row of scale 1
+    // One a feature, with padding, or null where rows are taken as they are.
+    const float* centre;
+    const float* inverse_scale;
+};
+
+// What each SIMD level implements.
+struct EncodeKernels {
+    // Bit k of a row of codes is set where scores[k] + intercept[k] >= 0.
+    void (*pack_float32)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
+                         std::uint8_t* codes);
+    void (*pack_float64)(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+                         std::uint8_t* codes);
+    void (*widen)(const Half* values, std::size_t n, float* wide);
+
+    // The int8 projection: sizes of its layout, the place of a weight in it, and the encoding of
+    // rows [start, start + n) with room for int8_room(panels) bytes.
+    std::size_t (*int8_padded_features)(std::size_t n_features);
+    std::size_t (*int8_padded_columns)(std::size_t n_bits);
+    std::size_t int8_weight_bytes;
+    int int8_row_offset;
+    void (*int8_lay_out)(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, void* panels);
+    std::size_t (*int8_room)(const Int8Panels& panels);
+    void (*int8_encode)(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
+                        void* room, std::uint8_t* codes);
+};
+
+namespace portable {
+extern const EncodeKernels encode_kernels;
+}
+namespace avx2 {
+extern const EncodeKernels encode_kernels;
+}
+namespace avx512 {
+extern const EncodeKernels encode_kernels;
+}
+namespace neon {
+extern const EncodeKernels encode_kernels;
+}
+
+inline std::size_t packed_width(std::size_t n_bits) { return (n_bits + 7) / 8; }
+
+// codes[i] = bits of scores[i] + intercept >= 0; n rows of n_bits scores.
+void pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
+                int n_threads);
+void pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+                std::uint8_t* codes, int n_threads);
+
+// Rows of half floats as float32, one row after the other.
+void widen(const Features& halves, float* wide, int n_threads);
+
+// Encodes with eight-bit integers. reference.encode_int8 defines the result.
+class Int8Projection {
+public:
+    // weights: (n_features, n_bits) in [-127, 127]; thresholds: (n_bits,); centre, inverse_scale:
+    // (n_features,) or both null. n_features in [1, kMostFeatures], n_bits >= 1.
+    Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, const double* thresholds,
+                   const float* centre, const float* inverse_scale);
+
+    // Codes are rows of packed_width(n_bits()) bytes.
+    void encode(const Features& features, std::uint8_t* codes, int n_threads) const;
+    // Rows [start, start + n), on the calling thread.
+    void encode_rows(const Features& features, std::size_t start, std::size_t n, std::uint8_t* codes) const;
+
+    std::size_t n_features() const { return n_features_; }
+    std::size_t n_bits() const { return n_bits_; }
+
+    static constexpr std::size_t kMostFeatures = 133000;  // times 127 * 127 stays below 2^31
+
+private:
+    Int8Panels panels() const;
+
+    const EncodeKernels& kernels_;
+    std::size_t n_features_;
+    std::size_t n_bits_;
+    std::size_t n_padded_;
+    AlignedArray<std::uint8_t> weights_;
+    AlignedArray<std::int32_t> starts_;
+    AlignedArray<double> thresholds_;
+    AlignedArray<float> centre_;
+    AlignedArray<float> inverse_scale_;
+};
+
+class HammingIndex;
+
+// Encode and search, block by block: no array of all codes is ever written.
+void predict(const Int8Projection& projection, const HammingIndex& index, const Features& features,
+             std::int64_t* indices, std::int32_t* distances, int n_threads);
+
+}  // namespace bitclass

@@ -1,0 +1,158 @@
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "encode.hpp"
+
+namespace bitclass::avx2 {
+
+#include "encode_int8.hpp"
+#include "encode_pack.hpp"
+
+namespace {
+
+__m256 load(const float* x) { return _mm256_loadu_ps(x); }
+__m256 load(const Half* x) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))); }
+__m256 load(const double* x) {
+    return _mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(x + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(x)));
+}
+
+template <bool kStandardise, class Source>
+__m256 entries(const Source* x, const float* centre, const float* inverse_scale, int at) {
+    if constexpr (!kStandardise) return load(x + at);
+    return _mm256_mul_ps(_mm256_sub_ps(load(x + at), _mm256_load_ps(centre + at)), _mm256_load_ps(inverse_scale + at));
+}
+
+// The byte products of AVX2 saturate, so rows and weights are held in 16 bits, where pairs of
+// products are exact.
+struct Tile {
+    using Row = std::int16_t;
+    using Weight = std::int16_t;
+    static constexpr int kRowOffset = 0;
+    static constexpr std::size_t kRows = 6;
+    static constexpr std::size_t kLeastColumns = 8;  // of a register
+    static constexpr std::size_t kColumns = 16;
+    static constexpr std::size_t kStep = 16;
+
+    static std::size_t place(std::size_t feature, std::size_t column, std::size_t n_columns, std::size_t) {
+        return (feature / 2 * n_columns + column) * 2 + feature % 2;
+    }
+
+    template <std::size_t kRows, std::size_t kRegisters>
+    static void multiply_registers(const Row* rows, std::size_t n_padded, const Weight* panel,
+                                   const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
+        __m256i sum[kRows][kRegisters];
+        for (std::size_t i = 0; i < kRows; ++i) {
+            for (std::size_t c = 0; c < kRegisters; ++c) {
+                sum[i][c] = _mm256_load_si256(reinterpret_cast<const __m256i*>(starts + 8 * c));
+            }
+        }
+        Upcoming fetch = upcoming;  // a copy, which can stay in registers
+        for (std::size_t j = 0; j < n_padded; j += 2) {
+            __m256i weights[kRegisters];
+#pragma GCC unroll 2
+            for (std::size_t c = 0; c < kRegisters; ++c) {
+                weights[c] = _mm256_load_si256(reinterpret_cast<const __m256i*>(panel + 16 * c));
+            }
+#pragma GCC unroll 6
+            for (std::size_t i = 0; i < kRows; ++i) {
+                std::int32_t pair;
+                std::memcpy(&pair, rows + i * n_padded + j, sizeof(pair));
+                const __m256i features = _mm256_set1_epi32(pair);
+#pragma GCC unroll 2
+                for (std::size_t c = 0; c < kRegisters; ++c) {
+                    sum[i][c] = _mm256_add_epi32(sum[i][c], _mm256_madd_epi16(features, weights[c]));
+                }
+            }
+            panel += 16 * kRegisters;
+            fetch.fetch_line();
+        }
+        upcoming = fetch;
+        for (std::size_t i = 0; i < kRows; ++i) {
+            for (std::size_t c = 0; c < kRegisters; ++c) {
+                _mm256_store_si256(reinterpret_cast<__m256i*>(sums + 8 * (i * kRegisters + c)), sum[i][c]);
+            }
+        }
+    }
+
+    template <std::size_t kRows>
+    static void multiply(const Row* rows, std::size_t n_padded, const Weight* panel, std::size_t columns,
+                         const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
+        if (columns == kColumns) {
+            multiply_registers<kRows, 2>(rows, n_padded, panel, starts, sums, upcoming);
+        } else {
+            multiply_registers<kRows, 1>(rows, n_padded, panel, starts, sums, upcoming);
+        }
+    }
+
+    struct Largest {
+        __m256 of[2];
+    };
+    static Largest none() { return {{_mm256_setzero_ps(), _mm256_setzero_ps()}}; }
+    template <bool kStandardise, class Source>
+    static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
+        const __m256 sign = _mm256_set1_ps(-0.0f);
+        for (int part = 0; part < 2; ++part) {
+            const __m256 entry = entries<kStandardise>(x, centre, inverse_scale, 8 * part);
+            so_far.of[part] = _mm256_max_ps(so_far.of[part], _mm256_andnot_ps(sign, entry));
+        }
+        return so_far;
+    }
+    static float value(const Largest& largest) {
+        const __m256 eight = _mm256_max_ps(largest.of[0], largest.of[1]);
+        const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+        const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+    }
+
+    template <bool kStandardise, class Source>
+    static void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,
+                         Row* quantised) {
+        __m256i of[2];
+        for (int part = 0; part < 2; ++part) {
+            const __m256 entry = entries<kStandardise>(x, centre, inverse_scale, 8 * part);
+            of[part] = _mm256_cvtps_epi32(_mm256_mul_ps(entry, _mm256_set1_ps(factor)));
+        }
+        // Packing works within 128-bit lanes; the permutation puts the quarters back in order.
+        const __m256i mixed = _mm256_packs_epi32(of[0], of[1]);
+        _mm256_store_si256(reinterpret_cast<__m256i*>(quantised), _mm256_permute4x64_epi64(mixed, 0xd8));
+    }
+
+    static std::uint8_t sign_bits(const std::int32_t* sums, const double* thresholds, float factor) {
+        int bits = 0;
+        for (int part = 0; part < 2; ++part) {
+            const __m256d sum = _mm256_cvtepi32_pd(_mm_load_si128(reinterpret_cast<const __m128i*>(sums + 4 * part)));
+            const __m256d shift = _mm256_mul_pd(_mm256_load_pd(thresholds + 4 * part), _mm256_set1_pd(factor));
+            const __m256d reached = _mm256_cmp_pd(_mm256_add_pd(sum, shift), _mm256_setzero_pd(), _CMP_GE_OQ);
+            bits |= _mm256_movemask_pd(reached) << 4 * part;
+        }
+        return static_cast<std::uint8_t>(bits);
+    }
+};
+
+struct Signs {
+    static std::uint8_t bits_of_8(const float* scores, const float* intercept) {
+        const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(scores), _mm256_loadu_ps(intercept));
+        return static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_cmp_ps(sum, _mm256_setzero_ps(), _CMP_GE_OQ)));
+    }
+    static std::uint8_t bits_of_8(const double* scores, const double* intercept) {
+        int bits = 0;
+        for (int part = 0; part < 2; ++part) {
+            const __m256d sum =
+                _mm256_add_pd(_mm256_loadu_pd(scores + 4 * part), _mm256_loadu_pd(intercept + 4 * part));
+            bits |= _mm256_movemask_pd(_mm256_cmp_pd(sum, _mm256_setzero_pd(), _CMP_GE_OQ)) << 4 * part;
+        }
+        return static_cast<std::uint8_t>(bits);
+    }
+    static constexpr std::size_t kHalves = 8;
+    static void widen(const Half* values, float* wide) { _mm256_storeu_ps(wide, load(values)); }
+};
+
+}  // namespace
+
+const EncodeKernels encode_kernels = {
+    &pack<Signs, float>,   &pack<Signs, double>, &widen<Signs>,     &padded_features<Tile>, &padded_columns<Tile>,
+    sizeof(Tile::Weight),  Tile::kRowOffset,     &lay_out<Tile>,    &room<Tile>,            &encode<Tile>,
+};
+
+}  // namespace bitclass::avx2

@@ -1,0 +1,116 @@
+#include <cmath>
+#include <cstring>
+
+#include "encode.hpp"
+
+namespace bitclass::portable {
+
+#include "encode_int8.hpp"
+#include "encode_pack.hpp"
+
+namespace {
+
+float load(const float* x) { return *x; }
+float load(const double* x) { return static_cast<float>(*x); }
+float load(const Half* x) {
+    // The exponent and fraction of a half, moved to their places in a float, are too small by a
+    // power of two that makes up for the different bias; the product is exact, subnormals included.
+    const std::uint32_t magnitude = (x->bits & 0x7fffu) << 13;
+    float value;
+    std::memcpy(&value, &magnitude, sizeof(value));
+    value *= 0x1p112f;
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    if ((x->bits & 0x7c00u) == 0x7c00u) bits = magnitude | 0x7f800000u;  // infinities and NaN
+    bits |= (x->bits & 0x8000u) << 16;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+template <bool kStandardise, class Source>
+float entry(const Source* x, const float* centre, const float* inverse_scale, std::size_t j) {
+    if constexpr (!kStandardise) return load(x + j);
+    return (load(x + j) - centre[j]) * inverse_scale[j];
+}
+
+// Column by column: compilers know sums of products of 16-bit numbers.
+struct Tile {
+    using Row = std::int16_t;
+    using Weight = std::int16_t;
+    static constexpr int kRowOffset = 0;
+    static constexpr std::size_t kRows = 1;
+    static constexpr std::size_t kLeastColumns = 8;
+    static constexpr std::size_t kColumns = 8;
+    static constexpr std::size_t kStep = 16;
+
+    static std::size_t place(std::size_t feature, std::size_t column, std::size_t, std::size_t n_padded) {
+        return column * n_padded + feature;
+    }
+
+    template <std::size_t kRows>
+    static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,
+                         const std::int32_t* starts, std::int32_t* sums, Upcoming&) {
+        for (std::size_t c = 0; c < columns; ++c, panel += n_padded) {
+            std::int32_t sum = starts[c];
+            for (std::size_t j = 0; j < n_padded; ++j) sum += std::int32_t{row[j]} * panel[j];
+            sums[c] = sum;
+        }
+    }
+
+    struct Largest {
+        float of[4];
+    };
+    static Largest none() { return {{0.0f, 0.0f, 0.0f, 0.0f}}; }
+    template <bool kStandardise, class Source>
+    static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
+        for (std::size_t j = 0; j < kStep; ++j) {
+            const float magnitude = std::fabs(entry<kStandardise>(x, centre, inverse_scale, j));
+            if (magnitude > so_far.of[j % 4]) so_far.of[j % 4] = magnitude;
+        }
+        return so_far;
+    }
+    static float value(const Largest& largest) {
+        float most = 0.0f;
+        for (const float magnitude : largest.of) most = magnitude > most ? magnitude : most;
+        return most;
+    }
+
+    template <bool kStandardise, class Source>
+    static void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,
+                         Row* quantised) {
+        // Floats of this size are integers: adding it rounds to the nearest, ties to even.
+        constexpr float kRounder = 0x1.8p23f;
+        for (std::size_t j = 0; j < kStep; ++j) {
+            float scaled = entry<kStandardise>(x, centre, inverse_scale, j) * factor;
+            scaled = (scaled > -kQuantisedMost ? scaled : -kQuantisedMost) + kRounder;  // NaN too becomes the least
+            quantised[j] = static_cast<Row>((scaled < kRounder + kQuantisedMost ? scaled : kRounder + kQuantisedMost) -
+                                            kRounder);
+        }
+    }
+
+    static std::uint8_t sign_bits(const std::int32_t* sums, const double* thresholds, float factor) {
+        unsigned bits = 0;
+        for (int k = 0; k < 8; ++k) bits |= unsigned{sums[k] + thresholds[k] * double{factor} >= 0} << k;
+        return static_cast<std::uint8_t>(bits);
+    }
+};
+
+struct Signs {
+    template <class Float>
+    static std::uint8_t bits_of_8(const Float* scores, const Float* intercept) {
+        unsigned bits = 0;
+        for (int k = 0; k < 8; ++k) bits |= unsigned{scores[k] + intercept[k] >= 0} << k;
+        return static_cast<std::uint8_t>(bits);
+    }
+    static constexpr std::size_t kHalves = 1;
+    static void widen(const Half* values, float* wide) { *wide = load(values); }
+};
+
+}  // namespace
+
+const EncodeKernels encode_kernels = {
+    &pack<Signs, float>,   &pack<Signs, double>, &widen<Signs>,     &padded_features<Tile>, &padded_columns<Tile>,
+    sizeof(Tile::Weight),  Tile::kRowOffset,     &lay_out<Tile>,    &room<Tile>,            &encode<Tile>,
+};
+
+}  // namespace bitclass::portable

@@ -1,0 +1,76 @@
+// Bit flipping: the bit of steepest descent, one after another, at the price of one row of couplings.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "class_runs.hpp"
+#include "pool.hpp"
+#include "tiles.hpp"
+#include "training.hpp"
+
+namespace bitclass {
+namespace {
+
+constexpr double kRelativeTolerance = 1e-12;  // as in the reference
+constexpr std::size_t kRowsAChunk = 64;
+constexpr std::size_t kCouplingsWorthAThread = 1 << 18;
+
+// Slopes and tolerances of `rows` neighbouring classes. The sum of each runs in order, so several
+// run side by side to hide the latency of an addition.
+template <int rows>
+void start_rows(const double* coupling, const double* field, const double* w, std::size_t n_classes, double* slope,
+                double* tolerance) {
+    double sums[rows] = {};
+    double sizes[rows] = {};
+    for (std::size_t q = 0; q < n_classes; ++q) {
+        for (int i = 0; i < rows; ++i) {
+            const double entry = coupling[static_cast<std::size_t>(i) * n_classes + q];
+            sums[i] += entry * w[q];
+            sizes[i] += std::fabs(entry);
+        }
+    }
+    for (int i = 0; i < rows; ++i) {
+        slope[i] = sums[i] + field[i];
+        tolerance[i] = kRelativeTolerance * (sizes[i] + std::fabs(field[i]));
+    }
+}
+
+}  // namespace
+
+double flip_bits(const double* coupling, const double* field, std::int8_t* w, std::size_t n_classes, int n_threads) {
+    require_signs(w, n_classes, "w");
+    const TileKernels& kernels = tile_kernels();
+    std::vector<double> signs(w, w + n_classes);
+    std::vector<double> slope(n_classes);
+    std::vector<double> tolerance(n_classes);
+    std::vector<double> gains(n_classes);
+    if (n_classes * n_classes < kCouplingsWorthAThread) n_threads = 1;
+    parallel_for(chunks_of(n_classes, kRowsAChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t end = std::min(n_classes, (chunk + 1) * kRowsAChunk);
+        std::size_t c = chunk * kRowsAChunk;
+        for (; c + 4 <= end; c += 4) {
+            start_rows<4>(coupling + c * n_classes, field + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
+        }
+        for (; c < end; ++c) {
+            start_rows<1>(coupling + c * n_classes, field + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
+        }
+    });
+    double decrease = 0.0;
+    const std::vector<double> no_flip_yet(n_classes);
+    const double* flipped_row = no_flip_yet.data();
+    double factor = 0.0;
+    for (;;) {
+        const double largest = kernels.move_slopes(slope.data(), flipped_row, factor, signs.data(), tolerance.data(),
+                                                   n_classes, gains.data());
+        if (!(largest > 0.0)) break;  // nothing improves, or a NaN among the gains
+        const std::size_t c = static_cast<std::size_t>(std::find(gains.begin(), gains.end(), largest) - gains.begin());
+        decrease += 2.0 * largest;
+        signs[c] = -signs[c];
+        factor = 2.0 * signs[c];
+        flipped_row = coupling + c * n_classes;
+    }
+    for (std::size_t c = 0; c < n_classes; ++c) w[c] = static_cast<std::int8_t>(signs[c]);
+    return decrease;
+}
+
+}  // namespace bitclass

@@ -1,0 +1,122 @@
+#include "pool.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace bitclass {
+namespace {
+
+// More workers than this help nobody; it keeps a mistaken thread count from exhausting the system.
+constexpr std::size_t kMostWorkers = 1024;
+
+struct Job {
+    const std::function<void(std::size_t)>& run;
+    const std::size_t n_chunks;
+    std::atomic<std::size_t> next{0};
+    // Guarded by the pool's mutex:
+    std::size_t helpers_wanted = 0;
+    std::size_t helpers_at_work = 0;
+    std::exception_ptr error;
+    std::condition_variable helpers_left;
+};
+
+class Pool {
+public:
+    void run(Job& job, std::size_t helpers) {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            grow_to(std::min(helpers, kMostWorkers));
+            job.helpers_wanted = std::min(helpers, n_workers_);
+            if (job.helpers_wanted > 0) jobs_.push_back(&job);
+        }
+        for (std::size_t i = 0; i < helpers; ++i) work_arrived_.notify_one();
+        work_on(job);
+        std::unique_lock<std::mutex> lock(mutex_);
+        // Nobody may join any more: the job lives on the caller's stack.
+        jobs_.erase(std::remove(jobs_.begin(), jobs_.end(), &job), jobs_.end());
+        job.helpers_left.wait(lock, [&] { return job.helpers_at_work == 0; });
+    }
+
+    void work_on(Job& job) {
+        try {
+            for (;;) {
+                const std::size_t chunk = job.next.fetch_add(1, std::memory_order_relaxed);
+                if (chunk >= job.n_chunks) return;
+                job.run(chunk);
+            }
+        } catch (...) {
+            job.next.store(job.n_chunks, std::memory_order_relaxed);
+            std::lock_guard<std::mutex> lock(mutex_);
+            if (!job.error) job.error = std::current_exception();
+        }
+    }
+
+private:
+    void grow_to(std::size_t n_workers) {
+        try {
+            for (; n_workers_ < n_workers; ++n_workers_) {
+                std::thread([this] { serve(); }).detach();
+            }
+        } catch (const std::system_error&) {
+            // The system gives no more threads: those there are, and the caller, do the work.
+        }
+    }
+
+    [[noreturn]] void serve() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            work_arrived_.wait(lock, [this] { return !jobs_.empty(); });
+            Job& job = *jobs_.front();
+            ++job.helpers_at_work;
+            if (--job.helpers_wanted == 0) jobs_.pop_front();
+            lock.unlock();
+            work_on(job);
+            lock.lock();
+            if (--job.helpers_at_work == 0) job.helpers_left.notify_one();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable work_arrived_;
+    std::deque<Job*> jobs_;
+    std::size_t n_workers_ = 0;
+};
+
+// Never deleted: sleeping workers may outlive every other object of the process, and in a forked
+// child the parent's pool, whose workers do not exist there, is left behind as it stood.
+std::atomic<Pool*> the_pool{nullptr};
+
+Pool& pool() {
+    static const int watch_forks = pthread_atfork(nullptr, nullptr, [] { the_pool.store(nullptr); });
+    static_cast<void>(watch_forks);
+    Pool* present = the_pool.load();
+    if (present == nullptr) {
+        Pool* fresh = new Pool;
+        if (the_pool.compare_exchange_strong(present, fresh)) return *fresh;
+        delete fresh;
+    }
+    return *present;
+}
+
+}  // namespace
+
+void parallel_for(std::size_t n_chunks, int n_threads, const std::function<void(std::size_t)>& run) {
+    const std::size_t threads = std::min(static_cast<std::size_t>(std::max(n_threads, 1)), n_chunks);
+    if (threads <= 1) {
+        for (std::size_t chunk = 0; chunk < n_chunks; ++chunk) run(chunk);
+        return;
+    }
+    Job job{run, n_chunks};
+    pool().run(job, threads - 1);
+    if (job.error) std::rethrow_exception(job.error);
+}
+
+}  // namespace bitclass

@@ -1,0 +1,66 @@
+#include <immintrin.h>
+
+#include "search.hpp"
+
+namespace bitclass::avx2 {
+
+#include "search_scan.hpp"
+
+namespace {
+
+struct Lanes {
+    using Register = __m256i;
+    using Count = __m256i;  // of bytes
+    static constexpr std::size_t kWidth = 8;
+    static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
+    static constexpr int kRegisters = 16;
+
+    static Register load(const std::uint32_t* at) {
+        return _mm256_load_si256(reinterpret_cast<const __m256i*>(at));
+    }
+    static Register broadcast(std::uint32_t value) { return _mm256_set1_epi32(static_cast<int>(value)); }
+    static Register differing(Register a, Register b) { return _mm256_xor_si256(a, b); }
+    static Register add(Register a, Register b) { return _mm256_add_epi32(a, b); }
+    static Count none() { return _mm256_setzero_si256(); }
+    static Count add_bits(Count count, Register bits) {
+        const __m256i of_nibble = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,  //
+                                                   0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+        const __m256i nibble = _mm256_set1_epi8(15);
+        const __m256i low = _mm256_shuffle_epi8(of_nibble, _mm256_and_si256(bits, nibble));
+        const __m256i high = _mm256_shuffle_epi8(of_nibble, _mm256_and_si256(_mm256_srli_epi32(bits, 4), nibble));
+        return _mm256_add_epi8(count, _mm256_add_epi8(low, high));
+    }
+    static Register total(Count count) {
+        // Two counts of at most 248 fit in the signed 16 bits of the first step.
+        const __m256i of_pairs = _mm256_maddubs_epi16(count, _mm256_set1_epi8(1));
+        return _mm256_madd_epi16(of_pairs, _mm256_set1_epi16(1));
+    }
+
+    template <int kWords>
+    static Register key(Register distances, Register step) {
+        return _mm256_or_si256(_mm256_slli_epi32(distances, kStepBits), step);
+    }
+
+    static Register smaller(Register a, Register b) { return _mm256_min_epu32(a, b); }
+    static std::uint32_t lowest(Register keys, std::size_t* lane) {
+        __m256i least = _mm256_min_epu32(keys, _mm256_permute2x128_si256(keys, keys, 1));
+        least = _mm256_min_epu32(least, _mm256_shuffle_epi32(least, 0x4e));
+        least = _mm256_min_epu32(least, _mm256_shuffle_epi32(least, 0xb1));
+        const __m256i equal = _mm256_cmpeq_epi32(keys, least);
+        *lane = static_cast<std::size_t>(__builtin_ctz(_mm256_movemask_ps(_mm256_castsi256_ps(equal))));
+        return static_cast<std::uint32_t>(_mm256_cvtsi256_si32(least));
+    }
+    static std::uint32_t below(Register a, Register b) {
+        const __m256i at_least = _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a);
+        return ~static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(at_least))) & 0xff;
+    }
+    static void store(std::uint32_t* at, Register values) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), values);
+    }
+};
+
+}  // namespace
+
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &collect<Lanes>};
+
+}  // namespace bitclass::avx2

@@ -1,0 +1,50 @@
+#include <immintrin.h>
+
+#include "search.hpp"
+
+namespace bitclass::avx512 {
+
+#include "search_scan.hpp"
+
+namespace {
+
+struct Lanes {
+    using Register = __m512i;
+    using Count = __m512i;
+    static constexpr std::size_t kWidth = 16;
+    static constexpr std::size_t kWordsACount = 1 << 20;
+    static constexpr int kRegisters = 32;
+
+    static Register load(const std::uint32_t* at) { return _mm512_load_si512(at); }
+    static Register broadcast(std::uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }
+    static Register differing(Register a, Register b) { return _mm512_xor_si512(a, b); }
+    static Register add(Register a, Register b) { return _mm512_add_epi32(a, b); }
+    static Count none() { return _mm512_setzero_si512(); }
+    static Count add_bits(Count count, Register bits) { return _mm512_add_epi32(count, _mm512_popcnt_epi32(bits)); }
+    static Register total(Count count) { return count; }
+
+    template <int kWords>
+    static Register key(Register distances, Register step) {
+        if constexpr (kWords > 0) {
+            // Short distances fit in the low 16 bits of a lane: multiply and add in one instruction.
+            return _mm512_dpwssd_epi32(step, distances, _mm512_set1_epi32(1 << kStepBits));
+        } else {
+            return _mm512_or_si512(_mm512_slli_epi32(distances, kStepBits), step);
+        }
+    }
+
+    static Register smaller(Register a, Register b) { return _mm512_min_epu32(a, b); }
+    static std::uint32_t lowest(Register keys, std::size_t* lane) {
+        const std::uint32_t key = _mm512_reduce_min_epu32(keys);
+        *lane = static_cast<std::size_t>(__builtin_ctz(_mm512_cmpeq_epi32_mask(keys, broadcast(key))));
+        return key;
+    }
+    static std::uint32_t below(Register a, Register b) { return _mm512_cmplt_epu32_mask(a, b); }
+    static void store(std::uint32_t* at, Register values) { _mm512_storeu_si512(at, values); }
+};
+
+}  // namespace
+
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &collect<Lanes>};
+
+}  // namespace bitclass::avx512

@@ -1,0 +1,52 @@
+#include <arm_neon.h>
+
+#include "search.hpp"
+
+namespace bitclass::neon {
+
+#include "search_scan.hpp"
+
+namespace {
+
+struct Lanes {
+    using Register = uint32x4_t;
+    using Count = uint8x16_t;
+    static constexpr std::size_t kWidth = 4;
+    static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
+    static constexpr int kRegisters = 32;
+
+    static Register load(const std::uint32_t* at) { return vld1q_u32(at); }
+    static Register broadcast(std::uint32_t value) { return vdupq_n_u32(value); }
+    static Register differing(Register a, Register b) { return veorq_u32(a, b); }
+    static Register add(Register a, Register b) { return vaddq_u32(a, b); }
+    static Count none() { return vdupq_n_u8(0); }
+    static Count add_bits(Count count, Register bits) {
+        return vaddq_u8(count, vcntq_u8(vreinterpretq_u8_u32(bits)));
+    }
+    static Register total(Count count) { return vpaddlq_u16(vpaddlq_u8(count)); }
+
+    template <int kWords>
+    static Register key(Register distances, Register step) {
+        return vorrq_u32(vshlq_n_u32(distances, kStepBits), step);
+    }
+
+    static Register smaller(Register a, Register b) { return vminq_u32(a, b); }
+    static std::uint32_t lowest(Register keys, std::size_t* lane) {
+        const std::uint32_t key = vminvq_u32(keys);
+        std::uint32_t of_lane[kWidth];
+        store(of_lane, keys);
+        for (*lane = 0; of_lane[*lane] != key;) ++*lane;
+        return key;
+    }
+    static std::uint32_t below(Register a, Register b) {
+        const std::uint32_t bit_of_lane[kWidth] = {1, 2, 4, 8};
+        return vaddvq_u32(vandq_u32(vcltq_u32(a, b), vld1q_u32(bit_of_lane)));
+    }
+    static void store(std::uint32_t* at, Register values) { vst1q_u32(at, values); }
+};
+
+}  // namespace
+
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &collect<Lanes>};
+
+}  // namespace bitclass::neon

@@ -1,0 +1,146 @@
+// The scans of all SIMD levels, written once over a vector of 32-bit lanes, one class a lane.
+//
+// A level's file defines `Lanes` and includes this file inside its namespace. Everything here has
+// internal linkage: the same template built for two instruction sets must not be merged into one.
+//
+// `Lanes` offers
+//   Register, Count     a vector of lanes; the bits counted so far in each lane
+//   kWidth              lanes a register
+//   kWordsACount        words a Count can take before it would overflow
+//   load, broadcast, differing (xor), none, add_bits, total, add, key, smaller, lowest, below, store
+
+namespace {
+
+// Keys of a scan are distance << kStepBits | step. The lane is not part of a key: it is read off
+// the vector of smallest keys at the end.
+constexpr int kStepBits = 12;
+constexpr std::size_t kMostSteps = std::size_t{1} << kStepBits;
+// Classes that stay in the second-level cache while the queries of a chunk pass over them.
+constexpr std::size_t kWordsABlock = 1 << 16;
+
+// Distances of one group of classes to one query. kWords = 0 stands for any number of words.
+template <class Lanes, int kWords>
+inline typename Lanes::Register distances_of(const std::uint32_t* group, const std::uint32_t* query,
+                                             std::size_t n_words) {
+    if constexpr (kWords > 0) {
+        static_assert(kWords <= Lanes::kWordsACount, "a count of this many words would overflow");
+        typename Lanes::Count count = Lanes::none();
+#pragma GCC unroll 8
+        for (int word = 0; word < kWords; ++word) {
+            count = Lanes::add_bits(
+                count, Lanes::differing(Lanes::load(group + word * Lanes::kWidth), Lanes::broadcast(query[word])));
+        }
+        return Lanes::total(count);
+    } else {
+        typename Lanes::Register distances = Lanes::broadcast(0);
+        for (std::size_t start = 0; start < n_words; start += Lanes::kWordsACount) {
+            const std::size_t rest = n_words - start;
+            const std::size_t end = start + (rest < Lanes::kWordsACount ? rest : Lanes::kWordsACount);
+            typename Lanes::Count count = Lanes::none();
+            for (std::size_t word = start; word < end; ++word) {
+                count = Lanes::add_bits(
+                    count, Lanes::differing(Lanes::load(group + word * Lanes::kWidth), Lanes::broadcast(query[word])));
+            }
+            distances = Lanes::add(distances, Lanes::total(count));
+        }
+        return distances;
+    }
+}
+
+template <class Lanes, int kQueries, int kWords>
+void nearest_of_block(const std::uint32_t* groups, std::size_t n_groups, std::size_t first_class,
+                      std::size_t n_words, const std::uint32_t* queries, std::uint64_t* best) {
+    using Register = typename Lanes::Register;
+    Register smallest[kQueries];
+    for (int q = 0; q < kQueries; ++q) smallest[q] = Lanes::broadcast(~std::uint32_t{0});
+    Register step = Lanes::broadcast(0);
+    for (std::size_t g = 0; g < n_groups; ++g) {
+        const std::uint32_t* const group = groups + g * n_words * Lanes::kWidth;
+#pragma GCC unroll 8
+        for (int q = 0; q < kQueries; ++q) {
+            const Register distances = distances_of<Lanes, kWords>(group, queries + q * n_words, n_words);
+            smallest[q] = Lanes::smaller(smallest[q], Lanes::template key<kWords>(distances, step));
+        }
+        step = Lanes::add(step, Lanes::broadcast(1));
+    }
+    for (int q = 0; q < kQueries; ++q) {
+        std::size_t lane = 0;
+        const std::uint64_t key = Lanes::lowest(smallest[q], &lane);
+        const std::uint64_t found = (key & (kMostSteps - 1)) * Lanes::kWidth + lane + first_class;
+        const std::uint64_t whole = (key >> kStepBits) << 32 | found;
+        if (whole < best[q]) best[q] = whole;
+    }
+}
+
+template <class Lanes, int kWords>
+void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
+                  std::uint64_t* best) {
+    // So many that their words stay in registers beside the classes.
+    constexpr int kTogether = kWords == 0 ? 2 : Lanes::kRegisters / 2 / kWords >= 4 ? 4 : 2;
+    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
+    const std::size_t fitting = kWordsABlock / (n_words * Lanes::kWidth);
+    const std::size_t groups_a_block = fitting < 1 ? 1 : fitting < kMostSteps ? fitting : kMostSteps;
+    for (std::size_t start = 0; start < classes.n_groups; start += groups_a_block) {
+        const std::size_t rest = classes.n_groups - start;
+        const std::size_t n_groups = rest < groups_a_block ? rest : groups_a_block;
+        const std::uint32_t* const groups = classes.words + start * n_words * Lanes::kWidth;
+        std::size_t q = 0;
+        for (; q + kTogether <= n_queries; q += kTogether) {
+            nearest_of_block<Lanes, kTogether, kWords>(groups, n_groups, start * Lanes::kWidth, n_words,
+                                                       queries + q * n_words, best + q);
+        }
+        for (; q < n_queries; ++q) {
+            nearest_of_block<Lanes, 1, kWords>(groups, n_groups, start * Lanes::kWidth, n_words,
+                                               queries + q * n_words, best + q);
+        }
+    }
+}
+
+template <class Lanes, int kWords>
+void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
+                  Candidates* candidates) {
+    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
+    for (std::size_t g = 0; g < classes.n_groups; ++g) {
+        const std::uint32_t* const group = classes.words + g * n_words * Lanes::kWidth;
+        for (std::size_t q = 0; q < n_queries; ++q) {
+            Candidates& mine = candidates[q];
+            const auto distances = distances_of<Lanes, kWords>(group, queries + q * n_words, n_words);
+            std::uint32_t chosen = Lanes::below(distances, Lanes::broadcast(mine.threshold));
+            if (chosen == 0) continue;
+            std::uint32_t of_lane[Lanes::kWidth];
+            Lanes::store(of_lane, distances);
+            for (; chosen != 0; chosen &= chosen - 1) {
+                const std::size_t lane = static_cast<std::size_t>(__builtin_ctz(chosen));
+                const std::size_t index = g * Lanes::kWidth + lane;
+                if (index < classes.n_classes) offer(mine, std::uint64_t{of_lane[lane]} << 32 | index);
+            }
+        }
+    }
+}
+
+// The usual code lengths, up to 256 bits, have loops of their own, fully unrolled.
+template <class Lanes>
+void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::uint64_t* best) {
+    switch (classes.n_words) {
+        case 1: return nearest_with<Lanes, 1>(classes, queries, n_queries, best);
+        case 2: return nearest_with<Lanes, 2>(classes, queries, n_queries, best);
+        case 3: return nearest_with<Lanes, 3>(classes, queries, n_queries, best);
+        case 4: return nearest_with<Lanes, 4>(classes, queries, n_queries, best);
+        case 6: return nearest_with<Lanes, 6>(classes, queries, n_queries, best);
+        case 8: return nearest_with<Lanes, 8>(classes, queries, n_queries, best);
+        default: return nearest_with<Lanes, 0>(classes, queries, n_queries, best);
+    }
+}
+
+template <class Lanes>
+void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
+             Candidates* candidates) {
+    switch (classes.n_words) {
+        case 2: return collect_with<Lanes, 2>(classes, queries, n_queries, candidates);
+        case 4: return collect_with<Lanes, 4>(classes, queries, n_queries, candidates);
+        case 8: return collect_with<Lanes, 8>(classes, queries, n_queries, candidates);
+        default: return collect_with<Lanes, 0>(classes, queries, n_queries, candidates);
+    }
+}
+
+}  // namespace

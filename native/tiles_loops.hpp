@@ -1,0 +1,220 @@
+// The loops of tiles.hpp that the compiler vectorises by itself, for the files tiles_<level>.cpp.
+//
+// Everything is a member of a template over a type of the level's own namespace: two files built for
+// different instruction sets must never share an inline function, or the linker would keep one.
+#pragma once
+
+#include <cstring>
+
+#include "tiles.hpp"
+
+namespace bitclass {
+
+// Isa offers: static void indices_from_codes(const CodeTile&), and kShorts, the 16-bit lanes of its vectors.
+template <class Isa>
+struct TileLoops {
+    // Vectors of the compiler's own, of the width given in lanes of 16 bits.
+    template <std::size_t lanes>
+    struct Shorts {
+        using Vector __attribute__((vector_size(2 * lanes))) = std::uint16_t;
+
+        static Vector load(const void* from) {
+            Vector vector;
+            std::memcpy(&vector, from, sizeof vector);
+            return vector;
+        }
+        static void store(void* to, Vector vector) { std::memcpy(to, &vector, sizeof vector); }
+        static Vector all(std::uint16_t value) { return Vector{} + value; }
+        static Vector smaller(Vector a, Vector b) { return a < b ? a : b; }
+    };
+
+    // Columns a vector at a time; the last vector ends with the last column and may overlap the one
+    // before, which writes the same indices twice.
+    template <std::size_t lanes>
+    static bool indices_by(const HalfTile& tile) {
+        using S = Shorts<lanes>;
+        using Vector = typename S::Vector;
+        const Vector limit = S::all(tile.limit);
+        const Vector scale = S::all(tile.scale);
+        const std::size_t last = tile.n_columns - lanes;
+        Vector beyond{};
+        for (std::size_t i = 0; i < tile.n_rows; ++i) {
+            const std::int16_t* half = tile.half + tile.rows[i] * tile.half_stride;
+            std::uint16_t* out = tile.out + i * tile.out_stride;
+            for (std::size_t c = 0;; c = c + lanes < last ? c + lanes : last) {
+                const Vector index = S::load(half + c) + S::load(tile.column_base + c);
+                const Vector safe = S::smaller(index, limit);
+                beyond |= index ^ safe;
+                S::store(out + c, safe * scale);
+                if (c == last) break;
+            }
+        }
+        std::uint16_t any = 0;
+        for (std::size_t lane = 0; lane < lanes; ++lane) any = static_cast<std::uint16_t>(any | beyond[lane]);
+        return any != 0;
+    }
+
+    static bool indices_from_half(const HalfTile& tile) {
+        if (tile.n_columns >= Isa::kShorts) return indices_by<Isa::kShorts>(tile);
+        if constexpr (Isa::kShorts > 16) {
+            if (tile.n_columns >= 16) return indices_by<16>(tile);
+        }
+        if constexpr (Isa::kShorts > 8) {
+            if (tile.n_columns >= 8) return indices_by<8>(tile);
+        }
+        std::uint16_t beyond = 0;
+        for (std::size_t i = 0; i < tile.n_rows; ++i) {
+            const std::int16_t* half = tile.half + tile.rows[i] * tile.half_stride;
+            for (std::size_t c = 0; c < tile.n_columns; ++c) {
+                const std::uint16_t index = static_cast<std::uint16_t>(half[c] + tile.column_base[c]);
+                const std::uint16_t safe = index < tile.limit ? index : tile.limit;
+                beyond = static_cast<std::uint16_t>(beyond | (index ^ safe));
+                tile.out[i * tile.out_stride + c] = static_cast<std::uint16_t>(safe * tile.scale);
+            }
+        }
+        return beyond != 0;
+    }
+
+    static void prepare_rows(const std::uint8_t* codes, std::size_t n_bytes, const std::size_t* rows,
+                             std::size_t n_rows, const std::uint8_t* weights, const std::intptr_t* own,
+                             std::uint32_t* row_pieces, std::uint16_t* own_distances) {
+        for (std::size_t i = 0; i < n_rows; ++i) {
+            const std::uint8_t* code = codes + rows[i] * n_bytes;
+            const std::uint8_t* weight = weights + static_cast<std::size_t>(own[rows[i]]) * n_bytes;
+            int distance = 0;
+            for (std::size_t at = 0; at < n_bytes; at += 8) {
+                const std::size_t width = n_bytes - at < 8 ? n_bytes - at : 8;
+                std::uint64_t a = 0;
+                std::uint64_t b = 0;
+                if (width == 8) {
+                    std::memcpy(&a, code + at, 8);
+                    std::memcpy(&b, weight + at, 8);
+                } else {
+                    std::memcpy(&a, code + at, width);
+                    std::memcpy(&b, weight + at, width);
+                }
+                distance += __builtin_popcountll(a ^ b);
+                for (std::size_t byte = 0; byte < width; byte += 2) {
+                    *row_pieces++ = static_cast<std::uint32_t>(a & 0xffff) * 0x10001u;
+                    a >>= 16;
+                }
+            }
+            own_distances[i] = static_cast<std::uint16_t>(distance);
+        }
+    }
+
+    template <std::size_t lanes>
+    static void shift_by(std::int16_t* half, std::size_t half_stride, const std::int8_t* bits, std::size_t n_rows,
+                         std::size_t n_columns, const std::int16_t* step) {
+        using S = Shorts<lanes>;
+        const std::size_t last = n_columns - lanes;
+        const auto last_step = S::load(step + last);
+        for (std::size_t i = 0; i < n_rows; ++i, half += half_stride) {
+            const auto bit = S::all(static_cast<std::uint16_t>(bits[i]));
+            // The last vector may overlap the one before: it is read before any is written.
+            const auto end = S::load(half + last) + last_step * bit;
+            for (std::size_t c = 0; c < last; c += lanes) {
+                S::store(half + c, S::load(half + c) + S::load(step + c) * bit);
+            }
+            S::store(half + last, end);
+        }
+    }
+
+    static void shift_rows(std::int16_t* half, std::size_t half_stride, const std::int8_t* bits, std::size_t n_rows,
+                           std::size_t n_columns, const std::int16_t* step) {
+        if (n_columns >= Isa::kShorts) {
+            return shift_by<Isa::kShorts>(half, half_stride, bits, n_rows, n_columns, step);
+        }
+        if constexpr (Isa::kShorts > 16) {
+            if (n_columns >= 16) return shift_by<16>(half, half_stride, bits, n_rows, n_columns, step);
+        }
+        if constexpr (Isa::kShorts > 8) {
+            if (n_columns >= 8) return shift_by<8>(half, half_stride, bits, n_rows, n_columns, step);
+        }
+        for (std::size_t i = 0; i < n_rows; ++i, half += half_stride) {
+            for (std::size_t c = 0; c < n_columns; ++c) {
+                half[c] = static_cast<std::int16_t>(half[c] + bits[i] * step[c]);
+            }
+        }
+    }
+
+    static void block_indices(const std::int16_t* margins, const std::uint32_t* classes, std::size_t n_classes,
+                              const std::int16_t* lane_base, std::uint16_t limit, std::uint16_t* out) {
+        using S = Shorts<Isa::kShorts>;
+        for (std::size_t lane = 0; lane < kLanes; lane += Isa::kShorts) {
+            const auto base = S::load(lane_base + lane);
+            const auto most = S::all(limit);
+            for (std::size_t j = 0; j < n_classes; ++j) {
+                const auto index = S::load(margins + classes[j] * kLanes + lane) + base;
+                const auto safe = S::smaller(index, most);
+                S::store(out + j * kLanes + lane, safe + safe);
+            }
+        }
+    }
+
+    static void block_shift(std::int16_t* margins, const std::uint32_t* classes, std::size_t n_classes,
+                            const std::int16_t* change) {
+        using S = Shorts<Isa::kShorts>;
+        for (std::size_t lane = 0; lane < kLanes; lane += Isa::kShorts) {
+            const auto by = S::load(change + lane);
+            for (std::size_t j = 0; j < n_classes; ++j) {
+                std::int16_t* margin = margins + classes[j] * kLanes + lane;
+                S::store(margin, S::load(margin) + by);
+            }
+        }
+    }
+
+    static void block_top(const std::int16_t* margins, std::size_t n_classes, std::int16_t* top) {
+        using Vector __attribute__((vector_size(2 * Isa::kShorts))) = std::int16_t;
+        for (std::size_t lane = 0; lane < kLanes; lane += Isa::kShorts) {
+            Vector most;
+            std::memcpy(&most, margins + lane, sizeof most);
+            for (std::size_t c = 1; c < n_classes; ++c) {
+                Vector margin;
+                std::memcpy(&margin, margins + c * kLanes + lane, sizeof margin);
+                most = margin > most ? margin : most;
+            }
+            std::memcpy(top + lane, &most, sizeof most);
+        }
+    }
+
+    static double move_slopes(double* __restrict slope, const double* __restrict coupling, double factor,
+                              const double* __restrict w, const double* __restrict tolerance, std::size_t n,
+                              double* __restrict gains) {
+        constexpr std::size_t kWidth = 16;
+        double most[kWidth] = {};
+        double undefined[kWidth] = {};
+        const auto move = [&](std::size_t c, std::size_t lane) {
+            slope[c] += coupling[c] * factor;
+            const double product = w[c] * slope[c];
+            const double gain = product <= tolerance[c] ? 0.0 : product;
+            gains[c] = gain;
+            most[lane] = gain > most[lane] ? gain : most[lane];
+            undefined[lane] += gain != gain ? 1.0 : 0.0;
+        };
+        std::size_t c = 0;
+        for (; c + kWidth <= n; c += kWidth) {
+            for (std::size_t lane = 0; lane < kWidth; ++lane) move(c + lane, lane);
+        }
+        for (std::size_t lane = 0; c < n; ++c, ++lane) move(c, lane);
+        double largest = 0.0;
+        double not_numbers = 0.0;
+        for (std::size_t lane = 0; lane < kWidth; ++lane) {
+            largest = most[lane] > largest ? most[lane] : largest;
+            not_numbers += undefined[lane];
+        }
+        return not_numbers > 0.0 ? __builtin_nan("") : largest;
+    }
+
+    template <class Float>
+    static void add_row(double* __restrict sums, const Float* __restrict x, double weight, std::size_t n) {
+        for (std::size_t j = 0; j < n; ++j) sums[j] += weight * static_cast<double>(x[j]);
+    }
+
+    static constexpr TileKernels table() {
+        return {Isa::indices_from_codes, indices_from_half, prepare_rows, shift_rows,     block_indices,
+                block_shift,             block_top,         move_slopes,  add_row<float>, add_row<double>};
+    }
+};
+
+}  // namespace bitclass

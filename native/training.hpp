@@ -1,0 +1,73 @@
+// The kernels of training: functions of pointers and sizes. src/bitclass/_native/reference.py defines
+// what each computes, down to the order of its sums. Bad contents of an array (as against a bad
+// shape, which the bindings refuse) throw std::invalid_argument, with the argument's name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bitclass {
+
+// Indices into the tables of the B-step are 16 bits wide: 2 * (4 * n_bits) must fit.
+constexpr std::size_t kMostTrainingBits = 8191;
+
+struct PackedRows {
+    const std::uint8_t* codes;  // (n, n_bytes)
+    std::size_t n;
+    std::size_t n_bytes;
+};
+
+void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own, std::int16_t* half, int n_threads);
+
+struct PairTables {
+    const double* values;  // (n_tables, 2 * n_bits + 1)
+    std::size_t n_tables;
+    std::size_t n_bits;
+};
+
+struct TrainingRows {
+    const std::intptr_t* own;   // (n,) ascending
+    const double* row_weights;  // (n,)
+    std::size_t n;
+    std::size_t n_classes;
+};
+
+// half (n, C), bits (n,), weight_bits (C,), sums (2, n_tables, C, C).
+void pair_sums(const std::int16_t* half, const std::int8_t* bits, const std::int8_t* weight_bits, TrainingRows rows,
+               PairTables tables, double* sums, int n_threads);
+
+// The same, the half margins counted from packed codes and weights; bit is the index of the bit.
+void pair_sums_from_codes(PackedRows codes, PackedRows weights, std::size_t bit, TrainingRows rows, PairTables tables,
+                          double* sums, int n_threads);
+
+void shift_margins(std::int16_t* half, const std::int8_t* bits, const std::int8_t* old_bits,
+                   const std::int8_t* new_bits, const std::intptr_t* own, std::size_t n, std::size_t n_classes,
+                   int n_threads);
+
+// w (C,) is changed in place; returns the decrease.
+double flip_bits(const double* coupling, const double* field, std::int8_t* w, std::size_t n_classes, int n_threads);
+
+struct CodeUpdate {
+    PackedRows codes;
+    PackedRows weights;
+    const std::intptr_t* own;   // (n,)
+    const double* row_weights;  // (n,)
+    std::size_t n_bits;
+    const double* values;  // (4 * n_bits + 1,)
+    double log_step;
+    std::uint8_t* new_codes;  // (n, n_bytes)
+    double* log_decreases;    // (n_bits,)
+};
+
+void update_codes(const CodeUpdate& update, int n_threads);
+
+// Returns the number of groups; first has room for n entries.
+std::size_t group_rows(const std::intptr_t* labels, PackedRows codes, std::intptr_t* first, std::intptr_t* inverse,
+                       int n_threads);
+
+// x (n, n_features), sums (n_classes, n_features).
+template <class Float>
+void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std::intptr_t* labels,
+                const double* row_weights, double* sums, std::size_t n_classes, int n_threads);
+
+}  // namespace bitclass

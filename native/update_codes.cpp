@@ -1,0 +1,252 @@
+// The B-step. Rows are independent, so a block of 32 rows of one class goes through all bits with its
+// margins in the cache, (C, 32), and only the classes whose bit differs from the own one are looked up.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "aligned.hpp"
+#include "class_runs.hpp"
+#include "label_order.hpp"
+#include "log_sum.hpp"
+#include "lookup_sums.hpp"
+#include "pool.hpp"
+#include "tiles.hpp"
+#include "training.hpp"
+
+namespace bitclass {
+namespace {
+
+constexpr double kRelativeTolerance = 1e-12;  // as in the reference
+constexpr std::size_t kClassesATile = 64;
+constexpr std::size_t kMostTasks = 512;
+constexpr std::size_t kFewestBlocksATask = 4;
+
+// Rows order[begin] to order[end - 1], at most 32, all of one class.
+struct Block {
+    std::size_t own;
+    std::size_t begin;
+    std::size_t end;
+};
+
+// For each bit, the classes where it is set, in order, then those where it is not, in order.
+class ClassesByBit {
+public:
+    ClassesByBit(PackedRows weights, std::size_t n_bits)
+        : n_classes_(weights.n), classes_(n_bits * weights.n), n_set_(n_bits) {
+        for (std::size_t k = 0; k < n_bits; ++k) {
+            const auto is_set = [&](std::size_t c) { return weights.codes[c * weights.n_bytes + k / 8] >> k % 8 & 1; };
+            for (std::size_t c = 0; c < n_classes_; ++c) n_set_[k] += static_cast<std::size_t>(is_set(c));
+            std::uint32_t* set = classes_.data() + k * n_classes_;
+            std::uint32_t* unset = set + n_set_[k];
+            for (std::size_t c = 0; c < n_classes_; ++c) *(is_set(c) ? set : unset)++ = static_cast<std::uint32_t>(c);
+        }
+    }
+
+    const std::uint32_t* begin(std::size_t k, bool value) const {
+        return classes_.data() + k * n_classes_ + (value ? 0 : n_set_[k]);
+    }
+    std::size_t size(std::size_t k, bool value) const { return value ? n_set_[k] : n_classes_ - n_set_[k]; }
+
+private:
+    std::size_t n_classes_;
+    std::vector<std::uint32_t> classes_;
+    std::vector<std::size_t> n_set_;
+};
+
+// What all blocks share.
+struct SharedTables {
+    explicit SharedTables(const CodeUpdate& update)
+        : classes(update.weights, update.n_bits), weight_pieces(doubled_pieces(update.weights)),
+          no_row_base(std::max<std::size_t>(update.weights.n, 1)), pairs(2 * (4 * update.n_bits - 1)),
+          kernels(tile_kernels()) {
+        for (std::size_t j = 0; j < pairs.size() / 2; ++j) {
+            pairs[2 * j] = update.values[j];
+            pairs[2 * j + 1] = update.values[j + 2];
+        }
+        const std::ptrdiff_t n_bits = static_cast<std::ptrdiff_t>(update.n_bits);
+        for (std::ptrdiff_t top = -n_bits; top <= n_bits; ++top) {
+            growth.emplace_back(update.log_step * static_cast<double>(top));
+        }
+    }
+
+    ClassesByBit classes;
+    std::vector<std::uint32_t> weight_pieces;
+    std::vector<std::uint16_t> no_row_base;
+    AlignedArray<double> pairs;  // entry j: the values at j and j + 2, where a bit's flip moves a half margin
+    std::vector<WideFactor> growth;  // exp(log_step * top), top from -r to r
+    const TileKernels& kernels;
+};
+
+class BlockUpdate {
+public:
+    BlockUpdate(const CodeUpdate& update, const SharedTables& shared, const std::size_t* order)
+        : update_(update), shared_(shared), order_(order), n_bytes_(update.codes.n_bytes),
+          n_pieces_(pieces_of(n_bytes_)), margins_(update.weights.n * kLanes), columns_(2 * n_pieces_ * kLanes),
+          pieces_(n_pieces_ * kLanes) {}
+
+    void run(const Block& block, LogSum* decreases) {
+        load(block);
+        for (std::size_t k = 0; k < update_.n_bits; ++k) update_bit(block, k, decreases[k]);
+        store(block);
+    }
+
+private:
+    void load(const Block& block) {
+        for (std::size_t lane = 0; lane < kLanes; ++lane) {
+            // Lanes without a row repeat the first: they are computed and never read.
+            const std::size_t row = order_[block.begin + lane < block.end ? block.begin + lane : block.begin];
+            row_weights_[lane] = block.begin + lane < block.end ? update_.row_weights[row] : 0.0;
+            for (std::size_t byte = 0; byte < n_bytes_; ++byte) {
+                columns_[byte * kLanes + lane] = update_.codes.codes[row * n_bytes_ + byte];
+            }
+        }
+        for (std::size_t piece = 0; piece < n_pieces_; ++piece) {
+            const std::uint8_t* low = columns_.data() + 2 * piece * kLanes;
+            for (std::size_t lane = 0; lane < kLanes; ++lane) {
+                pieces_[piece * kLanes + lane] = static_cast<std::uint16_t>(low[lane] | low[kLanes + lane] << 8);
+            }
+        }
+        // First minus the distance to the own class, then from it the margins to all.
+        std::uint16_t own_distances[kLanes] = {};
+        std::uint16_t own_margins[kLanes];
+        CodeTile tile{pieces_.data(), n_pieces_, shared_.weight_pieces.data() + block.own * n_pieces_, 1,
+                      shared_.no_row_base.data(), own_distances, 0xffff, 1, own_margins, kLanes};
+        shared_.kernels.indices_from_codes(tile);
+        for (std::size_t lane = 0; lane < kLanes; ++lane) {
+            own_distances[lane] = static_cast<std::uint16_t>(-own_margins[lane]);
+        }
+        tile.rows = shared_.weight_pieces.data();
+        tile.n_rows = update_.weights.n;
+        tile.out = reinterpret_cast<std::uint16_t*>(margins_.data());
+        shared_.kernels.indices_from_codes(tile);
+        // The own class never counts for the largest margin, and its bit never differs from its own.
+        const std::int16_t lowest = static_cast<std::int16_t>(-static_cast<int>(update_.n_bits));
+        std::fill_n(margins_.data() + block.own * kLanes, kLanes, lowest);
+        std::fill_n(top_, kLanes, std::int16_t{0});
+        find_top();
+    }
+
+    void find_top() {
+        if (update_.log_step != 0.0) shared_.kernels.block_top(margins_.data(), update_.weights.n, top_);
+    }
+
+    void update_bit(const Block& block, std::size_t k, LogSum& decrease) {
+        std::uint8_t* column = columns_.data() + k / 8 * kLanes;
+        const bool own_bit = (update_.weights.codes[block.own * n_bytes_ + k / 8] >> k % 8 & 1) != 0;
+        const std::uint32_t* others = shared_.classes.begin(k, !own_bit);
+        const std::size_t n_others = shared_.classes.size(k, !own_bit);
+
+        // Where a row's bit agrees with its class's, a flip raises the margins by 2: the pair at an
+        // index is (present, flipped). Else it lowers them: the pair 2 before is (flipped, present).
+        std::uint8_t agrees[kLanes];
+        std::int16_t lane_base[kLanes];
+        for (std::size_t lane = 0; lane < kLanes; ++lane) {
+            agrees[lane] = (column[lane] >> k % 8 & 1) == static_cast<int>(own_bit);
+            lane_base[lane] = static_cast<std::int16_t>(2 * static_cast<int>(update_.n_bits) - top_[lane] - 2 +
+                                                        2 * agrees[lane]);
+        }
+        double sums[2][kLanes] = {};
+        sum_losses(others, n_others, lane_base, block.end - block.begin, sums[0], sums[1]);
+
+        double less[kLanes];
+        std::int16_t change[kLanes];
+        bool better[kLanes];
+        const std::size_t n_rows = block.end - block.begin;
+        for (std::size_t lane = 0; lane < kLanes; ++lane) {
+            const double present = sums[1 - agrees[lane]][lane];
+            const double flipped = sums[agrees[lane]][lane];
+            better[lane] = flipped < present - kRelativeTolerance * present;
+            less[lane] = row_weights_[lane] * (present - flipped);
+            change[lane] = static_cast<std::int16_t>(better[lane] * (4 * agrees[lane] - 2));
+            column[lane] = static_cast<std::uint8_t>(column[lane] ^ better[lane] << k % 8);
+        }
+        std::uint32_t flips = 0;
+        for (std::size_t lane = 0; lane < n_rows; ++lane) flips |= std::uint32_t{better[lane]} << lane;
+        if (flips == 0) return;
+        for (; flips != 0; flips &= flips - 1) {
+            const int lane = __builtin_ctz(flips);
+            if (less[lane] > 0.0) decrease.add(less[lane], growth_at(top_[lane]));
+        }
+        shared_.kernels.block_shift(margins_.data(), others, n_others, change);
+        find_top();
+    }
+
+    const WideFactor& growth_at(int top) const {
+        return shared_.growth[static_cast<std::size_t>(top + static_cast<int>(update_.n_bits))];
+    }
+
+    void sum_losses(const std::uint32_t* classes, std::size_t n_classes, const std::int16_t* lane_base,
+                    std::size_t n_rows, double* first_sums, double* second_sums) const {
+        std::uint16_t indices[kClassesATile * kLanes];
+        const std::uint16_t limit = static_cast<std::uint16_t>(4 * update_.n_bits - 2);
+        for (std::size_t begin = 0; begin < n_classes; begin += kClassesATile) {
+            const std::size_t n = std::min(kClassesATile, n_classes - begin);
+            shared_.kernels.block_indices(margins_.data(), classes + begin, n, lane_base, limit, indices);
+            add_paired_lookups({indices, kLanes, n, n_rows, nullptr}, shared_.pairs.data(), first_sums, second_sums);
+        }
+    }
+
+    void store(const Block& block) const {
+        for (std::size_t i = block.begin; i < block.end; ++i) {
+            for (std::size_t byte = 0; byte < n_bytes_; ++byte) {
+                update_.new_codes[order_[i] * n_bytes_ + byte] = columns_[byte * kLanes + i - block.begin];
+            }
+        }
+    }
+
+    const CodeUpdate& update_;
+    const SharedTables& shared_;
+    const std::size_t* order_;
+    std::size_t n_bytes_;
+    std::size_t n_pieces_;
+    std::vector<std::int16_t> margins_;   // (C, kLanes)
+    std::vector<std::uint8_t> columns_;   // (bytes, kLanes), an even number of bytes
+    std::vector<std::uint16_t> pieces_;   // (n_pieces, kLanes)
+    double row_weights_[kLanes];
+    std::int16_t top_[kLanes];
+};
+
+std::vector<Block> make_blocks(const std::intptr_t* own, const std::vector<std::size_t>& order) {
+    std::vector<Block> blocks;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        const std::size_t label = static_cast<std::size_t>(own[order[i]]);
+        if (blocks.empty() || blocks.back().own != label || i - blocks.back().begin == kLanes) {
+            blocks.push_back({label, i, i});
+        }
+        ++blocks.back().end;
+    }
+    return blocks;
+}
+
+}  // namespace
+
+void update_codes(const CodeUpdate& update, int n_threads) {
+    require_classes(update.own, update.codes.n, update.weights.n, "own");
+    require_padding(update.codes, update.n_bits, "codes");
+    require_padding(update.weights, update.n_bits, "weights");
+    std::vector<std::size_t> order = order_by_label(update.own, update.codes.n);
+    if (order.empty()) {
+        order.resize(update.codes.n);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+    }
+    const std::vector<Block> blocks = make_blocks(update.own, order);
+    const SharedTables shared(update);
+    // The logarithms are summed task by task, so the tasks must not depend on the threads.
+    const std::size_t blocks_a_task = std::max(kFewestBlocksATask, chunks_of(blocks.size(), kMostTasks));
+    const std::size_t n_tasks = chunks_of(blocks.size(), blocks_a_task);
+    std::vector<LogSum> decreases(n_tasks * update.n_bits);
+    parallel_for(n_tasks, n_threads, [&](std::size_t task) {
+        BlockUpdate work(update, shared, order.data());
+        const std::size_t end = std::min(blocks.size(), (task + 1) * blocks_a_task);
+        for (std::size_t i = task * blocks_a_task; i < end; ++i) {
+            work.run(blocks[i], decreases.data() + task * update.n_bits);
+        }
+    });
+    for (std::size_t k = 0; k < update.n_bits; ++k) {
+        LogSum total;
+        for (std::size_t task = 0; task < n_tasks; ++task) total.add(decreases[task * update.n_bits + k]);
+        update.log_decreases[k] = total.log();
+    }
+}
+
+}  // namespace bitclass

@@ -1,0 +1,138 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+def compiler() -> str: ...
+def available_levels() -> list[str]: ...
+def current_level() -> str: ...
+def _use_level(name: str) -> None: ...
+def _parallel_for(n_chunks: int, n_threads: int, run: Callable[[int], object]) -> None: ...
+
+class HammingIndex:
+    def __init__(self, weights: NDArray[np.uint8]) -> None: ...
+    def nearest(
+        self,
+        codes: NDArray[np.uint8],
+        indices: NDArray[np.int64],
+        distances: NDArray[np.int32],
+        n_threads: int,
+    ) -> None: ...
+    def top_k(
+        self,
+        codes: NDArray[np.uint8],
+        indices: NDArray[np.int64],
+        distances: NDArray[np.int32],
+        n_threads: int,
+    ) -> None: ...
+    @property
+    def n_classes(self) -> int: ...
+    @property
+    def n_bytes(self) -> int: ...
+
+class Int8Projection:
+    def __init__(
+        self,
+        weights: NDArray[np.int8],
+        thresholds: NDArray[np.float64],
+        centre: NDArray[np.float32] | None,
+        inverse_scale: NDArray[np.float32] | None,
+    ) -> None: ...
+    def encode(self, X: NDArray[Any], codes: NDArray[np.uint8], n_threads: int) -> None: ...
+    def predict(
+        self,
+        index: HammingIndex,
+        X: NDArray[Any],
+        indices: NDArray[np.int64],
+        distances: NDArray[np.int32],
+        n_threads: int,
+    ) -> None: ...
+
+def pack_signs_float32(
+    scores: NDArray[np.float32],
+    intercept: NDArray[np.float32],
+    codes: NDArray[np.uint8],
+    n_threads: int,
+) -> None: ...
+def pack_signs_float64(
+    scores: NDArray[np.float64],
+    intercept: NDArray[np.float64],
+    codes: NDArray[np.uint8],
+    n_threads: int,
+) -> None: ...
+def widen(X: NDArray[np.float16], wide: NDArray[np.float32], n_threads: int) -> None: ...
+def half_margins(
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    own: NDArray[np.intp],
+    half: NDArray[np.int16],
+    n_threads: int,
+) -> None: ...
+def shift_margins(
+    half: NDArray[np.int16],
+    bits: NDArray[np.int8],
+    old_bits: NDArray[np.int8],
+    new_bits: NDArray[np.int8],
+    own: NDArray[np.intp],
+    n_threads: int,
+) -> None: ...
+def pair_sums(
+    half: NDArray[np.int16],
+    bits: NDArray[np.int8],
+    weight_bits: NDArray[np.int8],
+    own: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    tables: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    n_threads: int,
+) -> None: ...
+def pair_sums_from_codes(
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    bit: int,
+    own: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    tables: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    n_threads: int,
+) -> None: ...
+def flip_bits(
+    coupling: NDArray[np.float64],
+    field: NDArray[np.float64],
+    w: NDArray[np.int8],
+    n_threads: int,
+) -> float: ...
+def update_codes(
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    own: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    n_bits: int,
+    values: NDArray[np.float64],
+    log_step: float,
+    new_codes: NDArray[np.uint8],
+    log_decreases: NDArray[np.float64],
+    n_threads: int,
+) -> None: ...
+def group_rows(
+    labels: NDArray[np.intp],
+    codes: NDArray[np.uint8],
+    first: NDArray[np.intp],
+    inverse: NDArray[np.intp],
+    n_threads: int,
+) -> int: ...
+def class_sums_float32(
+    X: NDArray[np.float32],
+    labels: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    n_threads: int,
+) -> None: ...
+def class_sums_float64(
+    X: NDArray[np.float64],
+    labels: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    n_threads: int,
+) -> None: ...

@@ -1,0 +1,322 @@
+"""The compiled kernels of training.
+
+What each returns is defined, to the last bit, by its twin of the same name in
+`bitclass._native.reference` or `bitclass._native.reference_rows`. Inputs may lie in memory in any
+order; arrays that are changed in place must be C-contiguous. A wrong type raises TypeError, a wrong
+shape or content ValueError, with the name of the argument. After an error about contents, an array
+that is changed in place holds nothing of use.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass._native import _kernels, reference, reference_rows
+from bitclass._native.threads import effective_threads
+
+__all__ = [
+    "class_sums",
+    "flip_bits",
+    "group_rows",
+    "half_margins",
+    "pair_sums",
+    "pair_sums_from_codes",
+    "shift_margins",
+    "update_codes",
+]
+
+# The compiled look-ups have 16-bit indices. Longer codes are left to the twins.
+_MOST_BITS = 8191
+
+
+def half_margins(
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    own: NDArray[np.intp],
+    *,
+    n_threads: int | None = None,
+) -> NDArray[np.int16]:
+    """Half the margins of every row against every class.
+
+    Parameters
+    ----------
+    codes : (n, bytes) packed
+    weights : (C, bytes) packed
+    own : (n,) index of each row's own class
+    n_threads : int or None
+
+    Returns
+    -------
+    (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
+    """
+    codes, weights = np.ascontiguousarray(codes), np.ascontiguousarray(weights)
+    half = np.empty((codes.shape[0], weights.shape[0]), dtype=np.int16)
+    own = np.ascontiguousarray(own)
+    _kernels.half_margins(codes, weights, own, half, effective_threads(n_threads))
+    return half
+
+
+def pair_sums(
+    half: NDArray[np.int16],
+    bits: NDArray[np.int8],
+    weight_bits: NDArray[np.int8],
+    own: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    tables: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    *,
+    n_threads: int | None = None,
+) -> None:
+    """Add, class pair by class pair, table values at the margins without one bit.
+
+    The heavy part of the W-step in one bit: n * C table look-ups. Rows may come in several calls:
+    the sums go on where they stood.
+
+    Parameters
+    ----------
+    half : (n, C) half margins
+    bits : (n,) the bit of each row's code, -1/+1
+    weight_bits : (C,) the bit of each class's weights, -1/+1
+    own : (n,) index of each row's own class, in ascending order
+    row_weights : (n,)
+    tables : (K, 2r + 1); column j holds the value at half margin j - r
+    sums : (2, K, C, C), changed in place
+        To entry [0, k, q, c] is added ``row_weight * tables[k]`` for each row of class q whose bit
+        is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
+        left alone: a class has no margin to itself.
+    n_threads : int or None
+    """
+    if tables.ndim == 2 and tables.shape[1] // 2 > _MOST_BITS:
+        reference.pair_sums(half, bits, weight_bits, own, row_weights, tables, sums)
+        return
+    _kernels.pair_sums(
+        np.ascontiguousarray(half),
+        np.ascontiguousarray(bits),
+        np.ascontiguousarray(weight_bits),
+        np.ascontiguousarray(own),
+        np.ascontiguousarray(row_weights),
+        np.ascontiguousarray(tables),
+        sums,
+        effective_threads(n_threads),
+    )
+
+
+def pair_sums_from_codes(
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    bit: int,
+    own: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    tables: NDArray[np.float64],
+    sums: NDArray[np.float64],
+    *,
+    n_threads: int | None = None,
+) -> None:
+    """Do as :func:`pair_sums` does, with the half margins counted from the codes, block by block.
+
+    Needs no (n, C) table in memory, and no :func:`shift_margins` after a change of the weights.
+
+    Parameters
+    ----------
+    codes : (n, bytes) packed
+    weights : (C, bytes) packed
+    bit : int, index of the bit
+    own : (n,) index of each row's own class, in ascending order
+    row_weights : (n,)
+    tables : (K, 2r + 1); column j holds the value at half margin j - r
+    sums : (2, K, C, C), changed in place
+    n_threads : int or None
+    """
+    if tables.ndim == 2 and tables.shape[1] // 2 > _MOST_BITS:
+        reference_rows.pair_sums_from_codes(codes, weights, bit, own, row_weights, tables, sums)
+        return
+    if bit < 0:
+        raise ValueError(f"bit: expected an index from 0 on, found {bit}")
+    _kernels.pair_sums_from_codes(
+        np.ascontiguousarray(codes),
+        np.ascontiguousarray(weights),
+        bit,
+        np.ascontiguousarray(own),
+        np.ascontiguousarray(row_weights),
+        np.ascontiguousarray(tables),
+        sums,
+        effective_threads(n_threads),
+    )
+
+
+def shift_margins(
+    half: NDArray[np.int16],
+    bits: NDArray[np.int8],
+    old_bits: NDArray[np.int8],
+    new_bits: NDArray[np.int8],
+    own: NDArray[np.intp],
+    *,
+    n_threads: int | None = None,
+) -> None:
+    """Follow a change of one bit of the class weights in the half margins, in place.
+
+    Parameters
+    ----------
+    half : (n, C) int16, changed in place
+    bits : (n,) the bit of each row's code, -1/+1
+    old_bits, new_bits : (C,) the bit of each class's weights before and after
+    own : (n,) index of each row's own class
+    n_threads : int or None
+    """
+    _kernels.shift_margins(
+        half,
+        np.ascontiguousarray(bits),
+        np.ascontiguousarray(old_bits),
+        np.ascontiguousarray(new_bits),
+        np.ascontiguousarray(own),
+        effective_threads(n_threads),
+    )
+
+
+def flip_bits(
+    coupling: NDArray[np.float64],
+    field: NDArray[np.float64],
+    w: NDArray[np.int8],
+    *,
+    n_threads: int | None = None,
+) -> tuple[NDArray[np.int8], float]:
+    """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
+
+    Minimises ``f(w) = w' coupling w / 2 + field . w`` over -1/+1 vectors, from `w` on.
+
+    Parameters
+    ----------
+    coupling : (C, C) symmetric, diagonal 0
+    field : (C,)
+    w : (C,) the starting point, -1/+1
+    n_threads : int or None
+
+    Returns
+    -------
+    w : (C,) a point that no single flip improves
+    decrease : float, by how much f fell (>= 0)
+    """
+    w = np.array(w, order="C")
+    decrease = _kernels.flip_bits(
+        np.ascontiguousarray(coupling),
+        np.ascontiguousarray(field),
+        w,
+        effective_threads(n_threads),
+    )
+    return w, decrease
+
+
+def update_codes(
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    own: NDArray[np.intp],
+    row_weights: NDArray[np.float64],
+    n_bits: int,
+    values: NDArray[np.float64],
+    log_step: float,
+    *,
+    n_threads: int | None = None,
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """B-step: each bit of each code in turn takes the sign of smaller loss; ties keep the bit.
+
+    Parameters
+    ----------
+    codes : (n, bytes) packed
+    weights : (C, bytes) packed
+    own : (n,) index of each row's own class; fastest where rows of one class stand together
+    row_weights : (n,)
+    n_bits : int
+    values : (4r + 1,) loss at half margins -2r .. 2r
+    log_step : float
+        0, or, for a loss that grows by the factor ``exp(log_step)`` with each unit of half margin,
+        that logarithm. Such a loss is looked up relative to the largest half margin of the row,
+        so that it neither overflows nor vanishes.
+    n_threads : int or None
+
+    Returns
+    -------
+    codes : (n, bytes) packed, after one pass over the bits
+    log_decreases : (r,) logarithm of what the update of each bit took off the weighted loss
+        (-inf where nothing changed); the same for every thread count, but not to the last bit
+        what the twin returns
+    """
+    if n_bits > _MOST_BITS:
+        return reference.update_codes(codes, weights, own, row_weights, n_bits, values, log_step)
+    if n_bits < 1:
+        raise ValueError(f"n_bits: expected at least 1, found {n_bits}")
+    codes = np.ascontiguousarray(codes)
+    new_codes = np.empty_like(codes)
+    log_decreases = np.empty(n_bits)
+    _kernels.update_codes(
+        codes,
+        np.ascontiguousarray(weights),
+        np.ascontiguousarray(own),
+        np.ascontiguousarray(row_weights),
+        n_bits,
+        np.ascontiguousarray(values),
+        log_step,
+        new_codes,
+        log_decreases,
+        effective_threads(n_threads),
+    )
+    return new_codes, log_decreases
+
+
+def group_rows(
+    labels: NDArray[np.intp],
+    codes: NDArray[np.uint8],
+    *,
+    n_threads: int | None = None,
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Find the rows that share both label and code.
+
+    Parameters
+    ----------
+    labels : (n,)
+    codes : (n, bytes) packed
+    n_threads : int or None
+
+    Returns
+    -------
+    first : (g,) the row where each group appears first; groups are ordered by label, those of one
+        label by first appearance
+    inverse : (n,) each row's group
+    """
+    codes = np.ascontiguousarray(codes)
+    first = np.empty(codes.shape[0], dtype=np.intp)
+    inverse = np.empty(codes.shape[0], dtype=np.intp)
+    n_groups = _kernels.group_rows(
+        np.ascontiguousarray(labels), codes, first, inverse, effective_threads(n_threads)
+    )
+    return first[:n_groups].copy(), inverse
+
+
+def class_sums(
+    X: NDArray[np.float32] | NDArray[np.float64],
+    labels: NDArray[np.intp],
+    row_weights: NDArray[np.float64] | None,
+    sums: NDArray[np.float64],
+    *,
+    n_threads: int | None = None,
+) -> None:
+    """Add each row to the sum of its class, in row order.
+
+    Parameters
+    ----------
+    X : (n, d) float32 or float64
+    labels : (n,) index of each row's class
+    row_weights : (n,), or None for ones
+    sums : (C, d), changed in place
+    n_threads : int or None
+    """
+    if row_weights is None:
+        row_weights = np.ones(len(X))
+    add = _kernels.class_sums_float32 if X.dtype == np.float32 else _kernels.class_sums_float64
+    add(
+        np.ascontiguousarray(X),
+        np.ascontiguousarray(labels),
+        np.ascontiguousarray(row_weights),
+        sums,
+        effective_threads(n_threads),
+    )

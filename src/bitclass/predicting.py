@@ -1,0 +1,156 @@
+"""The predicting half of the estimator: everything that asks the learned model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bitclass._native import thread_limit
+from bitclass.learning import Solution
+from bitclass.model import PackedModel
+from bitclass.rows import Features
+from bitclass.validation import ACCEPTED, is_integer
+
+__all__ = ["Predicting"]
+
+
+class Predicting:
+    """Methods and attributes of a fitted estimator; it says how to come by its solution."""
+
+    n_jobs: int | None
+
+    def _solved(self) -> Solution:
+        """What was learned, learning it now if rows came since."""
+        raise NotImplementedError
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """Predict the class at the smallest Hamming distance.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        model, X = self._model_for(X)
+        with thread_limit(self.n_jobs):
+            return model.predict(X)
+
+    def decision_function(self, X: Features) -> NDArray[np.float64]:
+        """Inner products of class weights and codes.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            ``w_c.h(x)``, in [-n_bits, n_bits]. For two classes, as scikit-learn has it, of shape
+            (n_samples,): half the difference of the two, positive for ``classes_[1]``.
+        """
+        model, X = self._model_for(X)
+        with thread_limit(self.n_jobs):
+            scores = model.scores(X).astype(np.float64)
+        if scores.shape[1] == 2:
+            return (scores[:, 1] - scores[:, 0]) / 2
+        return scores
+
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
+        """Class probabilities, from the distances.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        model, X = self._model_for(X)
+        with thread_limit(self.n_jobs):
+            return model.predict_proba(X)
+
+    def top_classes(self, X: Features, k: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """The k nearest classes, without ever holding all n_samples x n_classes distances.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        k : int in [1, n_classes]
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, k)
+            Nearest first; equal distances in the order of `classes_`.
+        distances : ndarray of shape (n_samples, k), int32
+            Hamming distances.
+        """
+        model, X = self._model_for(X)
+        if not is_integer(k) or not 1 <= k <= len(model.classes):
+            raise ValueError(
+                f"k must be an integer from 1 to the number of classes, {len(model.classes)}, "
+                f"found {k!r}"
+            )
+        with thread_limit(self.n_jobs):
+            return model.top_classes(X, int(k))
+
+    def encode(self, X: Features) -> NDArray[np.uint8]:
+        """Codes of samples, packed.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, ceil(n_bits / 8)), uint8
+            Bit k of a code is bit ``k % 8`` of byte ``k // 8``, set for +1.
+        """
+        model, X = self._model_for(X)
+        with thread_limit(self.n_jobs):
+            return model.encode(X)
+
+    def packed(self) -> PackedModel:
+        """The model without the estimator: all that predicting needs.
+
+        Returns
+        -------
+        PackedModel
+        """
+        return self._solved().model
+
+    def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **ACCEPTED)
+        return self._solved().model, X
+
+    @property
+    def weights_(self) -> NDArray[np.int8]:
+        """Class weights of shape (n_classes, n_bits) in {-1, +1}."""
+        return self._solved().model.unpacked_weights()
+
+    @property
+    def projection_(self) -> NDArray[np.float32]:
+        """Matrix P of the hash function, shape (n_features, n_bits)."""
+        return self._solved().model.projection
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """Offset t of the hash function, shape (n_bits,)."""
+        return self._solved().model.intercept
+
+    @property
+    def objective_history_(self) -> NDArray[np.void]:
+        """Logarithm of the objective after each bit update."""
+        return self._solved().history
+
+    @property
+    def n_iter_(self) -> int:
+        """Number of rounds of the alternation."""
+        return self._solved().n_rounds

@@ -1,0 +1,17 @@
+"""Each test that asks for `level` runs once at every SIMD level this machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bitclass._native import _kernels
+
+
+@pytest.fixture(params=_kernels.available_levels())
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = _kernels.current_level()
+    _kernels._use_level(request.param)
+    yield request.param
+    _kernels._use_level(before)

@@ -1,0 +1,72 @@
+"""What show_config tells, and the environment variables that change it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import bitclass
+from bitclass._native import _kernels, get_config
+
+
+def run(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_portable_is_always_there_and_the_fastest_level_is_the_default():
+    levels = _kernels.available_levels()
+    assert levels[0] == "portable"
+    if "BITCLASS_SIMD" not in os.environ:
+        assert _kernels.current_level() == levels[-1]
+
+
+@pytest.mark.parametrize("level", _kernels.available_levels())
+def test_the_environment_chooses_level_and_threads(level):
+    code = "import bitclass; bitclass.show_config()"
+    done = run(code, BITCLASS_SIMD=level, BITCLASS_NUM_THREADS="3")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(":")[1].split()[0] for line in done.stdout.splitlines()]
+    assert lines[:2] == [level, "3"]
+
+
+@pytest.mark.parametrize("name", ["sse9", "AVX2 ", "neon,avx2"])
+def test_an_unknown_level_is_an_error_that_names_the_variable(name):
+    done = run("import bitclass; bitclass.show_config()", BITCLASS_SIMD=name)
+    if name.strip() in _kernels.available_levels():
+        pytest.skip("spelt right after all")
+    assert done.returncode != 0
+    assert "ValueError: BITCLASS_SIMD: " in done.stderr
+    assert "portable" in done.stderr
+
+
+def test_a_process_with_sleeping_workers_ends_cleanly():
+    code = (
+        "import threading, numpy as np; from bitclass._native import HammingIndex\n"
+        "index = HammingIndex(np.zeros((100, 16), np.uint8))\n"
+        "codes = np.zeros((9000, 16), np.uint8)\n"
+        "index.nearest(codes, n_threads=4)\n"
+        "def forever():\n"
+        "    while True: index.nearest(codes, n_threads=4)\n"
+        "threading.Thread(target=forever, daemon=True).start()\n"
+    )
+    done = run(code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_show_config_prints_what_get_config_knows(capsys):
+    assert bitclass.show_config() is None
+    printed = capsys.readouterr().out
+    config = get_config()
+    assert set(config) == {"simd", "simd_available", "threads", "compiler", "numpy"}
+    for value in config.values():
+        for part in value if isinstance(value, list) else [value]:
+            assert str(part) in printed

@@ -1,0 +1,281 @@
+"""Encoding equals its NumPy twins: bit for bit in int8, and in float where sums are exact."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from bitclass._native import Projection, _kernels, reference
+
+FEATURE_TYPES = (np.float16, np.float32, np.float64)
+THREADS = (1, 2, 3, 7)
+any_fixture = settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def integers(rng, *shape):
+    """Small integers: every sum of their products is exact, so its order does not matter."""
+    return rng.integers(-3, 4, shape).astype(np.float32)
+
+
+def problem(seed, n, d, r, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((n, d)) * rng.choice([0.01, 1, 50], (n, 1))).astype(dtype)
+    projection = rng.standard_normal((d, r)).astype(np.float32)
+    return X, projection, rng.standard_normal(r), rng
+
+
+@given(
+    n=st.integers(0, 40),
+    d=st.integers(1, 200),
+    r=st.integers(1, 140),
+    dtype=st.sampled_from(FEATURE_TYPES),
+    standardise=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+@any_fixture
+def test_int8_equals_the_twin(level, n, d, r, dtype, standardise, seed):
+    X, projection, intercept, rng = problem(seed, n, d, r, dtype)
+    projection[:, rng.random(r) < 0.1] = 0  # a column of zeros has the sign of its intercept
+    X[rng.random(n) < 0.1] = 0
+    centre = scale = None
+    if standardise:
+        centre = rng.standard_normal(d).astype(np.float32)
+        scale = rng.uniform(0.1, 10, d).astype(np.float32)
+    quantised = reference.quantise_projection(projection, intercept, centre, scale)
+    hash_function = Projection(projection, intercept, precision="int8", centre=centre, scale=scale)
+    assert_array_equal(hash_function.encode(X), reference.encode_int8(X, quantised))
+
+
+@given(
+    n=st.integers(0, 20),
+    d=st.integers(1, 70),
+    r=st.integers(1, 140),
+    dtype=st.sampled_from(FEATURE_TYPES),
+    seed=st.integers(0, 2**32 - 1),
+)
+@any_fixture
+def test_float_equals_the_twin_where_sums_are_exact(level, n, d, r, dtype, seed):
+    rng = np.random.default_rng(seed)
+    X, projection = integers(rng, n, d).astype(dtype), integers(rng, d, r)
+    intercept = rng.integers(-2, 3, r).astype(np.float64)
+    codes = Projection(projection, intercept).encode(X)
+    assert_array_equal(codes, reference.encode(X, projection, intercept))
+    assert_array_equal(codes, reference.encode(X.astype(np.float64), projection, intercept))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zeros_of_both_signs_are_positive_and_nan_is_not(level, dtype):
+    scores = np.array([[0.0, -0.0, -1e-30, np.nan, np.inf, -np.inf, 1, -1, 0.0, -0.0, -1]], dtype)
+    codes = np.empty((1, 2), np.uint8)
+    pack = getattr(_kernels, f"pack_signs_{np.dtype(dtype).name}")
+    pack(scores, np.zeros(11, dtype), codes, 1)
+    assert codes.tolist() == [[0b01010011, 0b011]]
+
+
+def test_every_half_float_is_widened_exactly(level):
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16).reshape(-1, 1024)[:, :1021]
+    wide = np.empty(halves.shape, np.float32)
+    _kernels.widen(halves, wide, 1)
+    expected = halves.astype(np.float32)
+    numbers = ~np.isnan(expected)
+    assert_array_equal(wide[numbers].view(np.uint32), expected[numbers].view(np.uint32))
+    assert np.isnan(wide[~numbers]).all()
+
+
+def test_int8_sums_at_the_extremes_are_exact(level):
+    # Every product is 127 * 127 or its negative, which saturates or wraps in a careless kernel.
+    for d in (64, 4096, 66_000, 133_000):
+        X = np.array([np.ones(d), -np.ones(d)], dtype=np.float32)
+        projection = np.ones((d, 16), dtype=np.float32)
+        projection[:, 8:] = -1
+        for intercept in (-float(d), -float(d) - 0.01):
+            hash_function = Projection(projection, np.full(16, intercept), precision="int8")
+            quantised = reference.quantise_projection(projection, np.full(16, intercept))
+            assert_array_equal(hash_function.encode(X), reference.encode_int8(X, quantised))
+        assert hash_function.encode(X).tolist() == [[0, 0], [0, 0]]
+
+
+def test_ties_of_the_rounding_go_to_even(level):
+    # With a row maximum of 127 entries are rounded as they are: halves between integers.
+    X = np.zeros((1, 64), dtype=np.float32)
+    X[0, :7] = [127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5]
+    for feature in range(64):
+        projection = np.zeros((64, 8), dtype=np.float32)
+        projection[feature] = 1
+        for target in (-3, -2, -1, 1, 2, 3):
+            intercept = np.full(8, -target * 1.0)
+            quantised = reference.quantise_projection(projection, intercept)
+            codes = Projection(projection, intercept, precision="int8").encode(X)
+            assert_array_equal(codes, reference.encode_int8(X, quantised))
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("dtype", FEATURE_TYPES)
+def test_results_do_not_depend_on_threads_or_neighbours(level, precision, dtype):
+    rng = np.random.default_rng(5)
+    X, projection = integers(rng, 500, 65).astype(dtype), integers(rng, 65, 33)
+    hash_function = Projection(projection, np.zeros(33), precision=precision)
+    codes = hash_function.encode(X, n_threads=1)
+    for threads in THREADS:
+        assert_array_equal(hash_function.encode(X, n_threads=threads), codes)
+    assert_array_equal([hash_function.encode(row[None])[0] for row in X], codes)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("dtype", FEATURE_TYPES)
+def test_any_strides_and_alignment_are_read(level, precision, dtype):
+    rng = np.random.default_rng(6)
+    projection = integers(rng, 50, 20)
+    hash_function = Projection(projection, np.zeros(20), precision=precision)
+    wide = integers(rng, 31, 151).astype(dtype)
+    unaligned = np.frombuffer(b"\0" + wide.tobytes(), np.uint8)[1:].view(dtype).reshape(31, 151)
+    assert not unaligned.flags.aligned
+    for X in (
+        wide[:, :50],
+        wide[::3, 7:57],
+        wide[::-2, :50],
+        wide[:, ::3][:, :50],
+        wide[:, 149::-3],
+        np.asfortranarray(wide[:, :50]),
+        unaligned[:, 1:51],
+        np.broadcast_to(wide[:1, :50], (9, 50)),
+    ):
+        assert_array_equal(hash_function.encode(X), hash_function.encode(X.copy()))
+        assert_array_equal(
+            hash_function.encode(X[:, :]),
+            reference.encode_int8(X, reference.quantise_projection(projection, np.zeros(20)))
+            if precision == "int8"
+            else reference.encode(X, projection, np.zeros(20)),
+        )
+
+
+def test_rows_that_are_not_finite_do_no_harm(level):
+    X, projection, intercept, _ = problem(7, 6, 130, 40)
+    X[1, 3], X[2, 5], X[3, :], X[4] = np.nan, np.inf, np.nan, 1e-40
+    hash_function = Projection(projection, intercept, precision="int8")
+    codes = hash_function.encode(X)
+    quantised = reference.quantise_projection(projection, intercept)
+    fine = [0, 2, 4, 5]
+    assert_array_equal(codes[fine], reference.encode_int8(X[fine], quantised))
+    with np.errstate(over="ignore"):
+        huge = Projection(
+            projection,
+            intercept,
+            precision="int8",
+            centre=np.full(130, -3e38, np.float32),
+            scale=np.full(130, 1e-3, np.float32),
+        )
+    huge.encode(np.full((3, 130), 3e38, np.float32))
+
+
+def test_int8_follows_float32_for_features_of_very_different_sizes():
+    rng = np.random.default_rng(8)
+    sizes = np.geomspace(1e-3, 1e4, 256).astype(np.float32)
+    means = (10 * sizes * rng.standard_normal(256)).astype(np.float32)
+    X = (rng.standard_normal((400, 256)) * sizes + means).astype(np.float32)
+    projection = (rng.standard_normal((256, 64)) / sizes[:, None]).astype(np.float32)
+    intercept = -(means.astype(np.float64) @ projection.astype(np.float64))
+    exact = Projection(projection, intercept).encode(X.astype(np.float64))
+
+    def differing(**how):
+        codes = Projection(projection, intercept, precision="int8", **how).encode(X)
+        return np.bitwise_count(codes ^ exact).sum() / (len(X) * 64)
+
+    assert differing(centre=means, scale=sizes) < 0.01
+    assert differing() > 0.2  # what standardising is for
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_copies_and_pickles_encode_the_same(precision):
+    X, projection, intercept, _ = problem(9, 10, 20, 12)
+    hash_function = Projection(projection, intercept, precision=precision)
+    for other in (copy.deepcopy(hash_function), pickle.loads(pickle.dumps(hash_function))):
+        assert other.precision == precision
+        assert_array_equal(other.encode(X), hash_function.encode(X))
+
+
+PROJECTION = np.zeros((4, 9), np.float32)
+INTERCEPT = np.zeros(9)
+VECTOR = np.ones(4, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((PROJECTION.astype(float), INTERCEPT), {}, TypeError, "projection: .*float32.*float64"),
+        ((PROJECTION[0], INTERCEPT), {}, ValueError, "projection: expected 2 dimensions"),
+        ((PROJECTION[:0], INTERCEPT), {}, ValueError, "projection: .*empty"),
+        ((PROJECTION[:, :0], INTERCEPT[:0]), {}, ValueError, "projection: .*empty"),
+        ((PROJECTION + np.inf, INTERCEPT), {}, ValueError, "projection: .*finite"),
+        ((PROJECTION, INTERCEPT[:8]), {}, ValueError, r"intercept: expected shape \(9,\)"),
+        ((PROJECTION, INTERCEPT.astype(np.float32)), {}, TypeError, "intercept: .*float64"),
+        ((PROJECTION, INTERCEPT), {"precision": "int4"}, ValueError, "precision: .*int4"),
+        ((PROJECTION, INTERCEPT), {"scale": VECTOR * 0}, ValueError, "scale: .*positive"),
+        ((PROJECTION, INTERCEPT), {"scale": VECTOR[:3]}, ValueError, "scale: expected shape"),
+        ((PROJECTION, INTERCEPT), {"centre": VECTOR * np.nan}, ValueError, "centre: .*finite"),
+        ((PROJECTION, INTERCEPT), {"centre": [0.0] * 4}, TypeError, "centre: .*list"),
+        (
+            (np.zeros((133_001, 1), np.float32), np.zeros(1)),
+            {"precision": "int8"},
+            ValueError,
+            "projection: int8 precision takes 1 to 133000 features, found 133001",
+        ),
+    ],
+)
+def test_bad_hash_functions_are_refused(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        Projection(*arguments, **options)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (np.zeros((2, 5), np.float32), ValueError, r"X: expected shape \(n, 4\), found \(2, 5\)"),
+        (np.zeros(4, np.float32), ValueError, r"X: expected shape"),
+        (np.zeros((2, 4), np.int32), TypeError, "X: .*int32"),
+        (np.zeros((2, 4), np.longdouble), TypeError, "X: "),
+        (np.zeros((2, 4), ">f4"), TypeError, "X: "),
+        ([[0.0] * 4], TypeError, "X: .*list"),
+    ],
+)
+def test_bad_features_are_refused(precision, X, error, message):
+    with pytest.raises(error, match=message):
+        Projection(PROJECTION, INTERCEPT, precision=precision).encode(X)
+
+
+def test_kernels_refuse_what_would_be_read_or_written_out_of_bounds():
+    weights, thresholds = np.zeros((4, 9), np.int8), np.zeros(9)
+    quantised = _kernels.Int8Projection(weights, thresholds, None, None)
+    X, codes = np.zeros((3, 4), np.float32), np.zeros((3, 2), np.uint8)
+    fixed = codes.copy()
+    fixed.flags.writeable = False
+    for bad in (
+        (X[:, :3], codes, 1),
+        (X, codes[:2], 1),
+        (X, codes[:, :1].copy(), 1),
+        (X, fixed, 1),
+        (X, codes, 0),
+        (X[:, ::-1], codes, 1),
+        (X.astype(np.int32), codes, 1),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"X|codes|n_threads"):
+            quantised.encode(*bad)
+    with pytest.raises(ValueError, match="thresholds: expected length 9"):
+        _kernels.Int8Projection(weights, thresholds[:8], None, None)
+    with pytest.raises(ValueError, match="centre"):
+        _kernels.Int8Projection(weights, thresholds, VECTOR, None)
+    with pytest.raises(ValueError, match="intercept: expected length 9"):
+        _kernels.pack_signs_float64(np.zeros((2, 9)), np.zeros(8), codes[:2], 1)
+    with pytest.raises(TypeError, match="scores"):
+        _kernels.pack_signs_float32(np.zeros((2, 9)), np.zeros(9), codes[:2], 1)
+    with pytest.raises(TypeError, match="X: expected float16"):
+        _kernels.widen(X, np.empty((3, 4), np.float32), 1)

@@ -1,0 +1,200 @@
+"""Hamming search equals its NumPy twin bit for bit, ties and odd sizes included."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from bitclass._native import HammingIndex, _kernels, reference
+
+THREADS = (1, 2, 3, 7)
+
+
+def random_bytes(rng, *shape, values=256):
+    """Packed codes; few values make many equal distances."""
+    return rng.integers(0, values, shape, dtype=np.uint8)
+
+
+def assert_equal_pairs(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert_array_equal(one, other)
+
+
+@given(
+    n=st.integers(0, 9),
+    n_classes=st.one_of(st.integers(1, 70), st.just(300)),
+    n_bytes=st.one_of(st.integers(1, 34), st.sampled_from([64, 125, 130, 257])),
+    values=st.sampled_from([1, 2, 256]),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_nearest_and_top_k_equal_the_twin(level, n, n_classes, n_bytes, values, seed):
+    rng = np.random.default_rng(seed)
+    weights = random_bytes(rng, n_classes, n_bytes, values=values)
+    codes = random_bytes(rng, n, n_bytes, values=values)
+    index = HammingIndex(weights)
+    assert_equal_pairs(index.nearest(codes), reference.nearest(codes, weights))
+    for k in {1, min(3, n_classes), min(40, n_classes), n_classes}:
+        assert_equal_pairs(index.top_k(codes, k), reference.top_k(codes, weights, k))
+
+
+@pytest.mark.parametrize("n_bytes", [1, 4, 7, 8, 12, 16, 17, 20, 24, 32, 33, 64])
+def test_every_code_length_has_a_right_scan(level, n_bytes):
+    rng = np.random.default_rng(n_bytes)
+    weights, codes = random_bytes(rng, 203, n_bytes), random_bytes(rng, 11, n_bytes)
+    index = HammingIndex(weights)
+    assert_equal_pairs(index.nearest(codes), reference.nearest(codes, weights))
+    assert_equal_pairs(index.top_k(codes, 33), reference.top_k(codes, weights, 33))
+
+
+def test_ties_go_to_the_lowest_class_wherever_it_stands(level):
+    code = np.full((1, 16), 0x5A, dtype=np.uint8)
+    for n_classes in (1, 15, 16, 17, 33, 100):
+        for first in range(n_classes):
+            weights = np.zeros((n_classes, 16), dtype=np.uint8)
+            weights[first:] = code
+            indices, distances = HammingIndex(weights).nearest(code)
+            assert (indices[0], distances[0]) == (first, 0)
+
+
+def test_all_classes_equal_are_listed_in_order(level):
+    weights = np.zeros((77, 3), dtype=np.uint8)
+    indices, distances = HammingIndex(weights).top_k(np.full((2, 3), 255, np.uint8), 77)
+    assert_array_equal(indices, [np.arange(77)] * 2)
+    assert_array_equal(distances, np.full((2, 77), 24))
+
+
+@pytest.mark.parametrize("n_bytes", [1, 16, 32, 124, 125, 1000, 4100, 125_000])
+def test_the_largest_distance_does_not_overflow(level, n_bytes):
+    weights = np.zeros((18, n_bytes), dtype=np.uint8)
+    codes = np.full((5, n_bytes), 255, dtype=np.uint8)
+    indices, distances = HammingIndex(weights).nearest(codes)
+    assert_array_equal(indices, np.zeros(5))
+    assert_array_equal(distances, np.full(5, 8 * n_bytes))
+    assert_array_equal(HammingIndex(weights).top_k(codes, 2)[1], np.full((5, 2), 8 * n_bytes))
+
+
+def test_a_class_behind_many_blocks_is_found(level):
+    # More classes than one block of a scan holds, the best one near the end, ties behind it.
+    rng = np.random.default_rng(0)
+    weights = random_bytes(rng, 150_001, 4)
+    codes = np.array([[1, 2, 3, 4], [9, 9, 9, 9]], dtype=np.uint8)
+    weights[(weights == codes[0]).all(axis=1) | (weights == codes[1]).all(axis=1)] = 77
+    weights[[140_003, 150_000]] = codes[0]
+    weights[[65_536, 131_072]] = codes[1]
+    index = HammingIndex(weights)
+    assert_equal_pairs(index.nearest(codes), reference.nearest(codes, weights))
+    assert index.nearest(codes)[0].tolist() == [140_003, 65_536]
+    assert_equal_pairs(index.top_k(codes, 50), reference.top_k(codes, weights, 50))
+
+
+def test_results_do_not_depend_on_the_number_of_threads(level):
+    rng = np.random.default_rng(1)
+    weights, codes = random_bytes(rng, 500, 16, values=2), random_bytes(rng, 700, 16, values=2)
+    index = HammingIndex(weights)
+    for threads in THREADS:
+        assert_equal_pairs(
+            index.nearest(codes, n_threads=threads), reference.nearest(codes, weights)
+        )
+        assert_equal_pairs(
+            index.top_k(codes, 5, n_threads=threads), reference.top_k(codes, weights, 5)
+        )
+
+
+def test_any_strides_and_alignment_are_read(level):
+    rng = np.random.default_rng(2)
+    wide = random_bytes(rng, 40, 33)
+    weights, codes = wide[::2, 1::2], wide[1::2, 32:0:-2]
+    assert not codes.flags.c_contiguous
+    assert_equal_pairs(HammingIndex(weights).nearest(codes), reference.nearest(codes, weights))
+    unaligned = np.frombuffer(wide.tobytes(), np.uint8)[3 : 3 + 320].reshape(20, 16)
+    assert not unaligned.flags.writeable
+    assert_equal_pairs(
+        HammingIndex(unaligned).nearest(unaligned), reference.nearest(unaligned, unaligned)
+    )
+
+
+def test_copies_and_pickles_search_the_same():
+    rng = np.random.default_rng(3)
+    weights, codes = random_bytes(rng, 50, 9), random_bytes(rng, 20, 9)
+    index = HammingIndex(weights)
+    for other in (copy.deepcopy(index), pickle.loads(pickle.dumps(index))):
+        assert_equal_pairs(other.nearest(codes), index.nearest(codes))
+
+
+def test_an_index_keeps_the_level_it_was_made_for(level):
+    # Its layout fits one level only: changing the level later must not mix them.
+    rng = np.random.default_rng(4)
+    weights, codes = random_bytes(rng, 50, 16), random_bytes(rng, 20, 16)
+    index = HammingIndex(weights)
+    for other in _kernels.available_levels():
+        _kernels._use_level(other)
+        assert_equal_pairs(index.nearest(codes), reference.nearest(codes, weights))
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        (np.zeros((3, 2), np.int8), TypeError, "weights: .*uint8.*int8"),
+        (np.zeros((3, 2)), TypeError, "weights: .*float64"),
+        (np.zeros(3, np.uint8), ValueError, "weights: expected 2 dimensions, found 1"),
+        (np.zeros((0, 2), np.uint8), ValueError, "weights: .*classes, found 0"),
+        (np.zeros((2, 0), np.uint8), ValueError, "weights: .*bytes a class, found 0"),
+        (np.zeros((1, 125_001), np.uint8), ValueError, "weights: .*found 125001"),
+        ("text", (TypeError, ValueError), "weights"),
+    ],
+)
+def test_bad_weights_are_refused(weights, error, message):
+    with pytest.raises(error, match=message):
+        HammingIndex(weights)
+
+
+@pytest.mark.parametrize(
+    ("codes", "k", "threads", "error", "message"),
+    [
+        (np.zeros((3, 3), np.uint8), 1, 1, ValueError, "codes: expected length 2 along axis 1"),
+        (np.zeros((3, 2), np.int64), 1, 1, TypeError, "codes"),
+        (np.zeros((3, 2, 1), np.uint8), 1, 1, ValueError, "codes: expected 2 dimensions"),
+        (np.zeros((3, 2), np.uint8), 0, 1, ValueError, "k: expected 1 to 5.*found 0"),
+        (np.zeros((3, 2), np.uint8), 6, 1, ValueError, "k: expected 1 to 5.*found 6"),
+        (np.zeros((3, 2), np.uint8), -1, 1, ValueError, "k: "),
+        (np.zeros((3, 2), np.uint8), 1.5, 1, TypeError, "float"),
+        (np.zeros((3, 2), np.uint8), 1, 0, ValueError, "n_threads: 0"),
+    ],
+)
+def test_bad_queries_are_refused(codes, k, threads, error, message):
+    index = HammingIndex(np.zeros((5, 2), np.uint8))
+    with pytest.raises(error, match=message):
+        index.top_k(codes, k, n_threads=threads)
+
+
+def test_kernels_refuse_outputs_they_cannot_fill():
+    index = _kernels.HammingIndex(np.zeros((5, 2), np.uint8))
+    codes = np.zeros((3, 2), np.uint8)
+    indices, distances = np.empty(3, np.int64), np.empty(3, np.int32)
+    fixed = indices.copy()
+    fixed.flags.writeable = False
+    for bad in (
+        (codes, fixed, distances, 1),
+        (codes, indices[:2], distances, 1),
+        (codes, indices, np.empty(4, np.int32), 1),
+        (codes, indices, distances, 0),
+        (codes, np.empty(6, np.int64)[::2], distances, 1),
+        (codes, indices.astype(np.int32), distances, 1),
+        (codes, indices.astype(">i8"), distances, 1),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"indices|distances|n_threads"):
+            index.nearest(*bad)
+    with pytest.raises(ValueError, match="k: expected 1 to 5"):
+        index.top_k(codes, np.empty((3, 6), np.int64), np.empty((3, 6), np.int32), 1)

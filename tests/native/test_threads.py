@@ -1,0 +1,153 @@
+"""The thread pool: every chunk once, exceptions, forks, many callers; and who sets its size."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import bitclass
+from bitclass._native import HammingIndex, _kernels, effective_threads, reference
+from bitclass._native.threads import available_cpus
+
+
+def random_search(seed=0, n=2000):
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(0, 256, (300, 16), dtype=np.uint8)
+    codes = rng.integers(0, 256, (n, 16), dtype=np.uint8)
+    return HammingIndex(weights), codes, reference.nearest(codes, weights)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize("n_chunks", [0, 1, 2, 100])
+def test_every_chunk_runs_once(n_chunks, n_threads):
+    seen = []
+    _kernels._parallel_for(n_chunks, n_threads, seen.append)
+    assert sorted(seen) == list(range(n_chunks))
+
+
+def test_several_threads_take_part():
+    everybody = threading.Barrier(3, timeout=20)
+    _kernels._parallel_for(3, 3, lambda _: everybody.wait())
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 7])
+def test_an_exception_of_a_chunk_reaches_the_caller(n_threads):
+    def fail_at_five(chunk):
+        if chunk == 5:
+            raise KeyError("five")
+
+    for _ in range(20):
+        with pytest.raises(KeyError, match="five"):
+            _kernels._parallel_for(100, n_threads, fail_at_five)
+    _kernels._parallel_for(3, n_threads, lambda _: None)
+
+
+def test_a_chunk_may_call_the_pool_again():
+    seen = []
+    _kernels._parallel_for(
+        4, 3, lambda i: _kernels._parallel_for(5, 3, lambda j: seen.append((i, j)))
+    )
+    assert sorted(seen) == [(i, j) for i in range(4) for j in range(5)]
+
+
+def test_many_python_threads_search_at_once():
+    index, codes, (indices, distances) = random_search()
+    failures = []
+
+    def search():
+        for threads in (1, 2, 3, 7):
+            found = index.nearest(codes, n_threads=threads)
+            if not (np.array_equal(found[0], indices) and np.array_equal(found[1], distances)):
+                failures.append(threads)
+
+    callers = [threading.Thread(target=search) for _ in range(12)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(timeout=60)
+    assert not any(caller.is_alive() for caller in callers)
+    assert failures == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_has_a_working_pool():
+    index, codes, (indices, _) = random_search()
+    index.nearest(codes, n_threads=3)  # the parent's workers exist now, the child will have none
+    stop = threading.Event()
+
+    def keep_busy():
+        while not stop.is_set():
+            index.nearest(codes, n_threads=3)
+
+    busy = threading.Thread(target=keep_busy)
+    busy.start()  # some children are made in the middle of a call
+    try:
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                ok = np.array_equal(index.nearest(codes, n_threads=3)[0], indices)
+                seen = []
+                _kernels._parallel_for(8, 3, seen.append)
+                os._exit(0 if ok and sorted(seen) == list(range(8)) else 1)
+            deadline = time.monotonic() + 30
+            while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+                if time.monotonic() > deadline:
+                    os.kill(child, 9)
+                    os.waitpid(child, 0)
+                    pytest.fail("the child hangs")
+                time.sleep(0.005)
+            assert os.waitstatus_to_exitcode(ended[1]) == 0
+    finally:
+        stop.set()
+        busy.join()
+    assert_array_equal(index.nearest(codes, n_threads=3)[0], indices)
+
+
+def test_idle_workers_use_no_time():
+    _kernels._parallel_for(8, 4, lambda _: None)
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.1
+
+
+def test_positive_and_negative_n_jobs_count_as_in_scikit_learn():
+    cpus = available_cpus()
+    assert effective_threads(5) == 5
+    assert effective_threads(np.int64(2)) == 2
+    assert effective_threads(-1) == cpus
+    assert effective_threads(-2) == max(1, cpus - 1)
+    assert effective_threads(-1000) == 1
+
+
+def test_none_asks_the_setting_then_the_environment_then_the_machine(monkeypatch):
+    monkeypatch.delenv("BITCLASS_NUM_THREADS", raising=False)
+    assert bitclass.set_num_threads(None) is None
+    assert effective_threads(None) == available_cpus()
+    monkeypatch.setenv("BITCLASS_NUM_THREADS", "3")
+    assert effective_threads(None) == 3
+    try:
+        assert bitclass.set_num_threads(5) is None
+        assert effective_threads(None) == 5
+        assert effective_threads(2) == 2
+    finally:
+        assert bitclass.set_num_threads(None) == 5
+    assert effective_threads(None) == 3
+
+
+def test_wrong_thread_counts_are_refused(monkeypatch):
+    with pytest.raises(ValueError, match="n_jobs: 0"):
+        effective_threads(0)
+    with pytest.raises(TypeError, match=r"n_jobs: .*str"):
+        effective_threads("2")
+    with pytest.raises(ValueError, match="n_threads: expected at least 1, found 0"):
+        bitclass.set_num_threads(0)
+    for text in ("0", "-1", "two", "1.5"):
+        monkeypatch.setenv("BITCLASS_NUM_THREADS", text)
+        with pytest.raises(ValueError, match=r"BITCLASS_NUM_THREADS: .*positive integer"):
+            effective_threads(None)

@@ -1,0 +1,321 @@
+"""The compiled training kernels return what their NumPy twins return, to the last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bitclass import _native as native
+from bitclass._native import _kernels, reference, reference_rows
+from bitclass.codes import pack, unpack
+
+LEVELS = _kernels.available_levels()
+N_BITS = [1, 7, 64, 127, 128, 200]
+
+kernel_settings = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = _kernels.current_level()
+    _kernels._use_level(request.param)
+    yield request.param
+    _kernels._use_level(before)
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "n": draw(st.sampled_from([0, 1, 2, 33, 70, 150, 300])),
+        "n_classes": draw(st.sampled_from([1, 2, 3, 31, 33, 70, 100])),
+        "n_bits": draw(st.sampled_from(N_BITS)),
+        "seed": draw(st.integers(0, 2**32 - 1)),
+        "n_threads": draw(st.sampled_from([1, 2, 3, 7])),
+    }
+
+
+class Problem:
+    """Random rows, sorted by class, whose codes lie near their class's weights."""
+
+    def __init__(self, n: int, n_classes: int, n_bits: int, seed: int, n_threads: int = 1) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.n, self.n_classes, self.n_bits, self.n_threads = n, n_classes, n_bits, n_threads
+        signs = self.rng.integers(0, 2, (n_classes, n_bits)) > 0
+        self.weights = pack(signs)
+        self.own = np.sort(self.rng.integers(0, n_classes, n)).astype(np.intp)
+        noise = self.rng.random((n, n_bits)) < self.rng.choice([0.05, 0.3, 0.5])
+        self.codes = pack(signs[self.own] ^ noise)
+        self.row_weights = self.rng.choice([0.0, 1.0, 1.0, 1.0, 0.37, 5.1], n)
+        if self.rng.random() < 0.3:
+            self.row_weights[:] = 1.0
+        self.bits = self.signs(n)
+        self.weight_bits = self.signs(n_classes)
+
+    def signs(self, *shape: int) -> np.ndarray:
+        return (2 * self.rng.integers(0, 2, shape) - 1).astype(np.int8)
+
+
+def strided(array: np.ndarray) -> np.ndarray:
+    """The same entries, not contiguous in memory."""
+    spread = np.zeros(tuple(2 * s for s in array.shape), dtype=array.dtype)
+    view = spread[tuple(slice(None, None, 2) for _ in array.shape)]
+    view[...] = array
+    return view
+
+
+@kernel_settings
+@given(size=sizes(), spread=st.booleans())
+def test_half_margins(level: str, size: dict[str, Any], spread: bool) -> None:
+    p = Problem(**size)
+    p.rng.shuffle(p.own)
+    expected = reference.half_margins(p.codes, p.weights, p.own)
+    layout = strided if spread else np.asarray
+    found = native.half_margins(
+        layout(p.codes), layout(p.weights), layout(p.own), n_threads=p.n_threads
+    )
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
+
+
+@kernel_settings
+@given(size=sizes(), n_tables=st.integers(1, 3), spread=st.booleans(), data=st.data())
+def test_pair_sums(
+    level: str, size: dict[str, Any], n_tables: int, spread: bool, data: st.DataObject
+) -> None:
+    p = Problem(**size)
+    bit = p.n_bits - 1
+    bits = unpack(p.codes, p.n_bits)[:, bit]
+    weight_bits = unpack(p.weights, p.n_bits)[:, bit]
+    half = reference.half_margins(p.codes, p.weights, p.own)
+    tables = p.rng.standard_normal((n_tables, 2 * p.n_bits + 1))
+    start = p.rng.standard_normal((2, n_tables, p.n_classes, p.n_classes))
+    expected, from_half, from_codes = start.copy(), start.copy(), start.copy()
+    reference.pair_sums(half, bits, weight_bits, p.own, p.row_weights, tables, expected)
+    cuts = sorted(data.draw(st.lists(st.integers(0, p.n), max_size=3)))
+    layout = strided if spread else np.asarray
+    for begin, end in zip([0, *cuts], [*cuts, p.n], strict=True):
+        rows = slice(begin, end)
+        native.pair_sums(
+            layout(half[rows]),
+            layout(bits[rows]),
+            layout(weight_bits),
+            layout(p.own[rows]),
+            layout(p.row_weights[rows]),
+            layout(tables),
+            from_half,
+            n_threads=p.n_threads,
+        )
+        native.pair_sums_from_codes(
+            layout(p.codes[rows]),
+            layout(p.weights),
+            bit,
+            layout(p.own[rows]),
+            layout(p.row_weights[rows]),
+            layout(tables),
+            from_codes,
+            n_threads=p.n_threads,
+        )
+    np.testing.assert_array_equal(from_half, expected)
+    np.testing.assert_array_equal(from_codes, expected)
+
+
+def test_pair_sums_of_many_rows_and_threads(level: str) -> None:
+    p = Problem(n=5000, n_classes=130, n_bits=65, seed=3)
+    half = reference.half_margins(p.codes, p.weights, p.own)
+    tables = np.exp(np.linspace(-3, 3, 2 * p.n_bits + 1))[None]
+    arguments = (half, p.bits, p.weight_bits, p.own, p.row_weights, tables)
+    expected = np.zeros((2, 1, p.n_classes, p.n_classes))
+    # The margins are not those of the bits: take a bit out that is not in them, well within range.
+    reference.pair_sums(*arguments, expected)
+    for n_threads in (1, 2, 3, 7):
+        sums = np.zeros_like(expected)
+        native.pair_sums(*arguments, sums, n_threads=n_threads)
+        np.testing.assert_array_equal(sums, expected)
+
+
+@kernel_settings
+@given(size=sizes(), share=st.sampled_from([0.0, 0.02, 0.5]))
+def test_shift_margins(level: str, size: dict[str, Any], share: float) -> None:
+    p = Problem(**size)
+    if p.rng.random() < 0.3:
+        p.rng.shuffle(p.own)
+    expected = p.rng.integers(-50, 50, (p.n, p.n_classes)).astype(np.int16)
+    found = expected.copy()
+    new_bits = p.weight_bits * np.where(p.rng.random(p.n_classes) < share, -1, 1).astype(np.int8)
+    reference.shift_margins(expected, p.bits, p.weight_bits, new_bits, p.own)
+    native.shift_margins(
+        found, strided(p.bits), p.weight_bits, strided(new_bits), p.own, n_threads=p.n_threads
+    )
+    np.testing.assert_array_equal(found, expected)
+
+
+@kernel_settings
+@given(
+    n_classes=st.sampled_from([1, 2, 3, 15, 16, 17, 100, 600]),
+    seed=st.integers(0, 2**32 - 1),
+    n_threads=st.sampled_from([1, 2, 3, 7]),
+    rounded=st.booleans(),
+)
+def test_flip_bits(level: str, n_classes: int, seed: int, n_threads: int, rounded: bool) -> None:
+    p = Problem(0, n_classes, 1, seed)
+    coupling = p.rng.standard_normal((n_classes, n_classes))
+    field = p.rng.standard_normal(n_classes)
+    if rounded:  # many equal gains: the lowest index flips first
+        coupling, field = np.round(coupling), np.round(field)
+    coupling = coupling + coupling.T
+    np.fill_diagonal(coupling, 0.0)
+    w, decrease = reference.flip_bits(coupling, field, p.weight_bits)
+    found, found_decrease = native.flip_bits(coupling, field, p.weight_bits, n_threads=n_threads)
+    np.testing.assert_array_equal(found, w)
+    assert found_decrease == decrease
+    assert found.dtype == np.int8
+
+
+def test_flip_bits_stops_at_undefined_numbers(level: str) -> None:
+    coupling = np.zeros((3, 3))
+    field = np.array([1.0, np.nan, 1.0])
+    w, decrease = native.flip_bits(coupling, field, np.ones(3, dtype=np.int8))
+    assert w.tolist() == [1, 1, 1]
+    assert decrease == 0.0
+
+
+def losses(n_bits: int, scale: float) -> list[tuple[np.ndarray, float]]:
+    """Tables of the B-step: a hinge, and the exponential loss relative to the largest margin."""
+    half = np.arange(-2 * n_bits, 2 * n_bits + 1)
+    hinge = np.maximum(0.0, 1.0 + 2.0 * scale * half)
+    with np.errstate(over="ignore"):
+        return [(hinge, 0.0), (np.exp(2.0 * scale * half), 2.0 * scale)]
+
+
+@kernel_settings
+@given(size=sizes(), scale=st.sampled_from([1.0, 0.3, 0.05]), spread=st.booleans())
+def test_update_codes(level: str, size: dict[str, Any], scale: float, spread: bool) -> None:
+    p = Problem(**size)
+    if p.rng.random() < 0.3:
+        p.rng.shuffle(p.own)
+    layout = strided if spread else np.asarray
+    for values, log_step in losses(p.n_bits, scale):
+        expected, logs = reference.update_codes(
+            p.codes, p.weights, p.own, p.row_weights, p.n_bits, values, log_step
+        )
+        found, found_logs = native.update_codes(
+            layout(p.codes),
+            layout(p.weights),
+            layout(p.own),
+            layout(p.row_weights),
+            p.n_bits,
+            layout(values),
+            log_step,
+            n_threads=p.n_threads,
+        )
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(found_logs, logs, rtol=1e-9, atol=1e-12)
+
+
+def test_update_codes_is_the_same_for_every_thread_count(level: str) -> None:
+    p = Problem(n=3000, n_classes=20, n_bits=128, seed=5)
+    values, log_step = losses(p.n_bits, 0.1)[1]
+    arguments = (p.codes, p.weights, p.own, p.row_weights, p.n_bits, values, log_step)
+    expected, logs = native.update_codes(*arguments, n_threads=1)
+    for n_threads in (2, 3, 7):
+        found, found_logs = native.update_codes(*arguments, n_threads=n_threads)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(found_logs, logs)
+
+
+@kernel_settings
+@given(
+    n=st.sampled_from([0, 1, 2, 50, 1000]),
+    n_bytes=st.sampled_from([1, 2, 7, 8, 9, 16, 25]),
+    n_codes=st.sampled_from([1, 3, 1000]),
+    span=st.sampled_from([1, 5, 300, 2**62]),
+    ordered=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+    n_threads=st.sampled_from([1, 2, 3, 7]),
+)
+def test_group_rows(
+    n: int, n_bytes: int, n_codes: int, span: int, ordered: bool, seed: int, n_threads: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    pool = rng.integers(0, 256, (n_codes, n_bytes), dtype=np.uint8)
+    codes = pool[rng.integers(0, n_codes, n)]
+    labels = rng.integers(-span, span, n).astype(np.intp)
+    if ordered:
+        labels.sort()
+    expected = reference_rows.group_rows(labels, codes)
+    for layout in (np.asarray, strided):
+        found = native.group_rows(layout(labels), layout(codes), n_threads=n_threads)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+            assert a.dtype == np.intp
+
+
+def test_group_rows_in_several_tasks() -> None:
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (100_000, 2), dtype=np.uint8)
+    labels = rng.integers(0, 5, len(codes)).astype(np.intp)
+    first, inverse = native.group_rows(labels, codes, n_threads=3)
+    np.testing.assert_array_equal(codes[first[inverse]], codes)
+    np.testing.assert_array_equal(labels[first[inverse]], labels)
+    keys = labels[first] * len(codes) + first
+    assert (np.diff(keys) > 0).all()
+    assert len(np.unique(labels * 65536 + codes.view(np.uint16)[:, 0])) == len(first)
+
+
+@kernel_settings
+@given(
+    n=st.sampled_from([0, 1, 2, 100, 700]),
+    n_features=st.sampled_from([1, 7, 64, 300, 600]),
+    n_classes=st.sampled_from([1, 2, 50]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    weighted=st.booleans(),
+    ordered=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+    n_threads=st.sampled_from([1, 2, 3, 7]),
+)
+def test_class_sums(
+    level: str,
+    n: int,
+    n_features: int,
+    n_classes: int,
+    dtype: Any,
+    weighted: bool,
+    ordered: bool,
+    seed: int,
+    n_threads: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, n_features)).astype(dtype)
+    labels = rng.integers(0, n_classes, n).astype(np.intp)
+    if ordered:
+        labels.sort()
+    row_weights = rng.random(n) if weighted else None
+    expected = rng.standard_normal((n_classes, n_features))
+    found = expected.copy()
+    reference_rows.class_sums(X, labels, row_weights, expected)
+    native.class_sums(strided(X), strided(labels), row_weights, found, n_threads=n_threads)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (10, 300), (5000, 33)])
+def test_gram(dtype: Any, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(1)
+    Z = rng.standard_normal(shape).astype(dtype)
+    exact = Z.T.astype(np.float64) @ Z.astype(np.float64)
+    for layout in (np.asarray, strided, np.asfortranarray):
+        gram = np.zeros((shape[1], shape[1]))
+        native.add_gram(layout(Z), gram)
+        native.add_gram(Z[:5], gram)
+        native.mirror_gram(gram)
+        expected = exact + Z[:5].T.astype(np.float64) @ Z[:5].astype(np.float64)
+        tolerance = np.finfo(dtype).eps * 10 * max(1, shape[0])
+        np.testing.assert_allclose(gram, expected, rtol=0, atol=tolerance)
+        np.testing.assert_array_equal(gram, gram.T)
