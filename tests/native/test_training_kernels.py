@@ -314,7 +314,6 @@ def test_gram(dtype: Any, shape: tuple[int, int]) -> None:
         gram = np.zeros((shape[1], shape[1]))
         native.add_gram(layout(Z), gram)
         native.add_gram(Z[:5], gram)
-        native.mirror_gram(gram)
         expected = exact + Z[:5].T.astype(np.float64) @ Z[:5].astype(np.float64)
         tolerance = np.finfo(dtype).eps * 10 * max(1, shape[0])
         np.testing.assert_allclose(gram, expected, rtol=0, atol=tolerance)

@@ -6,7 +6,7 @@ Callers import from here and do not know whether NumPy or compiled code serves t
 
 from bitclass._native.config import get_config, show_config, use_level_of_environment
 from bitclass._native.encoding import Precision, Projection
-from bitclass._native.gram import add_gram, mirror_gram
+from bitclass._native.gram import add_gram
 from bitclass._native.prediction import predict
 from bitclass._native.search import HammingIndex
 from bitclass._native.threads import effective_threads, set_num_threads, thread_limit
@@ -32,7 +32,6 @@ __all__ = [
     "get_config",
     "group_rows",
     "half_margins",
-    "mirror_gram",
     "pair_sums",
     "pair_sums_from_codes",
     "predict",

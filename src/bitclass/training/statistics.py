@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import add_gram, class_sums, mirror_gram
+from bitclass._native import add_gram, class_sums
 from bitclass.codes import pack, unpack
 from bitclass.rows import Features, dense_rows, row_blocks, sample_rows
 from bitclass.training.groups import Groups
@@ -138,7 +138,6 @@ class Statistics:
             self.n_rows += len(block)
             if self.keep_codes:
                 self._codes.append(codes)
-        mirror_gram(self.gram)
         if self.keep_codes:
             self._labels.append(own)
             self._row_weights.append(np.ones(len(own)) if weights is None else weights)

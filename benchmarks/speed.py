@@ -1,0 +1,338 @@
+"""How fast bitclass is beside its peers, as ratios in one run: `make bench`.
+
+Writes `results/speed.json` and `results/speed.md`. `--only NAME` runs one part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from sklearn.linear_model import RidgeClassifier
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from timing import Row, compare, machine, measure, threads_of_all
+
+from bitclass import BinaryCodeClassifier, PackedModel
+from bitclass._native import HammingIndex, Projection
+
+HERE = Path(__file__).parent
+DATA = Path(os.environ.get("BITCLASS_DATA", HERE.parents[1] / "shared" / "data"))
+ALL_THREADS = len(os.sched_getaffinity(0))
+
+
+def random_codes(rng: np.random.Generator, n: int, n_bits: int) -> NDArray[np.uint8]:
+    return rng.integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
+
+
+def search(threads: int) -> Iterator[Row]:
+    """Hamming argmin beside faiss IndexBinaryFlat."""
+    rng = np.random.default_rng(0)
+    for n_classes in (1_000, 20_000):
+        for n_bits in (128, 256):
+            weights = random_codes(rng, n_classes, n_bits)
+            codes = random_codes(rng, 4_000, n_bits)
+            peer = faiss.IndexBinaryFlat(n_bits)
+            peer.add(weights)
+            index = HammingIndex(weights)
+            assert np.array_equal(peer.search(codes, 1)[0][:, 0], index.nearest(codes)[1])
+            yield compare(
+                f"Hamming argmin, C = {n_classes:,}, {n_bits} bits",
+                "faiss IndexBinaryFlat",
+                lambda peer=peer, codes=codes: peer.search(codes, 1),
+                lambda index=index, codes=codes: index.nearest(codes),
+                threads,
+                rounds=9,
+                floor=3 if threads == 1 else None,
+                aim=6 if threads == 1 else None,
+            )
+
+
+def encode(threads: int) -> Iterator[Row]:
+    """Features to codes beside NumPy's product alone."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 4096), dtype=np.float32)
+    P = rng.standard_normal((4096, 128), dtype=np.float32)
+    for precision, floor, aim in (("int8", 2.0, 3.5), ("float32", 0.9, 1.0)):
+        hash_function = Projection(P, np.zeros(128), precision=precision)  # type: ignore[arg-type]
+        yield compare(
+            f"encode, d = 4,096, r = 128, n = 20,000, {precision}",
+            "NumPy X @ P",
+            lambda: X @ P,
+            lambda hash_function=hash_function: hash_function.encode(X),
+            threads,
+            rounds=7,
+            floor=floor,
+            aim=aim,
+        )
+    half = X.astype(np.float16)
+    hash_function = Projection(P, np.zeros(128), precision="int8")
+    yield compare(
+        "the same from float16, int8",
+        "NumPy X @ P, float32",
+        lambda: X @ P,
+        lambda: hash_function.encode(half),
+        threads,
+        rounds=5,
+    )
+
+
+def made_models(n_classes: int) -> tuple[LinearSVC, RidgeClassifier, PackedModel]:
+    """Models of d = 4,096 features and 128 bits with random parameters."""
+    rng = np.random.default_rng(0)
+    svm, ridge = LinearSVC(), RidgeClassifier()
+    svm.coef_ = rng.standard_normal((n_classes, 4096))
+    svm.intercept_ = rng.standard_normal(n_classes)
+    svm.classes_ = np.arange(n_classes)
+    svm.n_features_in_ = 4096
+    ridge.coef_, ridge.intercept_ = svm.coef_, svm.intercept_
+    ridge.n_features_in_ = 4096
+    ridge._label_binarizer = None
+    ours = PackedModel(
+        np.arange(n_classes),
+        random_codes(rng, n_classes, 128),
+        rng.standard_normal((4096, 128), dtype=np.float32),
+        rng.standard_normal(128),
+    )
+    return svm, ridge, ours
+
+
+def predict(threads: int) -> Iterator[Row]:
+    """Rows of features to labels beside scikit-learn's LinearSVC."""
+    rng = np.random.default_rng(0)
+    for n_classes, n_rows, floor, aim in ((1_000, 4_000, 30, 60), (21_841, 400, 250, 500)):
+        svm, _, ours = made_models(n_classes)
+        for dtype in (np.float64, np.float32):
+            X = rng.standard_normal((n_rows, 4096)).astype(dtype)
+            yield compare(
+                f"predict a batch of {n_rows:,} ({X.dtype}), d = 4,096, r = 128, C = {n_classes:,}",
+                "LinearSVC.predict",
+                lambda svm=svm, X=X: svm.predict(X),
+                lambda ours=ours, X=X: ours.predict(X),
+                threads,
+                rounds=5,
+                floor=floor,
+                aim=aim,
+            )
+        if n_classes == 1_000:
+            coefficients = svm.coef_.astype(np.float32).T.copy()
+            yield compare(
+                f"predict a batch of {n_rows:,} (float32), d = 4,096, r = 128, C = {n_classes:,}",
+                "NumPy float32 product + argmax",
+                lambda coefficients=coefficients, X=X: (X @ coefficients).argmax(axis=1),
+                lambda ours=ours, X=X: ours.predict(X),
+                threads,
+                rounds=5,
+            )
+            one = X[:1].astype(np.float64)
+            yield compare(
+                "predict one row, d = 4,096, C = 1,000",
+                "LinearSVC.predict",
+                lambda svm=svm, one=one: svm.predict(one),
+                lambda ours=ours, one=one: ours.predict(one),
+                threads,
+                rounds=31,
+                floor=10,
+                aim=30,
+            )
+
+
+def standardised(name: str) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    with np.load(DATA / f"{name}.npz", allow_pickle=False) as arrays:
+        X, y = arrays["X_train"].astype(np.float32), arrays["y_train"]
+    return StandardScaler().fit_transform(X).astype(np.float32), y
+
+
+def fit(threads: int) -> Iterator[Row]:
+    """Training beside LinearSVC (Crammer-Singer) and RidgeClassifier, on real features."""
+    cases = (
+        ("cifar10_gist512", 300, {"hinge": (60, 150), "exponential": (20, 60)}),
+        ("tinyimagenet100_cnn1280", 100, {"hinge": (60, 150), "exponential": (15, 40)}),
+    )
+    for name, max_iter, targets in cases:
+        if not (DATA / f"{name}.npz").exists():
+            Console().print(f"{name} is not in {DATA}: left out")
+            continue
+        X, y = standardised(name)
+        svm = LinearSVC(
+            C=1e-3, multi_class="crammer_singer", max_iter=max_iter, random_state=0, dual=True
+        )
+        ours = {loss: BinaryCodeClassifier(128, loss=loss, random_state=0) for loss in targets}
+        work: dict[str, Callable[[], Any]] = {
+            loss: (lambda classifier=classifier: classifier.fit(X, y))  # type: ignore[misc]
+            for loss, classifier in ours.items()
+        }
+        work["ridge"] = lambda X=X, y=y: RidgeClassifier(solver="cholesky").fit(X, y)
+        before = measure(work, rounds=3)
+        svm_seconds = measure_once(lambda svm=svm, X=X, y=y: svm.fit(X, y))
+        after = measure(work, rounds=3)
+        seconds = {key: (before[key] + after[key]) / 2 for key in before}
+        for loss, (floor, aim) in targets.items():
+            peers = (
+                (f"LinearSVC Crammer-Singer, {max_iter} iterations", svm_seconds, floor, aim),
+                ("RidgeClassifier (Cholesky)", seconds["ridge"], None, None),
+            )
+            for peer, taken, least, wanted in peers:
+                yield Row(
+                    f"fit {name}, 128 bits, {loss}",
+                    peer,
+                    threads,
+                    taken,
+                    seconds[loss],
+                    taken / seconds[loss],
+                    least,
+                    wanted,
+                )
+
+
+def measure_once(work: Callable[[], Any]) -> float:
+    """Seconds of one run; for a peer that takes a minute."""
+    import time
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+
+def growth() -> list[dict[str, Any]]:
+    """How the cost of each stage grows when n, d, r and C are each doubled three times."""
+    rng = np.random.default_rng(0)
+    base = {"n": 8_000, "d": 256, "r": 128, "C": 100}
+    table = []
+    for axis in base:
+        for doubling in range(4):
+            size = dict(base)
+            size[axis] = base[axis] << doubling
+            n, d, r, n_classes = size["n"], size["d"], size["r"], size["C"]
+            centres = rng.standard_normal((n_classes, d)).astype(np.float32)
+            y = np.arange(n) % n_classes
+            X = centres[y] + 2 * rng.standard_normal((n, d)).astype(np.float32)
+            hinge = BinaryCodeClassifier(r, loss="hinge", random_state=0).fit(X, y)
+            exponential = BinaryCodeClassifier(r, random_state=0)
+            model = hinge.packed()
+            codes, index = model.encode(X), HammingIndex(model.weights)
+            seconds = measure(
+                {
+                    "fit hinge": lambda: BinaryCodeClassifier(r, loss="hinge", random_state=0).fit(
+                        X, y
+                    ),  # noqa: B023
+                    "fit exponential": lambda: exponential.fit(X, y),  # noqa: B023
+                    "encode": lambda: model.encode(X),  # noqa: B023
+                    "search": lambda: index.nearest(codes),  # noqa: B023
+                },
+                rounds=3,
+            )
+            table.append(
+                {"doubled": axis, "times": 1 << doubling, "size": size, "seconds": seconds}
+            )
+    return table
+
+
+PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
+    "search": search,
+    "encode": encode,
+    "predict": predict,
+    "fit": fit,
+}
+
+
+def show(rows: list[Row]) -> Table:
+    table = Table(title="How many times faster", title_justify="left")
+    for column in ("what", "peer"):
+        table.add_column(column)
+    for column in ("threads", "ratio", "floor", "aim"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        short = row.floor is not None and row.ratio < row.floor
+        ratio = f"{row.ratio:.2f}" if row.ratio < 10 else f"{row.ratio:.0f}"
+        table.add_row(
+            row.what,
+            row.peer,
+            str(row.threads),
+            f"[red]{ratio}[/red]" if short else ratio,
+            "" if row.floor is None else f"{row.floor:g}",
+            "" if row.aim is None else f"{row.aim:g}",
+        )
+    return table
+
+
+def markdown(rows: list[Row], grown: list[dict[str, Any]], about: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    lines = [
+        "# Speed",
+        "",
+        f"{about['processor']}, {about['cores']} cores, Python {about['python']}, {versions}; "
+        f"kernels: {about['bitclass']['simd']}. Ratios of medians in one run, peers and ours in "
+        "turn, equal threads on both sides. Made by `make bench`.",
+        "",
+        "| what | peer | threads | peer / ours | floor | aim |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        floor = "" if row.floor is None else f"{row.floor:g}"
+        aim = "" if row.aim is None else f"{row.aim:g}"
+        lines.append(
+            f"| {row.what} | {row.peer} | {row.threads} | {row.ratio:.2f} | {floor} | {aim} |"
+        )
+    if grown:
+        base = grown[0]["size"]
+        lines += [
+            "",
+            "## How cost grows",
+            "",
+            f"Time relative to the smallest, doubling one size at a time from {base}.",
+            "",
+            "| | x1 | x2 | x4 | x8 |",
+            "|---|---|---|---|---|",
+        ]
+        for stage in grown[0]["seconds"]:
+            for axis in base:
+                taken = [g["seconds"][stage] for g in grown if g["doubled"] == axis]
+                cells = " | ".join(f"{t / taken[0]:.2f}" for t in taken)
+                lines.append(f"| {stage}, {axis} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=[*PARTS, "growth"], help="run one part")
+    parser.add_argument("--threads", type=int, help="one number of threads instead of 1 and all")
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    chosen = parser.parse_args()
+    console = Console()
+    rows: list[Row] = []
+    counts = [chosen.threads] if chosen.threads else sorted({1, ALL_THREADS})
+    for name, part in PARTS.items():
+        if chosen.only not in (None, name):
+            continue
+        for threads in counts:
+            with threads_of_all(threads):
+                faiss.omp_set_num_threads(threads)
+                for row in part(threads):
+                    rows.append(row)
+                    console.print(f"{row.what} | {row.peer} | {threads} | {row.ratio:.2f}")
+    grown = growth() if chosen.only in (None, "growth") else []
+    console.print(show(rows))
+    if chosen.only is None and chosen.threads is None:
+        about = machine()
+        chosen.out.mkdir(parents=True, exist_ok=True)
+        result = {"machine": about, "rows": [row.as_dict() for row in rows], "growth": grown}
+        (chosen.out / "speed.json").write_text(json.dumps(result, indent=1) + "\n")
+        (chosen.out / "speed.md").write_text(markdown(rows, grown, about))
+        console.print(f"written to {chosen.out}")
+
+
+if __name__ == "__main__":
+    main()
