@@ -20,10 +20,10 @@ from rich.table import Table
 from sklearn.linear_model import RidgeClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from timing import Row, compare, machine, measure, threads_of_all
 
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass._native import HammingIndex, Projection
+from timing import Row, compare, machine, measure, threads_of_all
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("BITCLASS_DATA", HERE.parents[1] / "shared" / "data"))
@@ -63,7 +63,7 @@ def encode(threads: int) -> Iterator[Row]:
     X = rng.standard_normal((20_000, 4096), dtype=np.float32)
     P = rng.standard_normal((4096, 128), dtype=np.float32)
     for precision, floor, aim in (("int8", 2.0, 3.5), ("float32", 0.9, 1.0)):
-        hash_function = Projection(P, np.zeros(128), precision=precision)  # type: ignore[arg-type]
+        hash_function = Projection(P, np.zeros(128), precision=precision)
         yield compare(
             f"encode, d = 4,096, r = 128, n = 20,000, {precision}",
             "NumPy X @ P",
@@ -168,7 +168,7 @@ def fit(threads: int) -> Iterator[Row]:
         )
         ours = {loss: BinaryCodeClassifier(128, loss=loss, random_state=0) for loss in targets}
         work: dict[str, Callable[[], Any]] = {
-            loss: (lambda classifier=classifier: classifier.fit(X, y))  # type: ignore[misc]
+            loss: (lambda classifier=classifier: classifier.fit(X, y))
             for loss, classifier in ours.items()
         }
         work["ridge"] = lambda X=X, y=y: RidgeClassifier(solver="cholesky").fit(X, y)
@@ -227,10 +227,10 @@ def growth() -> list[dict[str, Any]]:
                 {
                     "fit hinge": lambda: BinaryCodeClassifier(r, loss="hinge", random_state=0).fit(
                         X, y
-                    ),  # noqa: B023
-                    "fit exponential": lambda: exponential.fit(X, y),  # noqa: B023
-                    "encode": lambda: model.encode(X),  # noqa: B023
-                    "search": lambda: index.nearest(codes),  # noqa: B023
+                    ),
+                    "fit exponential": lambda: exponential.fit(X, y),
+                    "encode": lambda: model.encode(X),
+                    "search": lambda: index.nearest(codes),
                 },
                 rounds=3,
             )
