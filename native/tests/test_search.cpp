@@ -47,9 +47,20 @@ void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int
     }
 }
 
+void check_largest_distance(std::size_t n_bytes) {
+    const std::vector<std::uint8_t> weights(20 * n_bytes, 0), codes(5 * n_bytes, 0xff);
+    const HammingIndex index(weights.data(), 20, n_bytes);
+    std::vector<std::int64_t> indices(5);
+    std::vector<std::int32_t> distances(5);
+    index.nearest(codes.data(), 5, indices.data(), distances.data(), 1);
+    for (const std::int32_t distance : distances) CHECK(static_cast<std::size_t>(distance) == 8 * n_bytes);
+    for (const std::int64_t found : indices) CHECK(found == 0);
+}
+
 }  // namespace
 
 void test_search() {
+    for (const std::size_t n_bytes : {1, 32, 124, 132, 1000}) check_largest_distance(n_bytes);
     for (const std::size_t n_bytes : {1, 3, 4, 8, 12, 16, 17, 24, 31, 32, 33, 64, 130, 260}) {
         for (const std::size_t n_classes : {1, 2, 15, 16, 17, 100, 257}) {
             for (const std::size_t n : {0, 1, 3, 9}) check_search(n, n_classes, n_bytes, n_classes % 2 ? 255 : 1, 1);
