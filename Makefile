@@ -35,6 +35,19 @@ format: setup  ## rewrite the code in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+$(VENV)/bench: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	@touch $@
+
+bench: $(VENV)/bench  ## times beside the peers, as ratios (about 10 minutes)
+	$(BIN)/python benchmarks/speed.py
+
+accuracy: setup  ## accuracy on the real data sets (about 5 minutes)
+	$(BIN)/python benchmarks/accuracy.py
+
+memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
+	$(BIN)/python benchmarks/memory.py
+
 sanitize: setup  ## kernel tests under the address, undefined-behaviour and thread sanitizers
 	native/tests/run_sanitizers.sh $(BIN)/python
 
