@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test lint format sanitize neon clean
+.PHONY: help setup demo test lint format bench accuracy memory sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
