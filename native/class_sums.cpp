@@ -11,15 +11,29 @@
 namespace bitclass {
 namespace {
 
-// Features of one task, a multiple of a cache line of floats.
-constexpr std::size_t kFeaturesATask = 256;
+// Rows of one task, where their classes allow, and the number of tasks from which on rows stay whole:
+// a whole row is a longer stream of memory than a part of one.
+constexpr std::size_t kRowsATask = 1024;
+constexpr std::size_t kEnoughTasks = 8;
+// Else features are shared out, in whole cache lines.
+constexpr std::size_t kFewestFeaturesATask = 256;
+constexpr std::size_t kFeatureShares = 4;
+constexpr std::size_t kFeaturesALine = 16;
 
-void add_row(const TileKernels& kernels, double* sums, const float* x, double weight, std::size_t n) {
-    kernels.add_row_float(sums, x, weight, n);
+std::size_t features_a_task(std::size_t n_features, std::size_t n_row_tasks) {
+    if (n_row_tasks >= kEnoughTasks) return std::max<std::size_t>(n_features, 1);
+    const std::size_t share = chunks_of(n_features, kFeatureShares * kFeaturesALine) * kFeaturesALine;
+    return std::max(kFewestFeaturesATask, share);
 }
 
-void add_row(const TileKernels& kernels, double* sums, const double* x, double weight, std::size_t n) {
-    kernels.add_row_double(sums, x, weight, n);
+void add_rows(const TileKernels& kernels, double* sums, const float* const* rows, const double* weights,
+              std::size_t n_rows, std::size_t n) {
+    kernels.add_float_rows(sums, rows, weights, n_rows, n);
+}
+
+void add_rows(const TileKernels& kernels, double* sums, const double* const* rows, const double* weights,
+              std::size_t n_rows, std::size_t n) {
+    kernels.add_double_rows(sums, rows, weights, n_rows, n);
 }
 
 }  // namespace
@@ -29,16 +43,32 @@ void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std
                 const double* row_weights, double* sums, std::size_t n_classes, int n_threads) {
     require_classes(labels, n, n_classes, "labels");
     const TileKernels& kernels = tile_kernels();
-    // Class after class, so that the sums being added to stay in the cache.
+    // Class after class, so that a sum is fetched and stored once for several rows.
     const std::vector<std::size_t> order = order_by_label(labels, n);
-    parallel_for(chunks_of(n_features, kFeaturesATask), n_threads, [&](std::size_t task) {
-        const std::size_t begin = task * kFeaturesATask;
-        const std::size_t width = std::min(kFeaturesATask, n_features - begin);
-        for (std::size_t i = 0; i < n; ++i) {
-            const std::size_t row = order.empty() ? i : order[i];
-            const std::size_t label = static_cast<std::size_t>(labels[row]);
-            add_row(kernels, sums + label * n_features + begin, x + row * n_features + begin,
-                    row_weights[row], width);
+    const auto row_at = [&](std::size_t place) { return order.empty() ? place : order[place]; };
+    std::vector<std::size_t> starts{0};  // of the row tasks: no class belongs to two
+    for (std::size_t i = 1; i < n; ++i) {
+        if (i - starts.back() >= kRowsATask && labels[row_at(i)] != labels[row_at(i - 1)]) starts.push_back(i);
+    }
+    const std::size_t n_row_tasks = starts.size();
+    starts.push_back(n);
+    const std::size_t share = features_a_task(n_features, n_row_tasks);
+    parallel_for(n_row_tasks * chunks_of(n_features, share), n_threads, [&](std::size_t task) {
+        const std::size_t begin = task / n_row_tasks * share;
+        const std::size_t width = std::min(share, n_features - begin);
+        const std::size_t end_row = starts[task % n_row_tasks + 1];
+        const Float* rows[kRowsAtOnce];
+        double weights[kRowsAtOnce];
+        for (std::size_t i = starts[task % n_row_tasks]; i < end_row;) {
+            const std::size_t label = static_cast<std::size_t>(labels[row_at(i)]);
+            std::size_t n_rows = 0;
+            for (; n_rows < kRowsAtOnce && i < end_row; ++n_rows, ++i) {
+                const std::size_t row = row_at(i);
+                if (static_cast<std::size_t>(labels[row]) != label) break;
+                rows[n_rows] = x + row * n_features + begin;
+                weights[n_rows] = row_weights[row];
+            }
+            add_rows(kernels, sums + label * n_features + begin, rows, weights, n_rows, width);
         }
     });
 }

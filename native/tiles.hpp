@@ -15,6 +15,8 @@ constexpr std::size_t kPieceColumns = 32;
 // Columns and rows of one tile of indices (8 KB).
 constexpr std::size_t kTileColumns = 64;
 constexpr std::size_t kTileRows = 64;
+// Rows added to a sum in one go.
+constexpr std::size_t kRowsAtOnce = 8;
 // Rows of one block of the B-step, side by side.
 constexpr std::size_t kLanes = 32;
 
@@ -79,9 +81,11 @@ struct TileKernels {
     double (*move_slopes)(double* slope, const double* coupling, double factor, const double* w,
                           const double* tolerance, std::size_t n, double* gains);
 
-    // sums[j] += weight * x[j].
-    void (*add_row_float)(double* sums, const float* x, double weight, std::size_t n);
-    void (*add_row_double)(double* sums, const double* x, double weight, std::size_t n);
+    // sums[j] += weights[i] * rows[i][j], row after row, for at most kRowsAtOnce rows.
+    void (*add_float_rows)(double* sums, const float* const* rows, const double* weights, std::size_t n_rows,
+                           std::size_t n);
+    void (*add_double_rows)(double* sums, const double* const* rows, const double* weights, std::size_t n_rows,
+                            std::size_t n);
 };
 
 const TileKernels& tile_kernels();
