@@ -38,7 +38,8 @@ class Row:
 def measure(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Median seconds of each piece of work, all done once a round, in turn.
 
-    Work of less than a millisecond is repeated within a round.
+    Work of less than a millisecond is repeated within a round. A pause before each lets the threads
+    of the one before go to sleep: those of OpenBLAS spin on for a while after a call.
     """
     seconds: dict[str, list[float]] = {name: [] for name in work}
     repeats = {}
@@ -48,6 +49,7 @@ def measure(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]
         repeats[name] = max(1, int(2e-3 / max(1e-7, time.perf_counter() - start)))
     for _ in range(rounds):
         for name, one in work.items():
+            time.sleep(0.1)
             start = time.perf_counter()
             for _ in range(repeats[name]):
                 one()

@@ -63,8 +63,12 @@ double flip_bits(const double* coupling, const double* field, std::int8_t* w, st
         const double largest = kernels.move_slopes(slope.data(), flipped_row, factor, signs.data(), tolerance.data(),
                                                    n_classes, gains.data());
         if (!(largest > 0.0)) break;  // nothing improves, or a NaN among the gains
-        const std::size_t c = static_cast<std::size_t>(std::find(gains.begin(), gains.end(), largest) - gains.begin());
-        decrease += 2.0 * largest;
+        // Among gains that are equal but for rounding, the lowest index: noise must not choose.
+        const auto best = std::find(gains.begin(), gains.end(), largest);
+        const double equal = largest - tolerance[static_cast<std::size_t>(best - gains.begin())];
+        const auto first = std::find_if(gains.begin(), best, [equal](double gain) { return gain >= equal; });
+        const std::size_t c = static_cast<std::size_t>(first - gains.begin());
+        decrease += 2.0 * gains[c];
         signs[c] = -signs[c];
         factor = 2.0 * signs[c];
         flipped_row = coupling + c * n_classes;

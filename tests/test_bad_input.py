@@ -19,12 +19,12 @@ def with_value(value):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n_bits": 0}, "n_bits must be an integer of at least 1 and at most 32767, found 0"),
+        ({"n_bits": 0}, "n_bits must be an integer of at least 1 and at most 16383, found 0"),
         ({"n_bits": -3}, "n_bits must be an integer .* found -3"),
         ({"n_bits": 12.0}, "n_bits must be an integer .* found 12.0"),
         ({"n_bits": True}, "n_bits must be an integer .* found True"),
         ({"n_bits": "128"}, "n_bits must be an integer .* found '128'"),
-        ({"n_bits": 40_000}, "n_bits must be an integer .* at most 32767, found 40000"),
+        ({"n_bits": 40_000}, "n_bits must be an integer .* at most 16383, found 40000"),
         ({"loss": "hingle"}, r"loss must be a callable or one of \['crammer.*found 'hingle'"),
         ({"loss": lambda m: -m}, "must not decrease.*margin -256 to .* at margin -254"),
         ({"solver": "annealing"}, r"solver must be one of \['flip', 'mincut'\], found 'annealing'"),
@@ -32,9 +32,9 @@ def with_value(value):
             {"solver": "mincut", "loss": np.tanh},
             "solver='mincut' needs a loss that is convex.*'tanh' is not",
         ),
-        ({"scale": 0.0}, r"scale must be a number in \(0, 100\], found 0.0"),
+        ({"scale": 0.0}, "scale must be a number from 1e-06 to 100, found 0.0"),
         ({"scale": np.nan}, "scale must be a number .* found nan"),
-        ({"alpha": -1.0}, r"alpha must be a number in \[0, inf\], found -1.0"),
+        ({"alpha": -1.0}, "alpha must be a number from 0 to 1.79769e.308, found -1.0"),
         ({"max_iter": 0}, "max_iter must be an integer of at least 1, found 0"),
         ({"initial_codes": "lsh"}, "initial_codes must be one of .* found 'lsh'"),
         (
@@ -45,7 +45,13 @@ def with_value(value):
             {"initial_codes": np.zeros((20, 128))},
             "initial_codes must hold -1 and .1 only, found .*0.0.* in row 0",
         ),
-        ({"class_weight": "even"}, "class_weight"),
+        ({"initial_codes": None}, "initial_codes must be one of .*'projection'.* found None"),
+        ({"class_weight": "even"}, "class_weight must be a dict, 'balanced' or None, found 'even'"),
+        ({"class_weight": {0: -1.0}}, "class_weight must hold finite .* found -1.0 for class 0"),
+        ({"alpha": np.inf}, "alpha must be a number .* found inf"),
+        ({"random_state": "seed"}, "random_state must be .* found 'seed'"),
+        ({"n_jobs": 0}, "n_jobs"),
+        ({"precision": "int4"}, "precision must be 'int8' or 'float32', found 'int4'"),
     ],
 )
 def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch):
@@ -114,6 +120,21 @@ def test_balanced_weights_do_not_go_with_batches():
     classifier = BinaryCodeClassifier(8, class_weight="balanced")
     with pytest.raises(ValueError, match="class_weight='balanced' needs all rows at once"):
         classifier.partial_fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_more_classes_than_there_is_memory_for_are_refused_by_name():
+    many = np.arange(200_000)
+    with pytest.raises(ValueError, match="y has 200000 classes.* use loss='hinge'"):
+        BinaryCodeClassifier(8).fit(np.zeros((200_000, 1)), many)
+
+
+def test_a_refit_that_fails_leaves_no_model_of_other_rows():
+    classifier = BinaryCodeClassifier(8, random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match="2 classes"):
+        classifier.fit(np.ones((20, 5)), np.zeros(20))
+    with pytest.raises(NotFittedError):
+        classifier.predict(X)
 
 
 def test_a_failed_fit_leaves_no_half_trained_estimator():

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Ridge
 
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.codes import pack, unpack
-from brute_force import EVERY_LOSS
+from bitclass.losses import LOSSES, tabulate
+from bitclass.training import SOLVERS, alternate, hinge_weights
+from brute_force import EVERY_LOSS, objective
 
 
 def make(n_bits=32, **parameters):
@@ -196,6 +199,31 @@ class TestWeights:
         )
         np.testing.assert_array_equal(balanced.weights_, by_hand.weights_)
 
+    def test_balancing_takes_sample_weights_into_account(self, blobs):
+        X, y = blobs
+        copies = np.random.default_rng(0).integers(1, 4, len(y))
+        balanced = make(loss="hinge", class_weight="balanced")
+        weighted = balanced.fit(X, y, sample_weight=copies).weights_
+        repeated = balanced.fit(np.repeat(X, copies, axis=0), np.repeat(y, copies)).weights_
+        np.testing.assert_array_equal(weighted, repeated)
+
+    @pytest.mark.parametrize("unit", [1e-90, 1e60])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_the_unit_of_the_weights_does_not_matter(self, blobs, unit, dtype):
+        X, y = blobs
+        X = X.astype(dtype)
+        classifier = make(64).fit(X, y, sample_weight=np.full(len(y), unit))
+        assert np.mean(classifier.predict(X) == make(64).fit(X, y).predict(X)) > 0.99
+
+    def test_positive_weights_do_not_copy_the_features(self):
+        X = np.random.default_rng(0).standard_normal((40_000, 500)).astype(np.float32)
+        y = np.arange(40_000) % 7
+        tracemalloc.start()
+        make(16, loss="hinge").fit(X, y, sample_weight=1.0 + y)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < X.nbytes
+
     def test_a_class_without_weight_is_known_but_not_predicted(self, blobs):
         X, y = blobs
         classifier = make(64).fit(X, y, sample_weight=(y != 3).astype(float))
@@ -232,6 +260,49 @@ class TestPartialFit:
             np.testing.assert_array_equal(other.weights_, models[0].weights_)
             np.testing.assert_allclose(other.projection_, models[0].projection_, atol=1e-6)
 
+    def test_with_the_same_projection_it_equals_fit(self, blobs, monkeypatch):
+        """What standardises the features is all that fit and the first batch may differ in."""
+        X, y = blobs
+        fixed = np.zeros(20), np.full(20, 3.0)
+        monkeypatch.setattr("bitclass.classifier.standardisation", lambda X, weights: fixed)
+        whole = make(loss="hinge").fit(X, y)
+        parts = make(loss="hinge")
+        for rows in np.split(np.arange(400), [3, 50, 51, 200]):
+            parts.partial_fit(X[rows], y[rows])
+        np.testing.assert_array_equal(parts.weights_, whole.weights_)
+        np.testing.assert_allclose(parts.projection_, whole.projection_, atol=1e-6)
+
+    def test_parameters_changed_before_the_solution_are_refused_by_name(self, blobs):
+        X, y = blobs
+        for before, after, message in (
+            ({}, {"n_bits": 16}, "n_bits=16 differs from the 32 bits"),
+            ({"loss": "hinge"}, {"loss": "exponential"}, "needs other sums"),
+            ({}, {"initial_codes": "random"}, "differs from the 'projection' codes"),
+        ):
+            classifier = make(**before).partial_fit(X, y).set_params(**after)
+            with pytest.raises(ValueError, match=message):
+                classifier.predict(X)
+
+    def test_labels_that_do_not_fit_change_nothing(self, blobs):
+        X, y = blobs
+        classifier = make(loss="hinge").partial_fit(X, y)
+        with pytest.raises(ValueError, match="text and numbers"):
+            classifier.partial_fit(X, np.array(list("abcdef"))[y], classes=[7, 8])
+        assert classifier.weights_.shape == (6, 32)
+        with pytest.raises(ValueError, match="NaN"):
+            classifier.partial_fit(X, y, classes=[7.0, np.nan])
+
+    def test_class_weights_may_name_classes_that_are_not_in_the_batch(self, blobs):
+        X, y = blobs
+        weights = {0: 2.0, 5: 3.0}
+        online = make(loss="hinge", class_weight=weights, initial_codes="random")
+        for part in (y < 3, y >= 3):
+            online.partial_fit(X[part], y[part])
+        by_hand = make(loss="hinge", initial_codes="random").fit(
+            X, y, sample_weight=np.array([2.0, 1, 1, 1, 1, 3.0])[y]
+        )
+        np.testing.assert_array_equal(online.weights_, by_hand.weights_)
+
     def test_it_solves_only_when_asked(self, blobs, monkeypatch):
         X, y = blobs
         import bitclass.classifier as module
@@ -262,12 +333,25 @@ class TestPartialFit:
         assert classifier.classes_.tolist() == sorted(names)
         assert classifier.score(X, names[y]) > 0.95
 
-    def test_announced_classes_have_a_place_and_are_not_predicted(self, blobs):
+    @pytest.mark.parametrize("n_bits", [8, 16, 64])
+    def test_announced_classes_have_a_place_and_are_not_predicted(self, blobs, n_bits):
         X, y = blobs
-        classifier = make(64).partial_fit(X, y, classes=np.arange(9))
-        assert classifier.classes_.tolist() == list(range(9))
-        assert classifier.decision_function(X).shape == (400, 9)
-        assert classifier.score(X, y) > 0.95
+        X = X + 3.0 * np.random.default_rng(0).standard_normal(X.shape)
+        alone = make(n_bits).partial_fit(X, y + 500)
+        classifier = make(n_bits).partial_fit(X, y + 500, classes=np.arange(1000))
+        assert classifier.classes_.tolist() == list(range(1000))
+        np.testing.assert_array_equal(classifier.predict(X), alone.predict(X))
+        scores = classifier.decision_function(X)
+        assert scores.shape == (400, 1000)
+        np.testing.assert_array_equal(scores[:, 500:506], alone.decision_function(X))
+        assert np.all(scores[:, :500] == -n_bits)
+        probabilities = classifier.predict_proba(X)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        assert not probabilities[:, :500].any()
+        assert np.all(classifier.weights_[500:506] != 0)
+        assert not classifier.weights_[:500].any()
+        with pytest.raises(ValueError, match="number of classes, 6, found 7"):
+            classifier.top_classes(X, k=7)
 
     def test_it_goes_on_from_fit(self, blobs):
         X, y = blobs
@@ -296,7 +380,7 @@ class TestPartialFit:
         classifier = make(loss="hinge").partial_fit(X, y)
         with pytest.raises(ValueError, match="n_bits=16 differs from the 32 bits"):
             classifier.set_params(n_bits=16).partial_fit(X, y)
-        with pytest.raises(ValueError, match="cannot go on"):
+        with pytest.raises(ValueError, match="needs other sums"):
             classifier.set_params(n_bits=32, loss="exponential").partial_fit(X, y)
         with pytest.raises(ValueError, match="partial_fit, found an array of shape"):
             make(initial_codes=np.ones((400, 32))).partial_fit(X, y)
@@ -335,6 +419,52 @@ class TestStartingCodes:
         )
         np.testing.assert_array_equal(one, same)
         assert not np.array_equal(one, other)
+
+
+def test_the_hash_function_regresses_the_codes_of_the_samples_themselves():
+    """After the B-step a sample's code may differ from its class's; X'B must know."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 6))
+    y = np.arange(60) % 5
+    classifier = make(12, scale=0.5, alpha=0.1).fit(X, y)
+    statistics = classifier._knowledge.statistics
+    table = tabulate(LOSSES["exponential"], 12, 0.5)
+    start = hinge_weights(statistics.code_sums)
+    found = alternate(
+        statistics.groups(), start, table, SOLVERS["flip"], 10, 1 << 30, lambda line: None
+    )
+    codes = unpack(found.groups.codes[found.groups.inverse], 12)
+    assert np.any(codes != unpack(found.groups.most_frequent_codes(), 12)[y])
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    expected = Ridge(alpha=0.1 * 60).fit(Z, codes).coef_.T / X.std(axis=0)[:, None]
+    np.testing.assert_allclose(classifier.projection_, expected, atol=1e-5)
+
+
+def test_after_a_repair_codes_and_regression_follow_the_new_weights():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((200, 3)), np.arange(200) % 8
+    for loss in ("hinge", "exponential"):
+        with pytest.warns(CodeWarning):
+            classifier = BinaryCodeClassifier(
+                4, loss=loss, alpha=0.1, random_state=0, scale=0.05
+            ).fit(X, y)
+        weights = classifier.weights_
+        if loss == "hinge":
+            Z = (X - X.mean(axis=0)) / X.std(axis=0)
+            expected = Ridge(alpha=0.1 * 200).fit(Z, weights[y]).coef_.T / X.std(axis=0)[:, None]
+            np.testing.assert_allclose(classifier.projection_, expected, atol=1e-5)
+
+
+def test_the_history_of_the_hinge_loss_is_true(blobs):
+    X, y = blobs
+    classifier = make(16, loss="hinge").fit(X, y)
+    codes = unpack(classifier._knowledge.statistics.starting.codes(X, np.arange(6), y, 0), 16)
+    lowest = 2 * 16 * len(y) * 5
+    after_w = objective(codes, classifier.weights_, y, "hinge") + lowest
+    after_b = objective(classifier.weights_[y], classifier.weights_, y, "hinge") + lowest
+    history = classifier.objective_history_
+    assert history["step"].tolist() == ["W", "B"]
+    np.testing.assert_allclose(history["log_objective"], np.log([after_w, after_b]))
 
 
 def test_similar_classes_are_told_apart_and_warned_of():

@@ -5,8 +5,9 @@ from sklearn.linear_model import Ridge
 from bitclass.encoder import ridge
 
 
-def sums(X, B, weights, shift):
-    Z = X - shift
+def sums(X, B, weights, shift, scale=None):
+    scale = np.exp(np.linspace(-1, 1, X.shape[1])) if scale is None else scale
+    Z = (X - shift) / scale
     weighted = Z * weights[:, None]
     return {
         "gram": weighted.T @ Z,
@@ -15,6 +16,7 @@ def sums(X, B, weights, shift):
         "code_sum": weights @ B,
         "total_weight": weights.sum(),
         "shift": shift,
+        "scale": scale,
     }
 
 
@@ -80,3 +82,12 @@ def test_a_mean_far_from_zero_costs_no_accuracy():
     signs = X @ near.projection.astype(float) + near.intercept >= 0
     moved = (X + 1e6) @ far.projection.astype(float) + far.intercept >= 0
     assert np.mean(signs == moved) > 0.999
+
+
+def test_the_quantisation_of_rows_gets_mean_and_standard_deviation():
+    X, B, weights = problem()
+    found = ridge(**sums(X, B, weights, X[0]), alpha=1e-3)
+    mean = np.average(X, axis=0, weights=weights)
+    std = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
+    np.testing.assert_allclose(found.centre, mean, rtol=1e-5)
+    np.testing.assert_allclose(found.scale, std, rtol=1e-5)

@@ -62,6 +62,25 @@ def test_built_in_losses_are_convex_and_a_sigmoid_is_not():
     assert not tabulate(CallableLoss(sigmoid), 32, 0.3).convex
 
 
+@pytest.mark.parametrize(
+    "bump",
+    [
+        lambda m: np.exp(m) + 1e3 / (1 + np.exp(-m)),
+        lambda m: np.exp(m / 4) + 1e6 * np.tanh(m / 20),
+    ],
+)
+def test_a_bend_the_wrong_way_is_seen_beside_values_far_larger(bump):
+    table = tabulate(CallableLoss(bump), 128, 1.0)
+    assert not table.convex
+    delta, _ = table.quadratic_tables(0)[0]
+    assert delta.max() > 0
+
+
+def test_an_offset_far_above_the_rise_is_taken_off():
+    table = tabulate(CallableLoss(lambda m: 1e10 + m), 8, 1.0)
+    assert table.grid().max() == 32.0
+
+
 def test_a_decreasing_callable_is_refused_with_the_place_named():
     with pytest.raises(ValueError, match=r"falls from -?0 at margin 0 to -2 at margin 2"):
         tabulate(resolve_loss(lambda m: -np.abs(m)), 8, 1.0)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
@@ -23,10 +23,12 @@ from bitclass.rows import Features
 from bitclass.training import STARTING_CODES, Statistics, standardisation, start_codes
 from bitclass.validation import (
     ACCEPTED,
+    check_announced_classes,
     check_class_count,
     check_continuation,
     check_initial_codes,
     check_parameters,
+    weights_of_classes,
 )
 
 __all__ = ["BinaryCodeClassifier"]
@@ -104,7 +106,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         Labels, sorted.
 
     weights_ : ndarray of shape (n_classes, n_bits), int8
-        Class weights in {-1, +1}.
+        Class weights in {-1, +1}; 0 for classes without samples, which are never predicted.
 
     projection_ : ndarray of shape (n_features, n_bits), float32
         The matrix P of the hash function.
@@ -128,8 +130,10 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
 
     Notes
     -----
-    `fit` keeps the sums it learned from (``8 d^2 + 8 C d`` bytes), so that `partial_fit` can go on
-    from there.
+    `fit` keeps the sums it learned from, so that `partial_fit` can go on from there:
+    ``8 d^2 + 8 C d`` bytes, and, but for the hinge loss, ``r / 8 + 16`` bytes a sample.
+    All losses but "hinge" need memory for a few C x C matrices; for tens of thousands of classes
+    use "hinge".
 
     Examples
     --------
@@ -191,14 +195,16 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         self
         """
         settings, loss = self._check_parameters()
+        # From here on the estimator is what this call makes of it, or not fitted.
+        self.__dict__.pop("_knowledge", None)
         X, labels, classes, weights = self._check_rows(X, y, sample_weight, reset=True)
         initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
-        if weights is not None:
+        if weights is not None and not weights.all():
             counts = weights > 0
             X, labels, weights = X[counts], labels[counts], weights[counts]
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
-        check_class_count(np.unique(labels))
+        check_class_count(np.unique(labels), settings)
         with self._training_threads():
             statistics = self._start(X, labels, weights, initial_codes, loss)
             statistics.add_classes(classes)
@@ -248,9 +254,10 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
                 f"initial_codes must be one of {list(STARTING_CODES)} for partial_fit, found an "
                 f"array of shape {np.shape(self.initial_codes)}"
             )
-        if weights is not None:
+        if weights is not None and not weights.all():
             counts = weights > 0
             X, labels, weights = X[counts], labels[counts], weights[counts]
+        announced = check_announced_classes(classes, new_classes)
         with self._training_threads():
             if first:
                 if len(labels) == 0:
@@ -258,10 +265,8 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
                 statistics = self._start(X, labels, weights, self.initial_codes, loss)
             else:
                 statistics = self._knowledge.statistics
-                check_continuation(statistics, self.n_bits, loss)
-            if classes is not None:
-                statistics.add_classes(np.unique(classes))
-            statistics.add_classes(new_classes)
+                check_continuation(statistics, self.initial_codes, self.n_bits, loss)
+            statistics.add_classes(announced)
             statistics.add(X, labels, weights)
         self.classes_ = statistics.classes
         self._knowledge = _Knowledge(statistics)
@@ -282,19 +287,23 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         starting = start_codes(
             initial_codes, self.n_bits, X, labels, of_rows, centre, scale, random
         )
-        return Statistics(starting, shift=centre, keep_codes=not loss.closed_form)
+        return Statistics(starting, centre, scale, keep_codes=not loss.closed_form)
 
     def _solved(self) -> Solution:
         """What was learned, learning it now if rows came since."""
         check_is_fitted(self)
         knowledge = self._knowledge
         if knowledge.solution is None:
-            settings, _ = self._check_parameters()
+            settings, loss = self._check_parameters()
             statistics = knowledge.statistics
-            check_class_count(statistics.classes[statistics.class_weights > 0])
+            check_continuation(statistics, self.initial_codes, self.n_bits, loss)
+            check_class_count(statistics.classes[statistics.class_weights > 0], settings)
             with self._training_threads():
                 knowledge.solution = learn(statistics, settings)
         return knowledge.solution
+
+    def _n_classes_with_samples(self) -> int:
+        return int(np.count_nonzero(self._knowledge.statistics.class_weights > 0))
 
     @contextmanager
     def _training_threads(self) -> Iterator[None]:
@@ -338,6 +347,6 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True
         )
         if self.class_weight is not None:
-            of_classes = compute_class_weight(self.class_weight, classes=classes, y=labels)
-            weights *= of_classes[np.searchsorted(classes, labels)]
+            own = np.searchsorted(classes, labels)
+            weights *= weights_of_classes(self.class_weight, classes, own, weights)[own]
         return X, labels, classes, weights

@@ -39,21 +39,24 @@ def ridge(
     code_sum: NDArray[np.float64],
     total_weight: float,
     shift: NDArray[np.float64],
+    scale: NDArray[np.float64],
     alpha: float,
 ) -> HashFunction:
     """Regress codes on features, with an intercept that is not penalised.
+
+    Sums are of ``z = (x - shift) / scale``; the hash function takes x itself.
 
     The penalty is `alpha` times the variance of each feature, which is an ordinary ridge on
     standardised features: scaling a feature changes nothing.
 
     Parameters
     ----------
-    gram : (d, d) ``sum weight (x - shift) (x - shift)'``
-    column_sums : (d,) ``sum weight (x - shift)``
-    cross : (d, r) ``sum weight (x - shift) b'``
+    gram : (d, d) ``sum weight z z'``
+    column_sums : (d,) ``sum weight z``
+    cross : (d, r) ``sum weight z b'``
     code_sum : (r,) ``sum weight b``
     total_weight : float
-    shift : (d,)
+    shift, scale : (d,)
     alpha : float
 
     Returns
@@ -66,29 +69,27 @@ def ridge(
     diagonal = np.diag(gram) - column_sums * mean
     # A constant feature has nothing to say; dividing by 1 leaves its weight at 0.
     constant = diagonal <= 1e-12 * np.maximum(np.diag(gram), np.finfo(np.float64).tiny)
-    scale = np.sqrt(np.where(constant, 1.0, diagonal))
-    usable = np.where(constant, 0.0, 1.0 / scale)
+    norms = np.sqrt(np.where(constant, 1.0, diagonal))
+    usable = np.where(constant, 0.0, 1.0 / norms)
 
     correlation = gram - np.outer(column_sums, mean)
     correlation *= usable[:, None]
     correlation *= usable
     correlation[np.diag_indices_from(correlation)] = 1.0 + alpha
     solution = _solve_positive(correlation, cross * usable[:, None], alpha)
-    projection = (solution * usable[:, None]).astype(np.float32, order="C")
+    solution *= usable[:, None]
+    projection = (solution / scale[:, None]).astype(np.float32, order="C")
 
     # From the rounded projection, so that rounding does not move the codes of the mean.
     rounded = projection.astype(np.float64)
-    intercept = code_mean - rounded.T @ (mean + shift)
+    centre = mean * scale + shift
+    intercept = code_mean - rounded.T @ centre
     code_variance = np.sum(total_weight - code_sum * code_mean)
-    explained = float(np.sum(rounded * cross))
+    explained = float(np.sum(solution * cross))
     fit = min(max(explained / code_variance, 0.0), 1.0) if code_variance > 0 else 0.0
-    deviation = scale / np.sqrt(np.where(constant, 1.0, total_weight))
+    deviation = scale * np.where(constant, 1.0, norms / np.sqrt(total_weight))
     return HashFunction(
-        projection,
-        intercept,
-        (mean + shift).astype(np.float32),
-        deviation.astype(np.float32),
-        fit,
+        projection, intercept, centre.astype(np.float32), deviation.astype(np.float32), fit
     )
 
 

@@ -23,7 +23,6 @@ from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.training import (
     HISTORY_DTYPE,
-    RandomCodes,
     Solver,
     Statistics,
     alternate,
@@ -60,7 +59,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Solution:
-    """What learning ends with: the model, and how it came about."""
+    """What learning ends with: the model, of the classes that have rows, and how it came about."""
 
     model: PackedModel
     history: NDArray[np.void]
@@ -109,20 +108,21 @@ def learn(statistics: Statistics, settings: Settings, X: Features | None = None)
         start = hinge_weights(statistics.code_sums[seen])
         found = _by_alternation(statistics, start, settings.table, settings)
 
-    # Classes without rows get a random code each: they are far from all others, and never win.
-    n_bits = statistics.starting.n_bits
-    weights = unpack(RandomCodes(n_bits, seed=0).of_classes(statistics.classes), n_bits)
-    class_codes = weights.copy()
-    weights[seen], class_codes[seen] = found.weights, found.class_codes
-    distinct = make_distinct(weights, statistics.code_sums, statistics.classes.tolist())
-    moved = np.any(distinct != weights, axis=1)
-    class_codes[moved] = distinct[moved]
+    classes = statistics.classes[seen]
+    weights = make_distinct(found.weights, statistics.code_sums[seen], classes.tolist())
+    moved = np.any(weights != found.weights, axis=1)
+    class_codes = np.where(moved[:, None], weights, found.class_codes)
 
+    # Classes without rows take no part: their sums are 0, whatever code stands for them here.
+    all_codes = np.ones((len(seen), weights.shape[1]), dtype=np.int8)
+    all_codes[seen] = class_codes
     if X is None or found.row_codes is None:
-        cross, code_sum = statistics.cross(class_codes)
+        cross, code_sum = statistics.cross(all_codes)
     else:
-        row_codes = statistics.follow(moved, pack(class_codes), found.row_codes)
-        cross, code_sum = statistics.cross(class_codes, X, row_codes)
+        all_moved = np.zeros(len(seen), dtype=bool)
+        all_moved[seen] = moved
+        row_codes = statistics.follow(all_moved, pack(all_codes), found.row_codes)
+        cross, code_sum = statistics.cross(all_codes, X, row_codes)
     hash_function = ridge(
         statistics.gram,
         statistics.feature_sums.sum(axis=0),
@@ -130,17 +130,18 @@ def learn(statistics: Statistics, settings: Settings, X: Features | None = None)
         code_sum,
         statistics.total_weight,
         statistics.shift,
+        statistics.scale,
         settings.alpha,
     )
     settings.report(f"hash function: {hash_function.fit:.1%} of the codes' variance explained")
     model = PackedModel(
-        statistics.classes,
-        pack(distinct),
+        classes,
+        pack(weights),
         hash_function.projection,
         hash_function.intercept,
         centre=hash_function.centre,
         scale=hash_function.scale,
-        temperature=_temperature(hash_function.fit, n_bits, len(distinct)),
+        temperature=_temperature(hash_function.fit, weights.shape[1], len(classes)),
         precision=settings.precision,
     )
     return Solution(model, found.history, found.n_rounds)

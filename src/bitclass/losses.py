@@ -257,8 +257,11 @@ def tabulate(loss: Loss, n_bits: int, scale: float) -> LossTable:
             f"loss {loss.name!r} is {values[0]:g} at every margin of {n_bits} bits "
             f"(scale={scale:g}); it must increase somewhere"
         )
-    # A constant more or less changes no bit, and a loss that is never negative has a logarithm.
-    values = values - min(0.0, values[0])
-    bends = np.diff(values, 2)
-    convex = bool(np.all(bends >= -1e-12 * np.abs(values[-1])))
+    # A constant more or less changes no bit. A loss that is never negative has a logarithm, and one
+    # whose offset outweighs its rise would lose digits to it.
+    if values[0] < 0 or values[0] > values[-1] - values[0]:
+        values = values - values[0]
+    sizes = np.abs(values)
+    rounding = 1e-12 * (sizes[:-2] + 2 * sizes[1:-1] + sizes[2:])
+    convex = bool(np.all(np.diff(values, 2) >= -rounding))
     return LossTable(n_bits, np.pad(values, n_bits, mode="edge"), 0.0, convex)

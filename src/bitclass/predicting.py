@@ -21,10 +21,23 @@ class Predicting:
     """Methods and attributes of a fitted estimator; it says how to come by its solution."""
 
     n_jobs: int | None
+    classes_: NDArray[Any]
 
     def _solved(self) -> Solution:
         """What was learned, learning it now if rows came since."""
         raise NotImplementedError
+
+    def _n_classes_with_samples(self) -> int:
+        """How many classes there are to be predicted."""
+        raise NotImplementedError
+
+    def _of_all_classes(self, values: NDArray[np.float64], of_others: float) -> NDArray[np.float64]:
+        """Columns of `classes_` from those of the classes that have samples."""
+        if values.shape[1] == len(self.classes_):
+            return values
+        spread = np.full((len(values), len(self.classes_)), of_others)
+        spread[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
+        return spread
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Predict the class at the smallest Hamming distance.
@@ -51,12 +64,13 @@ class Predicting:
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            ``w_c.h(x)``, in [-n_bits, n_bits]. For two classes, as scikit-learn has it, of shape
-            (n_samples,): half the difference of the two, positive for ``classes_[1]``.
+            ``w_c.h(x)``, in [-n_bits, n_bits], and -n_bits for classes without samples. For two
+            classes, as scikit-learn has it, of shape (n_samples,): half the difference of the
+            two, positive for ``classes_[1]``.
         """
         model, X = self._model_for(X)
         with thread_limit(self.n_jobs):
-            scores = model.scores(X).astype(np.float64)
+            scores = self._of_all_classes(model.scores(X).astype(np.float64), -model.n_bits)
         if scores.shape[1] == 2:
             return (scores[:, 1] - scores[:, 0]) / 2
         return scores
@@ -74,7 +88,7 @@ class Predicting:
         """
         model, X = self._model_for(X)
         with thread_limit(self.n_jobs):
-            return model.predict_proba(X)
+            return self._of_all_classes(model.predict_proba(X), 0.0)
 
     def top_classes(self, X: Features, k: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """The k nearest classes, without ever holding all n_samples x n_classes distances.
@@ -91,12 +105,13 @@ class Predicting:
         distances : ndarray of shape (n_samples, k), int32
             Hamming distances.
         """
-        model, X = self._model_for(X)
-        if not is_integer(k) or not 1 <= k <= len(model.classes):
+        check_is_fitted(self)
+        n_classes = self._n_classes_with_samples()
+        if not is_integer(k) or not 1 <= k <= n_classes:
             raise ValueError(
-                f"k must be an integer from 1 to the number of classes, {len(model.classes)}, "
-                f"found {k!r}"
+                f"k must be an integer from 1 to the number of classes, {n_classes}, found {k!r}"
             )
+        model, X = self._model_for(X)
         with thread_limit(self.n_jobs):
             return model.top_classes(X, int(k))
 
@@ -132,8 +147,11 @@ class Predicting:
 
     @property
     def weights_(self) -> NDArray[np.int8]:
-        """Class weights of shape (n_classes, n_bits) in {-1, +1}."""
-        return self._solved().model.unpacked_weights()
+        """Class weights of shape (n_classes, n_bits) in {-1, +1}, 0 for classes without samples."""
+        model = self._solved().model
+        weights = np.zeros((len(self.classes_), model.n_bits), dtype=np.int8)
+        weights[np.searchsorted(self.classes_, model.classes)] = model.unpacked_weights()
+        return weights
 
     @property
     def projection_(self) -> NDArray[np.float32]:

@@ -51,11 +51,15 @@ def row_blocks(X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
 
 
 def sample_rows(n_rows: int, n_most: int) -> NDArray[np.intp]:
-    """Indices of at most `n_most` rows, spread evenly over `n_rows`.
+    """Indices of all rows or, of more than `n_most`, a random choice that is always the same.
 
     Examples
     --------
-    >>> sample_rows(10, 4)
-    array([0, 3, 6, 9])
+    >>> sample_rows(4, 10)
+    array([0, 1, 2, 3])
+    >>> len(sample_rows(1000, 10))
+    10
     """
-    return np.arange(0, n_rows, max(1, -(-n_rows // n_most)), dtype=np.intp)
+    if n_rows <= n_most:
+        return np.arange(n_rows, dtype=np.intp)
+    return np.sort(np.random.default_rng(0).choice(n_rows, n_most, replace=False))

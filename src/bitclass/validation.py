@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import numbers
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
+from sklearn.utils import check_random_state
 
 from bitclass._native import effective_threads
 from bitclass.learning import Settings
 from bitclass.losses import Loss, resolve_loss, tabulate
-from bitclass.training import SOLVERS, STARTING_CODES, Statistics
+from bitclass.training import SOLVERS, STARTING_CODES, Statistics, check_label_kinds
 
 __all__ = [
     "ACCEPTED",
+    "check_announced_classes",
     "check_class_count",
     "check_continuation",
     "check_initial_codes",
     "check_parameters",
     "is_integer",
+    "weights_of_classes",
 ]
 
 #: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
-# Half margins are counted in int16.
-_MOST_BITS = int(np.iinfo(np.int16).max)
+# Sums and differences of two half margins must fit into int16.
+_MOST_BITS = int(np.iinfo(np.int16).max) // 2
 # The logarithm by which a loss may grow within one bit, 2 * scale, stays far from overflow.
 _LARGEST_SCALE = 100.0
+_SMALLEST_SCALE = 1e-6
+# How many C x C matrices of float64 one bit of the W-step holds at once.
+_MATRICES_OF_A_BIT = 10
 
 
 def check_parameters(
@@ -46,8 +53,20 @@ def check_parameters(
     n_bits, scale, solver = (parameters[name] for name in ("n_bits", "scale", "solver"))
     _check_integer("n_bits", n_bits, 1, _MOST_BITS)
     _check_integer("max_iter", parameters["max_iter"], 1, None)
-    _check_real("scale", scale, 0.0, _LARGEST_SCALE, lowest_included=False)
-    _check_real("alpha", parameters["alpha"], 0.0, np.inf, lowest_included=True)
+    _check_real("scale", scale, _SMALLEST_SCALE, _LARGEST_SCALE)
+    _check_real("alpha", parameters["alpha"], 0.0, float(np.finfo(np.float64).max))
+    try:
+        check_random_state(parameters["random_state"])
+    except ValueError:
+        raise ValueError(
+            "random_state must be an integer from 0 to 2**32 - 1, a RandomState or None, found "
+            f"{parameters['random_state']!r}"
+        ) from None
+    class_weight = parameters["class_weight"]
+    if not (
+        class_weight is None or isinstance(class_weight, Mapping) or class_weight == "balanced"
+    ):
+        raise ValueError(f"class_weight must be a dict, 'balanced' or None, found {class_weight!r}")
     loss = resolve_loss(parameters["loss"])
     if not isinstance(solver, str) or solver not in SOLVERS:
         raise ValueError(f"solver must be one of {sorted(SOLVERS)}, found {solver!r}")
@@ -86,6 +105,11 @@ def check_initial_codes(
     if isinstance(initial_codes, str):
         return initial_codes
     codes = np.asarray(initial_codes)
+    if codes.ndim != 2:
+        raise ValueError(
+            f"initial_codes must be one of {list(STARTING_CODES)} or an array of codes, found "
+            f"{initial_codes!r}"
+        )
     if codes.shape != (n_rows, n_bits):
         raise ValueError(
             f"initial_codes must have shape (n_samples, n_bits) = {(n_rows, n_bits)}, "
@@ -100,28 +124,79 @@ def check_initial_codes(
     return codes
 
 
-def check_continuation(statistics: Statistics, n_bits: int, loss: Loss) -> None:
+def check_continuation(
+    statistics: Statistics, initial_codes: str | ArrayLike, n_bits: int, loss: Loss
+) -> None:
     """Refuse parameters that do not go on from the batches before."""
-    if statistics.starting.n_bits != n_bits:
-        raise ValueError(
-            f"n_bits={n_bits} differs from the {statistics.starting.n_bits} bits of the batches "
-            "before; call fit to start anew"
-        )
-    if statistics.keep_codes == loss.closed_form:
-        raise ValueError(
-            f"loss {loss.name!r} cannot go on from the sums of the batches before, which were made "
-            f"for {'another loss' if loss.closed_form else 'the hinge loss'}; call fit to start "
-            "anew"
-        )
+    starting = statistics.starting
+    if starting.n_bits != n_bits:
+        found = f"n_bits={n_bits} differs from the {starting.n_bits} bits"
+    elif statistics.keep_codes == loss.closed_form:
+        found = f"loss={loss.name!r} needs other sums than the loss"
+    elif isinstance(initial_codes, str) and initial_codes != starting.kind:
+        found = f"initial_codes={initial_codes!r} differs from the {starting.kind!r} codes"
+    else:
+        return
+    raise ValueError(f"{found} of the batches before; call fit to start anew")
 
 
-def check_class_count(seen: NDArray[Any]) -> None:
-    """Refuse to learn from the samples of fewer than two classes."""
+def check_announced_classes(classes: ArrayLike | None, batch_classes: NDArray[Any]) -> NDArray[Any]:
+    """The labels of a batch together with those that `partial_fit` is told will come."""
+    if classes is None:
+        return batch_classes
+    announced = np.unique(np.asarray(classes))
+    if announced.dtype.kind == "f" and np.isnan(announced).any():
+        raise ValueError("classes must not hold NaN")
+    check_label_kinds(batch_classes, announced)
+    return np.union1d(announced, batch_classes)
+
+
+def weights_of_classes(
+    class_weight: Mapping[Any, float] | str,
+    classes: NDArray[Any],
+    own: NDArray[np.intp],
+    weights: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Weights of classes (C,): those of a dict, 1 where it is silent, or balancing ones.
+
+    Parameters
+    ----------
+    class_weight : dict or "balanced"
+    classes : (C,) labels
+    own : (n,) class index of each sample
+    weights : (n,) sample weights, which "balanced" takes into account
+    """
+    if isinstance(class_weight, str):
+        totals = np.bincount(own, weights=weights, minlength=len(classes))
+        balancing: NDArray[np.float64] = weights.sum() / np.where(totals > 0, totals, 1.0)
+        return balancing / len(classes)
+    found = np.array([class_weight.get(label, 1.0) for label in classes.tolist()], dtype=float)
+    strange = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if strange.size:
+        raise ValueError(
+            "class_weight must hold finite numbers of at least 0, found "
+            f"{found[strange[0]]} for class {classes[strange[0]].item()!r}"
+        )
+    return found
+
+
+def check_class_count(seen: NDArray[Any], settings: Settings) -> None:
+    """Refuse fewer than two classes, and more than the loss has memory for."""
     if len(seen) < 2:
         names = ", ".join(repr(label) for label in seen.tolist())
         raise ValueError(
             f"y must have samples (of positive weight) of at least 2 classes, found {len(seen)} "
             f"class: {names}"
+        )
+    if settings.table is None:
+        return
+    needed = _MATRICES_OF_A_BIT * 8 * len(seen) ** 2
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise ValueError(
+            f"y has {len(seen)} classes, for which every loss but 'hinge' needs matrices of "
+            f"{needed / 1e9:.0f} GB in all, and this machine has {there / 1e9:.0f} GB: use "
+            "loss='hinge'"
         )
 
 
@@ -136,12 +211,7 @@ def _check_integer(name: str, value: Any, lowest: int, highest: int | None) -> N
         raise ValueError(f"{name} must be an integer of at least {lowest}{most}, found {value!r}")
 
 
-def _check_real(
-    name: str, value: Any, lowest: float, highest: float, lowest_included: bool
-) -> None:
+def _check_real(name: str, value: Any, lowest: float, highest: float) -> None:
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not (lowest <= value <= highest) or (value == lowest and not lowest_included):
-        left = "[" if lowest_included else "("
-        raise ValueError(
-            f"{name} must be a number in {left}{lowest:g}, {highest:g}], found {value!r}"
-        )
+    if not real or not (lowest <= value <= highest):
+        raise ValueError(f"{name} must be a number from {lowest:g} to {highest:g}, found {value!r}")

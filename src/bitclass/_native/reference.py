@@ -322,9 +322,11 @@ def flip_bits(
     while True:
         gains = w * slope  # flipping c changes f by -2 * gains[c]
         gains[gains <= tolerance] = 0.0
-        c = int(np.argmax(gains))
-        if not gains[c] > 0:
+        best = int(np.argmax(gains))
+        if not gains[best] > 0:
             return w, decrease
+        # Among gains that are equal but for rounding, the lowest index: noise must not choose.
+        c = int(np.argmax(gains >= gains[best] - tolerance[best]))
         decrease += 2.0 * gains[c]
         w[c] = -w[c]
         slope += coupling[c] * (2.0 * w[c])

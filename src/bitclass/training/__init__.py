@@ -6,7 +6,7 @@ from bitclass.training.distinct import CodeWarning, make_distinct
 from bitclass.training.groups import Groups
 from bitclass.training.margins import Margins
 from bitclass.training.starting_codes import STARTING_CODES, RandomCodes, start_codes
-from bitclass.training.statistics import Statistics, standardisation
+from bitclass.training.statistics import Statistics, check_label_kinds, standardisation
 from bitclass.training.w_step import SOLVERS, Solver, hinge_weights, w_step
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Statistics",
     "alternate",
     "b_step",
+    "check_label_kinds",
     "hinge_weights",
     "make_distinct",
     "standardisation",

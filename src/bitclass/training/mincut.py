@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from bitclass._native.reference import RELATIVE_TOLERANCE
+from bitclass._native import RELATIVE_TOLERANCE
 
 __all__ = ["cut_bits"]
 

@@ -36,6 +36,11 @@ class StartingCodes(Protocol):
     """Gives each row its starting code."""
 
     n_bits: int
+    kind: str
+
+    def fingerprint(self) -> str:
+        """Equal for two objects that give every row the same code."""
+        ...
 
     def codes(
         self,
@@ -67,15 +72,21 @@ class RandomCodes:
     there are or in what order they come.
     """
 
+    kind = "random"
+
     def __init__(self, n_bits: int, seed: int) -> None:
         self.n_bits = n_bits
         self.seed = seed
+
+    def fingerprint(self) -> str:
+        """Equal for two objects that give every row the same code."""
+        return f"random {self.n_bits} {self.seed}"
 
     def of_classes(self, classes: NDArray[Any]) -> NDArray[np.uint8]:
         """Packed random codes of labels, shape (C, ceil(r / 8))."""
         width = packed_width(self.n_bits)
         drawn = b"".join(
-            hashlib.shake_256(f"{self.seed}:{label!r}".encode()).digest(width)
+            hashlib.shake_256(f"{self.seed}:{_name(label)!r}".encode()).digest(width)
             for label in classes.tolist()
         )
         codes = np.frombuffer(drawn, dtype=np.uint8).reshape(len(classes), width).copy()
@@ -93,9 +104,20 @@ class RandomCodes:
 class ProjectionCodes:
     """Signs of a linear map of the features: ``sign(P'x + t)``."""
 
-    def __init__(self, projection: NDArray[np.float32], intercept: NDArray[np.float64]) -> None:
+    def __init__(
+        self, projection: NDArray[np.float32], intercept: NDArray[np.float64], kind: str
+    ) -> None:
+        self.kind = kind
         self.n_bits = projection.shape[1]
+        self.projection = projection
+        self.intercept = intercept
         self._hash_function = Projection(projection, intercept)
+
+    def fingerprint(self) -> str:
+        """Equal for two objects that give every row the same code."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.projection).tobytes())
+        digest.update(self.intercept.tobytes())
+        return f"projection {digest.hexdigest()}"
 
     def codes(
         self, X: NDArray[Any], classes: NDArray[Any], own: NDArray[np.intp], first_row: int
@@ -107,15 +129,28 @@ class ProjectionCodes:
 class GivenCodes:
     """Codes that the user gives, one a row."""
 
+    kind = "given"
+
     def __init__(self, codes: NDArray[Any]) -> None:
         self.n_bits = codes.shape[1]
         self._packed = pack(codes)
+
+    def fingerprint(self) -> str:
+        """Equal for two objects that give every row the same code."""
+        return f"given {hashlib.sha256(self._packed.tobytes()).hexdigest()}"
 
     def codes(
         self, X: NDArray[Any], classes: NDArray[Any], own: NDArray[np.intp], first_row: int
     ) -> NDArray[np.uint8]:
         """Packed starting codes of a block of rows."""
         return self._packed[first_row : first_row + len(own)]
+
+
+def _name(label: Any) -> Any:
+    """One name for labels that compare equal, whatever their type: 3, 3.0 and np.int8(3)."""
+    if isinstance(label, float | bool) and label == int(label):
+        return int(label)
+    return label
 
 
 def start_codes(
@@ -153,4 +188,4 @@ def start_codes(
         _, own = np.unique(labels[rows], return_inverse=True)
         mapping = cca_itq_projection(Z, own, weights[rows], n_bits, random)
     projection = (mapping / scale[:, None]).astype(np.float32)
-    return ProjectionCodes(projection, -(centre @ projection.astype(np.float64)))
+    return ProjectionCodes(projection, -(centre @ projection.astype(np.float64)), kind)

@@ -19,15 +19,19 @@ from bitclass.rows import Features, dense_rows, row_blocks, sample_rows
 from bitclass.training.groups import Groups
 from bitclass.training.starting_codes import StartingCodes
 
-__all__ = ["Statistics", "standardisation"]
+__all__ = ["Statistics", "check_label_kinds", "standardisation"]
 
 _SAMPLE_ROWS = 10_000
+# The projection is float32 and divides by the scale, so both must stay well within its range.
+_SMALLEST, _LARGEST = 1e-30, 1e30
+# Sample weights outside this range are not multiplied in float32.
+_SMALLEST_WEIGHT, _LARGEST_WEIGHT = 1e-12, 1e12
 
 
 def standardisation(
     X: Features, weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Centre and scale of the features, from all rows or 10,000 spread over them.
+    """Centre and scale of the features, from all rows or 10,000 of them; float32 holds both.
 
     Parameters
     ----------
@@ -52,7 +56,15 @@ def standardisation(
     variance /= total
     # Below this a column is constant, and what is left is the rounding of its values.
     constant = variance <= (1e-7 * np.abs(centre)) ** 2
-    return centre, np.sqrt(np.where(constant, 1.0, variance))
+    scale = np.sqrt(np.where(constant, 1.0, variance))
+    strange = np.flatnonzero((scale < _SMALLEST) | (scale > _LARGEST) | (np.abs(centre) > _LARGEST))
+    if strange.size:
+        j = strange[0]
+        raise ValueError(
+            f"X must have features that float32 can hold, found mean {centre[j]:g} and standard "
+            f"deviation {scale[j]:g} in feature {j}: rescale it"
+        )
+    return centre.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)
 
 
 class Statistics:
@@ -61,28 +73,33 @@ class Statistics:
     Parameters
     ----------
     starting : StartingCodes
-    shift : (d,)
-        Subtracted from the features before they are summed, so that no digits are lost to a large
-        mean. Any value near the mean will do.
+    shift, scale : (d,)
+        Features are summed as ``z = (x - shift) / scale``, so that no digits are lost to a large
+        mean or a strange unit. Any values near mean and standard deviation will do.
     keep_codes : bool
         Whether to keep the packed starting codes of all rows.
 
     Attributes
     ----------
     classes : (C,) labels, sorted
-    gram : (d, d) float64, ``sum weight (x - shift) (x - shift)'``
-    feature_sums : (C, d) float64, ``sum weight (x - shift)`` over the rows of each class
+    gram : (d, d) float64, ``sum weight z z'``
+    feature_sums : (C, d) float64, ``sum weight z`` over the rows of each class
     code_sums : (C, r) float64, ``sum weight b`` over the rows of each class
     class_weights : (C,) float64, ``sum weight`` over the rows of each class
     n_rows : int
     """
 
     def __init__(
-        self, starting: StartingCodes, shift: NDArray[np.float64], keep_codes: bool
+        self,
+        starting: StartingCodes,
+        shift: NDArray[np.float64],
+        scale: NDArray[np.float64],
+        keep_codes: bool,
     ) -> None:
         n_features = len(shift)
         self.starting = starting
         self.shift = shift
+        self.scale = scale
         self.keep_codes = keep_codes
         self.classes: NDArray[Any] = np.empty(0)
         self.gram = np.zeros((n_features, n_features))
@@ -96,13 +113,12 @@ class Statistics:
 
     def add_classes(self, classes: NDArray[Any]) -> None:
         """Make room for classes that are not known yet."""
-        if len(self.classes) == 0:
-            union = np.unique(classes)
-        else:
-            check_label_kinds(self.classes, classes)
-            union = np.union1d(self.classes, classes)
-            if len(union) == len(self.classes):
-                return
+        check_label_kinds(self.classes, classes)
+        if len(classes) == 0:
+            return
+        union = np.unique(classes) if len(self.classes) == 0 else np.union1d(self.classes, classes)
+        if len(union) == len(self.classes):
+            return
         place = np.searchsorted(union, self.classes)
         for name in ("feature_sums", "code_sums", "class_weights"):
             old = getattr(self, name)
@@ -130,11 +146,13 @@ class Statistics:
             codes = self.starting.codes(block, self.classes, own[rows], self.n_rows)
             signs = unpack(codes, self.starting.n_bits).astype(np.float32)
             class_sums(signs, own[rows], of_block, self.code_sums)
-            shifted = block - self.shift.astype(block.dtype)
-            class_sums(shifted, own[rows], of_block, self.feature_sums)
+            Z = self._standardised(block)
+            class_sums(Z, own[rows], of_block, self.feature_sums)
             if of_block is not None:
-                shifted *= np.sqrt(of_block).astype(block.dtype)[:, None]
-            add_gram(shifted, self.gram)
+                extreme = of_block.min() < _SMALLEST_WEIGHT or of_block.max() > _LARGEST_WEIGHT
+                Z = Z.astype(np.float64) if extreme else Z
+                Z *= np.sqrt(of_block).astype(Z.dtype)[:, None]
+            add_gram(Z, self.gram)
             self.n_rows += len(block)
             if self.keep_codes:
                 self._codes.append(codes)
@@ -142,26 +160,33 @@ class Statistics:
             self._labels.append(own)
             self._row_weights.append(np.ones(len(own)) if weights is None else weights)
 
+    def _standardised(self, block: NDArray[Any]) -> NDArray[Any]:
+        """``(x - shift) / scale`` of a block of rows (n, d), in its own dtype; always a copy."""
+        Z: NDArray[Any] = block - self.shift.astype(block.dtype)
+        Z *= (1.0 / self.scale).astype(block.dtype)
+        return Z
+
     def merge(self, other: Statistics) -> None:
         """Add the sums of other rows, whose starting codes must come from the same function."""
-        if (
-            other.keep_codes != self.keep_codes
-            or other.code_sums.shape[1] != self.code_sums.shape[1]
-        ):
-            raise ValueError("statistics of different losses or numbers of bits cannot be merged")
         if len(other.shift) != len(self.shift):
             raise ValueError(
                 f"statistics of {len(other.shift)} features cannot be merged into statistics of "
                 f"{len(self.shift)}"
             )
+        if other.keep_codes != self.keep_codes:
+            raise ValueError("statistics of the hinge loss and of another cannot be merged")
+        if other.starting.fingerprint() != self.starting.fingerprint():
+            raise ValueError("statistics of different starting codes cannot be merged")
         self.add_classes(other.classes)
         place = np.searchsorted(self.classes, other.classes)
-        move = other.shift - self.shift
-        sums = other.feature_sums.sum(axis=0)
-        crossed = np.outer(sums, move)
-        self.gram += other.gram + crossed + crossed.T
+        # Their z becomes ours by z * stretch + move.
+        stretch = other.scale / self.scale
+        move = (other.shift - self.shift) / self.scale
+        stretched = other.feature_sums * stretch
+        crossed = np.outer(stretched.sum(axis=0), move)
+        self.gram += other.gram * np.outer(stretch, stretch) + crossed + crossed.T
         self.gram += other.total_weight * np.outer(move, move)
-        self.feature_sums[place] += other.feature_sums + np.outer(other.class_weights, move)
+        self.feature_sums[place] += stretched + np.outer(other.class_weights, move)
         self.code_sums[place] += other.code_sums
         self.class_weights[place] += other.class_weights
         self.n_rows += other.n_rows
@@ -202,7 +227,7 @@ class Statistics:
         X: Features | None = None,
         codes: NDArray[np.uint8] | None = None,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sums of ``weight (x - shift) b'`` and ``weight b`` over all rows.
+        """Sums of ``weight z b'`` and ``weight b`` over all rows.
 
         Every row has the code of its class, unless X and `codes` say otherwise.
 
@@ -226,7 +251,7 @@ class Statistics:
         differing = np.flatnonzero(np.any(codes != pack(class_codes)[own], axis=1))
         for start in range(0, len(differing), 4096):
             rows = differing[start : start + 4096]
-            block = dense_rows(X, rows) - self.shift
+            block = self._standardised(dense_rows(X, rows)).astype(np.float64)
             change = (unpack(codes[rows], n_bits) - class_codes[own[rows]]).astype(np.float64)
             change *= weights[rows, None]
             cross += block.T @ change
@@ -237,7 +262,7 @@ class Statistics:
 def check_label_kinds(known: NDArray[Any], new: NDArray[Any]) -> None:
     """Refuse labels that are text where the known ones are numbers, or the other way round."""
     numeric = "biuf"
-    if (known.dtype.kind in numeric) != (new.dtype.kind in numeric):
+    if len(known) and len(new) and (known.dtype.kind in numeric) != (new.dtype.kind in numeric):
         raise ValueError(
             f"y has labels of type {new.dtype}, but the classes known so far are of type "
             f"{known.dtype}; text and numbers cannot be mixed"

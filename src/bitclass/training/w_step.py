@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import flip_bits
-from bitclass._native.reference import RELATIVE_TOLERANCE
+from bitclass._native import RELATIVE_TOLERANCE, flip_bits
+from bitclass.codes import sign
 from bitclass.losses import LossTable
 from bitclass.training.margins import Margins
 from bitclass.training.mincut import cut_bits
@@ -45,7 +45,7 @@ def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
     (C, r) int8 in {-1, +1}
     """
     lead = len(code_sums) * code_sums - code_sums.sum(axis=0)
-    return np.where(lead >= 0, np.int8(1), np.int8(-1))
+    return sign(lead)
 
 
 def quadratic_program(
