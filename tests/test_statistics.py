@@ -135,7 +135,7 @@ def test_cross_follows_rows_whose_code_differs_from_their_class():
     codes = class_codes[labels]
     codes[::7] *= -1
     packed = np.packbits(codes > 0, axis=1, bitorder="little")
-    cross, code_sum = statistics.cross(class_codes, X, packed)
+    cross, code_sum = statistics.cross(class_codes, [(0, X[:25]), (25, X[25:])], packed)
     Z = (X.astype(float) - 9.0) / 2.0
     np.testing.assert_allclose(cross, (Z * weights[:, None]).T @ codes, rtol=1e-5, atol=1e-3)
     np.testing.assert_array_equal(code_sum, weights @ codes)

@@ -209,7 +209,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             statistics = self._start(X, labels, weights, initial_codes, loss)
             statistics.add_classes(classes)
             statistics.add(X, labels, weights)
-            solution = learn(statistics, settings, X)
+            solution = learn(statistics, settings, [(0, X)])
         self.classes_ = statistics.classes
         self._knowledge = _Knowledge(statistics, solution)
         return self

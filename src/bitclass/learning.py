@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,16 +86,22 @@ class _Codes:
     n_rounds: int
 
 
-def learn(statistics: Statistics, settings: Settings, X: Features | None = None) -> Solution:
+def learn(
+    statistics: Statistics,
+    settings: Settings,
+    batches: Iterable[tuple[int, Features]] | None = None,
+) -> Solution:
     """Learn a model from sums over rows.
 
     Parameters
     ----------
     statistics : Statistics
     settings : Settings
-    X : (n, d), optional
-        All rows that were added, where they are still at hand. A row whose features are gone
-        counts in the regression with the code that most of its class has.
+    batches : optional
+        All rows that were added once more, where they are still at hand: each batch as its first
+        row's number and X (m, d). They are asked for only if a row's code differs from its
+        class's. A row whose features are gone counts in the regression with the code that most of
+        its class has.
 
     Returns
     -------
@@ -116,13 +122,13 @@ def learn(statistics: Statistics, settings: Settings, X: Features | None = None)
     # Classes without rows take no part: their sums are 0, whatever code stands for them here.
     all_codes = np.ones((len(seen), weights.shape[1]), dtype=np.int8)
     all_codes[seen] = class_codes
-    if X is None or found.row_codes is None:
+    if batches is None or found.row_codes is None:
         cross, code_sum = statistics.cross(all_codes)
     else:
         all_moved = np.zeros(len(seen), dtype=bool)
         all_moved[seen] = moved
         row_codes = statistics.follow(all_moved, pack(all_codes), found.row_codes)
-        cross, code_sum = statistics.cross(all_codes, X, row_codes)
+        cross, code_sum = statistics.cross(all_codes, batches, row_codes)
     hash_function = ridge(
         statistics.gram,
         statistics.feature_sums.sum(axis=0),

@@ -8,6 +8,7 @@ starting codes, ceil(r / 8) bytes a sample.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -224,18 +225,18 @@ class Statistics:
     def cross(
         self,
         class_codes: NDArray[np.int8],
-        X: Features | None = None,
+        batches: Iterable[tuple[int, Features]] = (),
         codes: NDArray[np.uint8] | None = None,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Sums of ``weight z b'`` and ``weight b`` over all rows.
 
-        Every row has the code of its class, unless X and `codes` say otherwise.
+        Every row has the code of its class, unless it comes once more with a code of its own.
 
         Parameters
         ----------
         class_codes : (C, r) int8
-        X : (n, d), all rows that were added, optional
-        codes : (n, bytes) packed, their codes
+        batches : rows that were added, each batch as its first row's number and X (m, d)
+        codes : (n, bytes) packed, the codes of all rows
 
         Returns
         -------
@@ -245,17 +246,22 @@ class Statistics:
         n_bits = class_codes.shape[1]
         cross = self.feature_sums.T @ class_codes.astype(np.float64)
         code_sum = self.class_weights @ class_codes.astype(np.float64)
-        if X is None or codes is None:
+        if codes is None:
             return cross, code_sum
         own, weights = np.concatenate(self._labels), np.concatenate(self._row_weights)
-        differing = np.flatnonzero(np.any(codes != pack(class_codes)[own], axis=1))
-        for start in range(0, len(differing), 4096):
-            rows = differing[start : start + 4096]
-            block = self._standardised(dense_rows(X, rows)).astype(np.float64)
-            change = (unpack(codes[rows], n_bits) - class_codes[own[rows]]).astype(np.float64)
-            change *= weights[rows, None]
-            cross += block.T @ change
-            code_sum += change.sum(axis=0)
+        differs = np.any(codes != pack(class_codes)[own], axis=1)
+        if not differs.any():
+            return cross, code_sum
+        for first_row, X in batches:
+            differing = np.flatnonzero(differs[first_row : first_row + X.shape[0]])
+            for start in range(0, len(differing), 4096):
+                chosen = differing[start : start + 4096]
+                rows = first_row + chosen
+                Z = self._standardised(dense_rows(X, chosen)).astype(np.float64)
+                change = (unpack(codes[rows], n_bits) - class_codes[own[rows]]).astype(np.float64)
+                change *= weights[rows, None]
+                cross += Z.T @ change
+                code_sum += change.sum(axis=0)
         return cross, code_sum
 
 
