@@ -209,7 +209,7 @@ def measure_once(work: Callable[[], Any]) -> float:
 def growth() -> list[dict[str, Any]]:
     """How the cost of each stage grows when n, d, r and C are each doubled three times."""
     rng = np.random.default_rng(0)
-    base = {"n": 8_000, "d": 256, "r": 128, "C": 100}
+    base = {"n": 16_000, "d": 512, "r": 128, "C": 100}
     table = []
     for axis in base:
         for doubling in range(4):
@@ -232,7 +232,7 @@ def growth() -> list[dict[str, Any]]:
                     "encode": lambda: model.encode(X),
                     "search": lambda: index.nearest(codes),
                 },
-                rounds=3,
+                rounds=5,
             )
             table.append(
                 {"doubled": axis, "times": 1 << doubling, "size": size, "seconds": seconds}
@@ -292,7 +292,7 @@ def markdown(rows: list[Row], grown: list[dict[str, Any]], about: dict[str, Any]
             "",
             "## How cost grows",
             "",
-            f"Time relative to the smallest, doubling one size at a time from {base}.",
+            f"Time on one thread relative to the smallest, doubling one size at a time from {base}.",
             "",
             "| | x1 | x2 | x4 | x8 |",
             "|---|---|---|---|---|",
@@ -323,7 +323,10 @@ def main() -> None:
                 for row in part(threads):
                     rows.append(row)
                     console.print(f"{row.what} | {row.peer} | {threads} | {row.ratio:.2f}")
-    grown = growth() if chosen.only in (None, "growth") else []
+    grown = []
+    if chosen.only in (None, "growth"):
+        with threads_of_all(1):
+            grown = growth()
     console.print(show(rows))
     if chosen.only is None and chosen.threads is None:
         about = machine()

@@ -13,8 +13,9 @@ from bitclass.training.starting_codes import ProjectionCodes
 
 
 def projection(rng, d, r):
-    P = rng.standard_normal((d, r)).astype(np.float32)
-    return ProjectionCodes(P, rng.standard_normal(r), "projection")
+    return ProjectionCodes(
+        rng.standard_normal((d, r)), np.full(d, 10.0), np.full(d, 3.0), "projection"
+    )
 
 
 def signs_of(starting, X):
@@ -205,13 +206,23 @@ def test_labels_of_text_and_numbers_do_not_mix():
         statistics.add(X, np.array(["a", "b"] * 30), None)
 
 
-def test_projection_codes_are_signs_of_the_projection():
+def test_projection_codes_are_signs_of_the_projection_but_for_rounding():
     rng = np.random.default_rng(0)
-    P, t = rng.standard_normal((5, 9)).astype(np.float32), rng.standard_normal(9)
-    X = rng.standard_normal((30, 5))
-    np.testing.assert_array_equal(
-        signs_of(ProjectionCodes(P, t, "projection"), X), np.where(X @ P + t >= 0, 1.0, -1.0)
-    )
+    mapping, centre, scale = rng.standard_normal((50, 64)), rng.uniform(-9, 9, 50), np.full(50, 2.0)
+    X = centre + scale * rng.standard_normal((300, 50))
+    scores = ((X - centre) / scale) @ mapping
+    found = signs_of(ProjectionCodes(mapping, centre, scale, "projection"), X)
+    wrong = found != np.where(scores >= 0, 1.0, -1.0)
+    assert wrong.mean() < 0.01
+    assert np.all(np.abs(scores[wrong]) < 0.5)
+
+
+def test_projection_codes_of_a_row_do_not_depend_on_its_batch():
+    rng = np.random.default_rng(0)
+    starting = projection(rng, 40, 128)
+    X = (10 + 3 * rng.standard_normal((200, 40))).astype(np.float32)
+    alone = np.concatenate([signs_of(starting, X[i : i + 1]) for i in range(200)])
+    np.testing.assert_array_equal(signs_of(starting, X), alone)
 
 
 @pytest.mark.parametrize("unit", [1e-100, 1e100])
