@@ -1,7 +1,11 @@
 """The Gram matrix, by a symmetric BLAS call on blocks of rows.
 
-Half the multiplications of ``Z.T @ Z``, and no copy of Z. A block's product has Z's own precision;
-blocks are short enough that float32 keeps its digits, and they are added up in float64.
+NumPy hands ``Z.T @ Z`` to BLAS's symmetric product (syrk), which is half the multiplications of a
+general one. SciPy offers the call by name, but from a BLAS library of its own, whose threads get in
+the way of NumPy's whenever a program goes from one to the other.
+
+A block's product has Z's own precision; blocks are short enough that float32 keeps its digits, and
+they are added up in float64. No copy of Z is made beyond a block.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ __all__ = ["add_gram", "mirror_gram"]
 # (d, d), has to be added to the total.
 _ROWS_A_BLOCK = 4096
 
-# Rows of the triangle that are added at a time.
+# Rows of the triangle that are added or copied at a time.
 _TRIANGLE_ROWS = 256
 
 
@@ -33,20 +37,16 @@ def add_gram(Z: NDArray[Any], gram: NDArray[np.float64]) -> None:
     """
     if Z.ndim != 2 or Z.dtype not in (np.float32, np.float64):
         raise TypeError(f"Z: expected a matrix of float32 or float64, found {Z.ndim}-d {Z.dtype}")
-    n_features = Z.shape[1]
     _require_gram(gram)
+    n_features = Z.shape[1]
     if gram.shape[0] != n_features:
         raise ValueError(f"gram: expected shape ({n_features}, {n_features}), found {gram.shape}")
-    # Imported here, because prediction, which needs no SciPy, imports this package too.
-    from scipy.linalg import blas
-
-    symmetric_product = blas.ssyrk if Z.dtype == np.float32 else blas.dsyrk
+    product = np.empty((n_features, n_features), dtype=Z.dtype)
     for begin in range(0, Z.shape[0], _ROWS_A_BLOCK):
         block = np.ascontiguousarray(Z[begin : begin + _ROWS_A_BLOCK])
-        # BLAS sees a C-ordered block as its transpose, and its upper triangle is our lower one.
-        product = symmetric_product(1.0, block.T, lower=0).T
+        np.matmul(block.T, block, out=product)
         for top in range(0, n_features, _TRIANGLE_ROWS):
-            bottom = min(top + _TRIANGLE_ROWS, n_features)
+            bottom = top + _TRIANGLE_ROWS
             gram[top:bottom, :bottom] += product[top:bottom, :bottom]
 
 
@@ -71,3 +71,5 @@ def _require_gram(gram: NDArray[np.float64]) -> None:
         raise TypeError(f"gram: expected float64, found {gram.dtype}")
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1]:
         raise ValueError(f"gram: expected a square matrix, found shape {gram.shape}")
+    if not gram.flags.writeable:
+        raise ValueError("gram: expected a writable array, found a read-only one")
