@@ -87,6 +87,22 @@ void check_pack(std::size_t n, std::size_t r, int n_threads) {
     }
 }
 
+template <class Float>
+void check_row(std::size_t d, std::size_t r) {
+    Random random(static_cast<unsigned>(d * 1009 + r));
+    std::vector<Float> x(d), projection(d * r), intercept(r);
+    for (auto& value : x) value = random.real();
+    for (auto& value : projection) value = random.real();
+    for (std::size_t k = 0; k < r; ++k) {
+        for (std::size_t j = 0; j < d; ++j) intercept[k] -= x[j] * projection[j * r + k];
+    }
+    // Sums in the same order leave zeros, whose bits are set.
+    std::vector<std::uint8_t> code(packed_width(r));
+    encode_row(x.data(), d, projection.data(), r, intercept.data(), code.data());
+    check_padding(code, 1, r);
+    for (std::size_t k = 0; k < r; ++k) CHECK(bit_of(code, 0, k, r));
+}
+
 void check_widen() {
     std::vector<Half> halves;
     for (unsigned bits = 0; bits < 0x7c00; ++bits) halves.push_back({static_cast<std::uint16_t>(bits)});
@@ -116,6 +132,8 @@ void test_encode() {
     for (const std::size_t r : {1, 7, 8, 64, 99}) {
         check_pack<float>(11, r, 1);
         check_pack<double>(200, r, 3);
+        check_row<float>(70, r);
+        check_row<double>(70, r);
     }
     check_widen();
 }
