@@ -38,8 +38,8 @@ class Projection:
         of rows whose scores stay in the cache; its threads are those of NumPy's BLAS. The sums of
         a single row are added in the order of the features, without BLAS. A score closer to zero
         than the rounding of these sums may thus get another bit alone than in a batch.
-        "int8" quantises rows on the fly and computes in integers, several times faster; about one
-        bit in 300 differs. Results equal :func:`bitclass._native.reference.encode_int8`.
+        "int8" quantises rows on the fly and computes in integers, several times faster; of
+        Gaussian features about one bit in 260 differs. Results equal :func:`bitclass._native.reference.encode_int8`.
     centre, scale : (d,) float32, optional
         For "int8" only: rows are quantised as ``(x - centre) / scale``, so that features of very
         different sizes keep their precision. The hash function is the same with and without.
@@ -164,7 +164,7 @@ class Projection:
                 _kernels.widen(_readable(block), wide[:n], threads)
                 block = wide[:n]
             np.matmul(block, projection, out=scores[:n])
-            # One thread packs faster than another wakes up beside those of BLAS.
+            # So little work that no other thread is woken for it.
             pack(scores[:n], intercept, codes[:n], 1)
             yield rows, codes[:n]
 
