@@ -39,7 +39,8 @@ class Projection:
         a single row are added in the order of the features, without BLAS. A score closer to zero
         than the rounding of these sums may thus get another bit alone than in a batch.
         "int8" quantises rows on the fly and computes in integers, several times faster; of
-        Gaussian features about one bit in 260 differs. Results equal :func:`bitclass._native.reference.encode_int8`.
+        Gaussian features about one bit in 260 differs. Results equal
+        :func:`bitclass._native.reference.encode_int8`.
     centre, scale : (d,) float32, optional
         For "int8" only: rows are quantised as ``(x - centre) / scale``, so that features of very
         different sizes keep their precision. The hash function is the same with and without.
