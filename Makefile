@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test lint format clean
+.PHONY: help setup demo test lint format sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -34,6 +34,12 @@ lint: setup  ## format, style and types
 format: setup  ## rewrite the code in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+sanitize: setup  ## kernel tests under the address, undefined-behaviour and thread sanitizers
+	native/tests/run_sanitizers.sh $(BIN)/python
+
+neon:  ## kernel tests for 64-bit ARM, under emulation
+	native/tests/run_neon.sh
 
 clean:  ## remove the environment and what was built
 	rm -rf $(VENV) build

@@ -48,6 +48,19 @@ void pack_signs_of(nb::handle scores, nb::handle intercept, nb::handle codes, in
     pack_signs(values.data(), values.shape(0), values.shape(1), shift.data(), bits.data(), n_threads);
 }
 
+template <class Float>
+void encode_row_of(nb::handle x, nb::handle projection, nb::handle intercept, nb::handle code) {
+    const Array<const Float> features(x, "x", 1);
+    const Array<const Float> columns(projection, "projection", 2);
+    const Array<const Float> shift(intercept, "intercept", 1);
+    const Array<std::uint8_t> bits(code, "code", 1);
+    columns.require_length(0, features.shape(0));
+    shift.require_length(0, columns.shape(1));
+    bits.require_length(0, packed_width(columns.shape(1)));
+    const WithoutGil released;
+    encode_row(features.data(), features.shape(0), columns.data(), columns.shape(1), shift.data(), bits.data());
+}
+
 void widen_rows(nb::handle X, nb::handle wide, int n_threads) {
     const Array<float> out(wide, "wide", 2);
     const FeatureArray halves(X, out.shape(1));
@@ -111,6 +124,10 @@ void bind_encode(nb::module_& m) {
           nb::arg("n_threads"), "Write the bits of scores + intercept >= 0.");
     m.def("pack_signs_float64", &pack_signs_of<double>, nb::arg("scores"), nb::arg("intercept"), nb::arg("codes"),
           nb::arg("n_threads"), "Write the bits of scores + intercept >= 0.");
+    m.def("encode_row_float32", &encode_row_of<float>, nb::arg("x"), nb::arg("projection"), nb::arg("intercept"),
+          nb::arg("code"), "Write the code of one row, its products added in the order of the features.");
+    m.def("encode_row_float64", &encode_row_of<double>, nb::arg("x"), nb::arg("projection"), nb::arg("intercept"),
+          nb::arg("code"), "Write the code of one row, its products added in the order of the features.");
     m.def("widen", &widen_rows, nb::arg("X"), nb::arg("wide"), nb::arg("n_threads"),
           "Write rows of half floats as float32.");
     nb::class_<Int8Projection>(m, "Int8Projection", "A projection quantised to int8, laid out for the kernels.")

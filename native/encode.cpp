@@ -46,6 +46,20 @@ void pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const d
     pack_in_chunks(kLevels.current().pack_float64, scores, n, n_bits, intercept, codes, n_threads);
 }
 
+void encode_row(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
+                const float* intercept, std::uint8_t* code) {
+    std::vector<float> scores(n_bits);
+    kLevels.current().score_float32(x, n_features, projection, n_bits, scores.data());
+    kLevels.current().pack_float32(scores.data(), 1, n_bits, intercept, code);
+}
+
+void encode_row(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
+                const double* intercept, std::uint8_t* code) {
+    std::vector<double> scores(n_bits);
+    kLevels.current().score_float64(x, n_features, projection, n_bits, scores.data());
+    kLevels.current().pack_float64(scores.data(), 1, n_bits, intercept, code);
+}
+
 void widen(const Features& halves, float* wide, int n_threads) {
     const EncodeKernels& kernels = kLevels.current();
     parallel_for(chunks_of(halves.n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {

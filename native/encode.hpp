@@ -44,6 +44,11 @@ struct EncodeKernels {
                          std::uint8_t* codes);
     void (*pack_float64)(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
                          std::uint8_t* codes);
+    // scores[k] = sum of x[j] * projection[j][k], added in the order of j.
+    void (*score_float32)(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
+                          float* scores);
+    void (*score_float64)(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
+                          double* scores);
     void (*widen)(const Half* values, std::size_t n, float* wide);
 
     // The int8 projection: sizes of its layout, the place of a weight in it, and the encoding of
@@ -78,6 +83,12 @@ void pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const fl
                 int n_threads);
 void pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
                 std::uint8_t* codes, int n_threads);
+
+// The code of a single row: what a product of matrices is too heavy a tool for.
+void encode_row(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
+                const float* intercept, std::uint8_t* code);
+void encode_row(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
+                const double* intercept, std::uint8_t* code);
 
 // Rows of half floats as float32, one row after the other.
 void widen(const Features& halves, float* wide, int n_threads);

@@ -109,8 +109,18 @@ struct Signs {
 }  // namespace
 
 const EncodeKernels encode_kernels = {
-    &pack<Signs, float>,   &pack<Signs, double>, &widen<Signs>,     &padded_features<Tile>, &padded_columns<Tile>,
-    sizeof(Tile::Weight),  Tile::kRowOffset,     &lay_out<Tile>,    &room<Tile>,            &encode<Tile>,
+    &pack<Signs, float>,
+    &pack<Signs, double>,
+    &score<float>,
+    &score<double>,
+    &widen<Signs>,
+    &padded_features<Tile>,
+    &padded_columns<Tile>,
+    sizeof(Tile::Weight),
+    Tile::kRowOffset,
+    &lay_out<Tile>,
+    &room<Tile>,
+    &encode<Tile>,
 };
 
 }  // namespace bitclass::portable

@@ -24,8 +24,8 @@ struct Job {
     // Guarded by the pool's mutex:
     std::size_t helpers_wanted = 0;
     std::size_t helpers_at_work = 0;
-    std::exception_ptr error;
-    std::condition_variable helpers_left;
+    std::exception_ptr error{};
+    std::condition_variable helpers_left{};
 };
 
 class Pool {

@@ -13,7 +13,6 @@ struct Lanes {
     using Count = __m256i;  // of bytes
     static constexpr std::size_t kWidth = 8;
     static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
-    static constexpr int kRegisters = 16;
 
     static Register load(const std::uint32_t* at) {
         return _mm256_load_si256(reinterpret_cast<const __m256i*>(at));

@@ -13,7 +13,6 @@ struct Lanes {
     using Count = __m512i;
     static constexpr std::size_t kWidth = 16;
     static constexpr std::size_t kWordsACount = 1 << 20;
-    static constexpr int kRegisters = 32;
 
     static Register load(const std::uint32_t* at) { return _mm512_load_si512(at); }
     static Register broadcast(std::uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }

@@ -13,7 +13,6 @@ struct Lanes {
     using Count = uint8x16_t;
     static constexpr std::size_t kWidth = 4;
     static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
-    static constexpr int kRegisters = 32;
 
     static Register load(const std::uint32_t* at) { return vld1q_u32(at); }
     static Register broadcast(std::uint32_t value) { return vdupq_n_u32(value); }

@@ -12,7 +12,6 @@ struct Lanes {
     using Count = Register;  // of bytes
     static constexpr std::size_t kWidth = 4;
     static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
-    static constexpr int kRegisters = 16;
 
     static Register load(const std::uint32_t* at) { return *reinterpret_cast<const Register*>(at); }
     static Register broadcast(std::uint32_t value) { return Register{value, value, value, value}; }

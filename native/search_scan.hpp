@@ -25,7 +25,7 @@ inline typename Lanes::Register distances_of(const std::uint32_t* group, const s
     if constexpr (kWords > 0) {
         static_assert(kWords <= Lanes::kWordsACount, "a count of this many words would overflow");
         typename Lanes::Count count = Lanes::none();
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int word = 0; word < kWords; ++word) {
             count = Lanes::add_bits(
                 count, Lanes::differing(Lanes::load(group + word * Lanes::kWidth), Lanes::broadcast(query[word])));
@@ -75,8 +75,7 @@ void nearest_of_block(const std::uint32_t* groups, std::size_t n_groups, std::si
 template <class Lanes, int kWords>
 void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                   std::uint64_t* best) {
-    // So many that their words stay in registers beside the classes.
-    constexpr int kTogether = kWords == 0 ? 2 : Lanes::kRegisters / 2 / kWords >= 4 ? 4 : 2;
+    constexpr int kTogether = 4;  // queries that share a load of classes; more were no faster
     const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
     const std::size_t fitting = kWordsABlock / (n_words * Lanes::kWidth);
     const std::size_t groups_a_block = fitting < 1 ? 1 : fitting < kMostSteps ? fitting : kMostSteps;
@@ -118,7 +117,7 @@ void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std:
     }
 }
 
-// The usual code lengths, up to 256 bits, have loops of their own, fully unrolled.
+// The usual code lengths, up to 512 bits, have loops of their own, fully unrolled.
 template <class Lanes>
 void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::uint64_t* best) {
     switch (classes.n_words) {
@@ -128,6 +127,7 @@ void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size
         case 4: return nearest_with<Lanes, 4>(classes, queries, n_queries, best);
         case 6: return nearest_with<Lanes, 6>(classes, queries, n_queries, best);
         case 8: return nearest_with<Lanes, 8>(classes, queries, n_queries, best);
+        case 16: return nearest_with<Lanes, 16>(classes, queries, n_queries, best);
         default: return nearest_with<Lanes, 0>(classes, queries, n_queries, best);
     }
 }

@@ -71,6 +71,20 @@ def test_float_equals_the_twin_where_sums_are_exact(level, n, d, r, dtype, seed)
     assert_array_equal(codes, reference.encode(X.astype(np.float64), projection, intercept))
 
 
+@pytest.mark.parametrize("r", [1, 15, 16, 64, 97, 200])
+@pytest.mark.parametrize("dtype", FEATURE_TYPES)
+def test_a_single_row_adds_its_products_in_order(level, dtype, r):
+    X, projection, _, _ = problem(r, 1, 333, r, dtype)
+    wide = X.astype(np.float64 if dtype == np.float64 else np.float32)
+    terms = wide[0][:, None] * projection.astype(wide.dtype)
+    scores = np.add.accumulate(terms, axis=0)[-1]
+    # An intercept that takes the score off again leaves a zero, which any other sum would miss.
+    hash_function = Projection(projection, -scores.astype(np.float64))
+    assert_array_equal(np.unpackbits(hash_function.encode(X)[0], bitorder="little")[:r], 1)
+    below = Projection(projection, np.nextafter(-scores, -np.inf).astype(np.float64))
+    assert_array_equal(below.encode(X), 0)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_zeros_of_both_signs_are_positive_and_nan_is_not(level, dtype):
     scores = np.array([[0.0, -0.0, -1e-30, np.nan, np.inf, -np.inf, 1, -1, 0.0, -0.0, -1]], dtype)
@@ -127,6 +141,16 @@ def test_results_do_not_depend_on_threads_or_neighbours(level, precision, dtype)
     for threads in THREADS:
         assert_array_equal(hash_function.encode(X, n_threads=threads), codes)
     assert_array_equal([hash_function.encode(row[None])[0] for row in X], codes)
+
+
+@pytest.mark.parametrize("dtype", FEATURE_TYPES)
+@pytest.mark.parametrize(("n", "d", "r"), [(2100, 5, 1001), (90, 50_000, 9)])
+def test_blocks_of_rows_meet_without_gaps(dtype, n, d, r):
+    # So many scores, or so many features, make several blocks.
+    rng = np.random.default_rng(10)
+    X, projection = integers(rng, n, d).astype(dtype), integers(rng, d, r)
+    codes = Projection(projection, np.zeros(r)).encode(X)
+    assert_array_equal(codes, reference.encode(X, projection, np.zeros(r)))
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

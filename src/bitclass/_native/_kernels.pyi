@@ -61,6 +61,18 @@ def pack_signs_float64(
     codes: NDArray[np.uint8],
     n_threads: int,
 ) -> None: ...
+def encode_row_float32(
+    x: NDArray[np.float32],
+    projection: NDArray[np.float32],
+    intercept: NDArray[np.float32],
+    code: NDArray[np.uint8],
+) -> None: ...
+def encode_row_float64(
+    x: NDArray[np.float64],
+    projection: NDArray[np.float64],
+    intercept: NDArray[np.float64],
+    code: NDArray[np.uint8],
+) -> None: ...
 def widen(X: NDArray[np.float16], wide: NDArray[np.float32], n_threads: int) -> None: ...
 def half_margins(
     codes: NDArray[np.uint8],

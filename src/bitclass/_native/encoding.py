@@ -18,10 +18,11 @@ __all__ = ["Precision", "Projection"]
 Precision = Literal["float32", "int8"]
 
 _FEATURE_TYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16))
-# Scores that a block of rows may take: they stay in the cache between the product and the packing.
-_SCORES_A_BLOCK = 1 << 18
+# Scores that a block of rows may take: they stay in the last-level cache between the product and
+# the packing. Smaller blocks make the threads of BLAS meet more often.
+_SCORES_A_BLOCK = 1 << 20
 # Features that a block of rows may take where they have to be copied.
-_FEATURES_A_BLOCK = 1 << 21
+_FEATURES_A_BLOCK = 1 << 22
 _LEAST_ROWS_A_BLOCK = 16
 
 
@@ -34,9 +35,12 @@ class Projection:
     intercept : (r,) float64
     precision : {"float32", "int8"}
         "float32" computes with NumPy's product, in the type of `X` (float16 in float32), in blocks
-        of rows whose scores stay in the cache; its threads are those of NumPy's BLAS.
-        "int8" quantises rows on the fly and computes in integers, several times faster; about one
-        bit in 300 differs. Results equal :func:`bitclass._native.reference.encode_int8`.
+        of rows whose scores stay in the cache; its threads are those of NumPy's BLAS. The sums of
+        a single row are added in the order of the features, without BLAS. A score closer to zero
+        than the rounding of these sums may thus get another bit alone than in a batch.
+        "int8" quantises rows on the fly and computes in integers, several times faster; of
+        Gaussian features about one bit in 260 differs. Results equal
+        :func:`bitclass._native.reference.encode_int8`.
     centre, scale : (d,) float32, optional
         For "int8" only: rows are quantised as ``(x - centre) / scale``, so that features of very
         different sizes keep their precision. The hash function is the same with and without.
@@ -80,7 +84,9 @@ class Projection:
                 *quantise_projection(projection, intercept, centre, scale)
             )
         # The operands of the product in each type; those of float64 are made when first needed.
-        self._projections: dict[Any, NDArray[Any]] = {np.dtype(np.float32): projection}
+        self._projections: dict[Any, NDArray[Any]] = {
+            np.dtype(np.float32): np.ascontiguousarray(projection)
+        }
         self._intercepts: dict[Any, NDArray[Any]] = {}
 
     @property
@@ -134,6 +140,15 @@ class Projection:
         """
         dtype = X.dtype if X.dtype != np.float16 else np.dtype(np.float32)
         projection, intercept = self._operands(dtype)
+        if len(X) == 1:
+            code = np.empty((1, packed_width(self.n_bits)), dtype=np.uint8)
+            x = np.ascontiguousarray(X[0], dtype=dtype)
+            if dtype == np.float32:
+                _kernels.encode_row_float32(x, projection, intercept, code[0])
+            else:
+                _kernels.encode_row_float64(x, projection, intercept, code[0])
+            yield slice(0, 1), code
+            return
         pack = _kernels.pack_signs_float32 if dtype == np.float32 else _kernels.pack_signs_float64
         rows_a_block = min(len(X), max(_LEAST_ROWS_A_BLOCK, _SCORES_A_BLOCK // self.n_bits))
         if X.dtype == np.float16:
@@ -150,6 +165,7 @@ class Projection:
                 _kernels.widen(_readable(block), wide[:n], threads)
                 block = wide[:n]
             np.matmul(block, projection, out=scores[:n])
+            # So little work that no other thread is woken for it.
             pack(scores[:n], intercept, codes[:n], 1)
             yield rows, codes[:n]
 
@@ -161,7 +177,7 @@ class Projection:
     def _operands(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         projection = self._projections.get(dtype)
         if projection is None:
-            projection = self._projections[dtype] = self._arguments[0].astype(dtype)
+            projection = self._projections[dtype] = self._arguments[0].astype(dtype, order="C")
         intercept = self._intercepts.get(dtype)
         if intercept is None:
             intercept = self._intercepts[dtype] = self._arguments[1].astype(dtype)

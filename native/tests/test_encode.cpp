@@ -1,0 +1,141 @@
+#include <algorithm>
+#include <cmath>
+
+#include "../encode.hpp"
+#include "../search.hpp"
+#include "check.hpp"
+
+namespace bitclass::tests {
+namespace {
+
+struct Problem {
+    std::size_t n, d, r;
+    std::vector<float> X, centre, inverse_scale;
+    std::vector<std::int8_t> weights;
+    std::vector<double> thresholds;
+
+    Problem(std::size_t n, std::size_t d, std::size_t r) : n(n), d(d), r(r) {
+        Random random(static_cast<unsigned>(n * 1000003 + d * 1009 + r));
+        for (std::size_t i = 0; i < n * d; ++i) X.push_back(i / d % 5 == 3 ? 0.0f : random.real());
+        for (std::size_t j = 0; j < d; ++j) {
+            centre.push_back(random.real());
+            inverse_scale.push_back(0.5f + std::fabs(random.real()));
+        }
+        for (std::size_t j = 0; j < d * r; ++j) weights.push_back(static_cast<std::int8_t>(random.integer(-127, 127)));
+        for (std::size_t k = 0; k < r; ++k) thresholds.push_back(random.real() * 20.0);
+    }
+    Features features() const {
+        return {X.data(), Features::Type::float32, n, d, static_cast<std::ptrdiff_t>(d * sizeof(float))};
+    }
+};
+
+bool bit_of(const std::vector<std::uint8_t>& codes, std::size_t i, std::size_t k, std::size_t r) {
+    return codes[i * packed_width(r) + k / 8] >> k % 8 & 1;
+}
+
+void check_padding(const std::vector<std::uint8_t>& codes, std::size_t n, std::size_t r) {
+    for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t k = r; k < 8 * packed_width(r); ++k) CHECK(!bit_of(codes, i, k, r));
+    }
+}
+
+void check_int8(const Problem& p, bool standardise, int n_threads) {
+    const Int8Projection projection(p.weights.data(), p.d, p.r, p.thresholds.data(),
+                                    standardise ? p.centre.data() : nullptr,
+                                    standardise ? p.inverse_scale.data() : nullptr);
+    std::vector<std::uint8_t> codes(p.n * packed_width(p.r), 0xff);
+    projection.encode(p.features(), codes.data(), n_threads);
+    check_padding(codes, p.n, p.r);
+    for (std::size_t i = 0; i < p.n; ++i) {
+        std::vector<float> row(p.X.begin() + static_cast<std::ptrdiff_t>(i * p.d),
+                               p.X.begin() + static_cast<std::ptrdiff_t>((i + 1) * p.d));
+        float largest = 0.0f;
+        for (std::size_t j = 0; j < p.d; ++j) {
+            if (standardise) row[j] = (row[j] - p.centre[j]) * p.inverse_scale[j];
+            largest = std::max(largest, std::fabs(row[j]));
+        }
+        const float factor = largest > 0.0f ? 127.0f / largest : 1.0f;
+        for (std::size_t k = 0; k < p.r; ++k) {
+            std::int64_t sum = 0;
+            for (std::size_t j = 0; j < p.d; ++j) {
+                sum += static_cast<std::int64_t>(std::nearbyint(row[j] * factor)) * p.weights[j * p.r + k];
+            }
+            const bool expected = static_cast<double>(sum) + p.thresholds[k] * double{factor} >= 0;
+            CHECK(bit_of(codes, i, k, p.r) == expected);
+        }
+    }
+
+    const HammingIndex index(codes.data(), std::max<std::size_t>(p.n, 1), packed_width(p.r));
+    std::vector<std::int64_t> indices(p.n), searched(p.n);
+    std::vector<std::int32_t> distances(p.n);
+    predict(projection, index, p.features(), indices.data(), distances.data(), n_threads);
+    index.nearest(codes.data(), p.n, searched.data(), distances.data(), 1);
+    CHECK(indices == searched);
+}
+
+template <class Float>
+void check_pack(std::size_t n, std::size_t r, int n_threads) {
+    Random random(static_cast<unsigned>(n * 1009 + r));
+    std::vector<Float> scores, intercept;
+    for (std::size_t i = 0; i < n * r; ++i) scores.push_back(static_cast<Float>(random.integer(-2, 2)));
+    for (std::size_t k = 0; k < r; ++k) intercept.push_back(static_cast<Float>(random.integer(-1, 1)));
+    std::vector<std::uint8_t> codes(n * packed_width(r), 0xff);
+    pack_signs(scores.data(), n, r, intercept.data(), codes.data(), n_threads);
+    check_padding(codes, n, r);
+    for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t k = 0; k < r; ++k) CHECK(bit_of(codes, i, k, r) == (scores[i * r + k] + intercept[k] >= 0));
+    }
+}
+
+template <class Float>
+void check_row(std::size_t d, std::size_t r) {
+    Random random(static_cast<unsigned>(d * 1009 + r));
+    std::vector<Float> x(d), projection(d * r), intercept(r);
+    for (auto& value : x) value = random.real();
+    for (auto& value : projection) value = random.real();
+    for (std::size_t k = 0; k < r; ++k) {
+        for (std::size_t j = 0; j < d; ++j) intercept[k] -= x[j] * projection[j * r + k];
+    }
+    // Sums in the same order leave zeros, whose bits are set.
+    std::vector<std::uint8_t> code(packed_width(r));
+    encode_row(x.data(), d, projection.data(), r, intercept.data(), code.data());
+    check_padding(code, 1, r);
+    for (std::size_t k = 0; k < r; ++k) CHECK(bit_of(code, 0, k, r));
+}
+
+void check_widen() {
+    std::vector<Half> halves;
+    for (unsigned bits = 0; bits < 0x7c00; ++bits) halves.push_back({static_cast<std::uint16_t>(bits)});
+    const std::size_t n = halves.size() - 3;  // no multiple of a register
+    std::vector<float> wide(n);
+    widen({halves.data(), Features::Type::float16, 1, n, 0}, wide.data(), 1);
+    for (unsigned bits = 0; bits < n; ++bits) {
+        const int exponent = static_cast<int>(bits >> 10);
+        const float fraction = static_cast<float>(bits & 0x3ff);
+        const float expected =
+            exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024.0f + fraction, exponent - 25);
+        CHECK(wide[bits] == expected);
+    }
+}
+
+}  // namespace
+
+void test_encode() {
+    for (const std::size_t d : {1, 15, 16, 63, 64, 65, 200, 1100}) {
+        for (const std::size_t r : {1, 8, 9, 33, 64, 100}) {
+            const Problem problem(1 + (d + r) % 15, d, r);
+            check_int8(problem, false, 1);
+            check_int8(problem, true, 1);
+        }
+    }
+    check_int8(Problem(300, 70, 20), true, 3);
+    for (const std::size_t r : {1, 7, 8, 64, 99}) {
+        check_pack<float>(11, r, 1);
+        check_pack<double>(200, r, 3);
+        check_row<float>(70, r);
+        check_row<double>(70, r);
+    }
+    check_widen();
+}
+
+}  // namespace bitclass::tests

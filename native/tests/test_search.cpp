@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <thread>
+
+#include "../search.hpp"
+#include "check.hpp"
+
+namespace bitclass::tests {
+namespace {
+
+// All classes of one code as keys distance << 32 | class, in order.
+std::vector<std::uint64_t> sorted_keys(const std::uint8_t* code, const std::vector<std::uint8_t>& weights,
+                                       std::size_t n_bytes) {
+    std::vector<std::uint64_t> keys;
+    for (std::size_t c = 0; c * n_bytes < weights.size(); ++c) {
+        std::uint64_t distance = 0;
+        for (std::size_t b = 0; b < n_bytes; ++b) {
+            for (unsigned x = code[b] ^ weights[c * n_bytes + b]; x != 0; x &= x - 1) ++distance;
+        }
+        keys.push_back(distance << 32 | c);
+    }
+    std::sort(keys.begin(), keys.end());
+    return keys;
+}
+
+void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int most, int n_threads) {
+    Random random(static_cast<unsigned>(n * 1000003 + n_classes * 1009 + n_bytes));
+    const auto weights = random.bytes(n_classes * n_bytes, most);
+    const auto codes = random.bytes(n * n_bytes, most);
+    const HammingIndex index(weights.data(), n_classes, n_bytes);
+
+    std::vector<std::int64_t> indices(n);
+    std::vector<std::int32_t> distances(n);
+    index.nearest(codes.data(), n, indices.data(), distances.data(), n_threads);
+    for (const std::size_t k : {std::size_t{1}, std::min<std::size_t>(5, n_classes), n_classes}) {
+        std::vector<std::int64_t> top_indices(n * k);
+        std::vector<std::int32_t> top_distances(n * k);
+        index.top_k(codes.data(), n, k, top_indices.data(), top_distances.data(), n_threads);
+        for (std::size_t i = 0; i < n; ++i) {
+            const auto keys = sorted_keys(codes.data() + i * n_bytes, weights, n_bytes);
+            CHECK(static_cast<std::uint64_t>(indices[i]) == (keys[0] & 0xffffffffu));
+            CHECK(static_cast<std::uint64_t>(distances[i]) == keys[0] >> 32);
+            for (std::size_t j = 0; j < k; ++j) {
+                CHECK(static_cast<std::uint64_t>(top_indices[i * k + j]) == (keys[j] & 0xffffffffu));
+                CHECK(static_cast<std::uint64_t>(top_distances[i * k + j]) == keys[j] >> 32);
+            }
+        }
+    }
+}
+
+void check_largest_distance(std::size_t n_bytes) {
+    const std::vector<std::uint8_t> weights(20 * n_bytes, 0), codes(5 * n_bytes, 0xff);
+    const HammingIndex index(weights.data(), 20, n_bytes);
+    std::vector<std::int64_t> indices(5);
+    std::vector<std::int32_t> distances(5);
+    index.nearest(codes.data(), 5, indices.data(), distances.data(), 1);
+    for (const std::int32_t distance : distances) CHECK(static_cast<std::size_t>(distance) == 8 * n_bytes);
+    for (const std::int64_t found : indices) CHECK(found == 0);
+}
+
+}  // namespace
+
+void test_search() {
+    for (const std::size_t n_bytes : {1, 32, 124, 132, 1000}) check_largest_distance(n_bytes);
+    for (const std::size_t n_bytes : {1, 3, 4, 8, 12, 16, 17, 24, 31, 32, 33, 64, 130, 260}) {
+        for (const std::size_t n_classes : {1, 2, 15, 16, 17, 100, 257}) {
+            for (const std::size_t n : {0, 1, 3, 9}) check_search(n, n_classes, n_bytes, n_classes % 2 ? 255 : 1, 1);
+        }
+    }
+    check_search(300, 70, 16, 3, 3);
+    check_search(5, 140000, 1, 255, 2);  // more classes than a block of a scan holds
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < 4; ++caller) callers.emplace_back([] { check_search(400, 40, 16, 255, 3); });
+    for (auto& caller : callers) caller.join();
+}
+
+}  // namespace bitclass::tests
