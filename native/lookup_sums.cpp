@@ -12,7 +12,7 @@ namespace {
 // Accumulators in registers at a time: 16 vector registers, less a row weight and scratch.
 constexpr int kMostColumns = 12;
 
-using Pair = double __attribute__((vector_size(16)));
+using Pair = double __attribute__((vector_size(16), may_alias));
 
 template <class Value>
 struct Sums;
