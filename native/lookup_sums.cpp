@@ -41,7 +41,9 @@ struct Sums<Pair> {
 
 template <class Value>
 inline Value value_at(const double* table, std::size_t index) {
-    return *reinterpret_cast<const Value*>(table + index);
+    Value value;
+    std::memcpy(&value, __builtin_assume_aligned(table + index, alignof(Value)), sizeof value);
+    return value;
 }
 
 template <class Value, bool weighted, int n_columns>

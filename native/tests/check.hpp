@@ -43,5 +43,6 @@ void test_pool(bool with_fork);
 // These test the level in use.
 void test_search();
 void test_encode();
+void test_training();
 
 }  // namespace bitclass::tests

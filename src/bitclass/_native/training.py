@@ -9,6 +9,8 @@ that is changed in place holds nothing of use.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,7 +89,8 @@ def pair_sums(
         left alone: a class has no margin to itself.
     n_threads : int or None
     """
-    if tables.ndim == 2 and tables.shape[1] // 2 > _MOST_BITS:
+    tables = np.ascontiguousarray(tables)
+    if tables.shape[-1] // 2 > _MOST_BITS:
         reference.pair_sums(half, bits, weight_bits, own, row_weights, tables, sums)
         return
     _kernels.pair_sums(
@@ -96,7 +99,7 @@ def pair_sums(
         np.ascontiguousarray(weight_bits),
         np.ascontiguousarray(own),
         np.ascontiguousarray(row_weights),
-        np.ascontiguousarray(tables),
+        tables,
         sums,
         effective_threads(n_threads),
     )
@@ -128,7 +131,8 @@ def pair_sums_from_codes(
     sums : (2, K, C, C), changed in place
     n_threads : int or None
     """
-    if tables.ndim == 2 and tables.shape[1] // 2 > _MOST_BITS:
+    tables = np.ascontiguousarray(tables)
+    if tables.shape[-1] // 2 > _MOST_BITS:
         reference_rows.pair_sums_from_codes(codes, weights, bit, own, row_weights, tables, sums)
         return
     if bit < 0:
@@ -139,7 +143,7 @@ def pair_sums_from_codes(
         bit,
         np.ascontiguousarray(own),
         np.ascontiguousarray(row_weights),
-        np.ascontiguousarray(tables),
+        tables,
         sums,
         effective_threads(n_threads),
     )
@@ -293,7 +297,7 @@ def group_rows(
 
 
 def class_sums(
-    X: NDArray[np.float32] | NDArray[np.float64],
+    X: NDArray[Any],
     labels: NDArray[np.intp],
     row_weights: NDArray[np.float64] | None,
     sums: NDArray[np.float64],
@@ -310,11 +314,12 @@ def class_sums(
     sums : (C, d), changed in place
     n_threads : int or None
     """
+    X = np.ascontiguousarray(X)
     if row_weights is None:
-        row_weights = np.ones(len(X))
+        row_weights = np.ones(X.shape[0])
     add = _kernels.class_sums_float32 if X.dtype == np.float32 else _kernels.class_sums_float64
     add(
-        np.ascontiguousarray(X),
+        X,
         np.ascontiguousarray(labels),
         np.ascontiguousarray(row_weights),
         sums,

@@ -1,0 +1,177 @@
+"""The training kernels refuse what they cannot compute, and say which argument is at fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from training_problems import Problem, losses, strided
+
+from bitclass import _native as native
+
+Arguments = dict[str, Any]
+
+
+def good_arguments() -> dict[str, Arguments]:
+    """Arguments by name for each kernel, n = 6, C = 3, r = 10."""
+    p = Problem(n=6, n_classes=3, n_bits=10, seed=1)
+    rows = {"own": p.own, "row_weights": p.row_weights}
+    codes = {"codes": p.codes, "weights": p.weights}
+    sums = {"tables": np.zeros((2, 21)), "sums": np.zeros((2, 2, 3, 3))}
+    half = np.zeros((6, 3), dtype=np.int16)
+    return {
+        "half_margins": {**codes, "own": p.own},
+        "pair_sums": {
+            "half": half,
+            "bits": p.bits,
+            "weight_bits": p.weight_bits,
+            **rows,
+            **sums,
+        },
+        "pair_sums_from_codes": {**codes, "bit": 9, **rows, **sums},
+        "shift_margins": {
+            "half": half,
+            "bits": p.bits,
+            "old_bits": p.weight_bits,
+            "new_bits": p.weight_bits,
+            "own": p.own,
+        },
+        "flip_bits": {"coupling": np.zeros((3, 3)), "field": np.zeros(3), "w": p.weight_bits},
+        "update_codes": {**codes, **rows, "n_bits": 10, "values": np.zeros(41), "log_step": 0.0},
+        "group_rows": {"labels": p.own, "codes": p.codes},
+        "class_sums": {
+            "X": np.zeros((6, 4), dtype=np.float32),
+            "labels": p.own,
+            "row_weights": p.row_weights,
+            "sums": np.zeros((3, 4)),
+        },
+    }
+
+
+ARRAY_ARGUMENTS = [
+    (kernel, name)
+    for kernel, arguments in good_arguments().items()
+    for name, value in arguments.items()
+    if isinstance(value, np.ndarray)
+]
+
+
+# Their rows are the classes, which may be more than those the labels name.
+ANY_NUMBER_OF_CLASSES = [
+    ("half_margins", "weights"),
+    ("update_codes", "weights"),
+    ("class_sums", "sums"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "name"), ARRAY_ARGUMENTS)
+def test_wrong_types_and_shapes_are_refused(kernel: str, name: str) -> None:
+    arguments = good_arguments()[kernel]
+    call = getattr(native, kernel)
+    call(**arguments)
+    good = arguments[name]
+    with pytest.raises(TypeError, match=name):
+        call(**{**arguments, name: good.astype(np.complex64)})
+    with pytest.raises((TypeError, ValueError), match=name):
+        call(**{**arguments, name: good[..., None]})
+    if (kernel, name) in ANY_NUMBER_OF_CLASSES:
+        shapes = [good[:, :1].copy()]
+    else:
+        shapes = [good[:0], np.concatenate([good, good])]
+    for wrong in shapes:
+        with pytest.raises(ValueError, match="expected"):
+            call(**{**arguments, name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name", "value", "message"),
+    [
+        ("half_margins", "own", [0, 0, 0, 0, 0, 3], r"own: .*\[0, 3\), found 3"),
+        ("pair_sums", "own", [0, 0, 1, 2, 1, 2], "own: expected ascending"),
+        ("pair_sums", "own", [-1, 0, 1, 1, 1, 2], "own: .*found -1"),
+        ("pair_sums", "half", np.full((6, 3), 11, dtype=np.int16), "half: "),
+        ("pair_sums", "half", np.full((6, 3), -32768, dtype=np.int16), "half: "),
+        ("pair_sums", "bits", np.zeros(6, dtype=np.int8), "bits: "),
+        ("pair_sums", "weight_bits", np.full(3, 3, dtype=np.int8), "weight_bits: "),
+        ("pair_sums", "tables", np.zeros((2, 20)), "tables: expected 2r"),
+        ("pair_sums_from_codes", "bit", 10, "bit: "),
+        ("pair_sums_from_codes", "bit", -1, "bit: "),
+        ("pair_sums_from_codes", "codes", np.full((6, 2), 255, dtype=np.uint8), "codes: .*zeros"),
+        ("pair_sums_from_codes", "own", [0, 0, 0, 0, 0, 3], "own: "),
+        ("shift_margins", "own", [0, 0, 0, 0, 0, 3], "own: "),
+        ("shift_margins", "new_bits", np.zeros(3, dtype=np.int8), "new_bits: "),
+        ("flip_bits", "w", np.zeros(3, dtype=np.int8), "w: "),
+        ("update_codes", "n_bits", 0, "n_bits: "),
+        ("update_codes", "n_bits", -5, "n_bits: "),
+        ("update_codes", "n_bits", 17, "codes: "),
+        ("update_codes", "own", [0, 0, 0, 0, 0, 3], "own: "),
+        ("update_codes", "weights", np.full((3, 2), 255, dtype=np.uint8), "weights: .*zeros"),
+        ("class_sums", "labels", [0, 0, 0, 0, 0, 3], "labels: "),
+    ],
+)
+def test_wrong_contents_are_refused(kernel: str, name: str, value: Any, message: str) -> None:
+    if isinstance(value, list):
+        value = np.array(value, dtype=np.intp)
+    with pytest.raises(ValueError, match=message):
+        getattr(native, kernel)(**{**good_arguments()[kernel], name: value})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        ("pair_sums", "sums"),
+        ("pair_sums_from_codes", "sums"),
+        ("shift_margins", "half"),
+        ("class_sums", "sums"),
+    ],
+)
+def test_outputs_must_be_writable_and_contiguous(kernel: str, name: str) -> None:
+    arguments = good_arguments()[kernel]
+    call = getattr(native, kernel)
+    with pytest.raises(TypeError, match=f"{name}: expected a C-contiguous array"):
+        call(**{**arguments, name: strided(arguments[name])})
+    arguments[name].flags.writeable = False
+    with pytest.raises(ValueError, match=f"{name}: .*read-only"):
+        call(**arguments)
+
+
+@pytest.mark.parametrize("kernel", list(good_arguments()))
+def test_thread_counts_below_one_are_resolved_or_refused(kernel: str) -> None:
+    call = getattr(native, kernel)
+    call(**good_arguments()[kernel], n_threads=-1)
+    with pytest.raises(ValueError, match="0"):
+        call(**good_arguments()[kernel], n_threads=0)
+
+
+def test_numpy_integers_serve_as_counts() -> None:
+    arguments = good_arguments()
+    native.update_codes(**{**arguments["update_codes"], "n_bits": np.int64(10)})
+    native.pair_sums_from_codes(**{**arguments["pair_sums_from_codes"], "bit": np.int32(3)})
+
+
+def test_codes_too_long_for_compiled_tables_still_work() -> None:
+    p = Problem(n=4, n_classes=3, n_bits=8200, seed=2)
+    values, log_step = losses(p.n_bits, 1e-3)[1]
+    codes, _ = native.update_codes(
+        p.codes, p.weights, p.own, p.row_weights, p.n_bits, values, log_step
+    )
+    assert codes.shape == p.codes.shape
+    tables = np.zeros((1, 2 * p.n_bits + 1))
+    sums = np.zeros((2, 1, 3, 3))
+    native.pair_sums_from_codes(p.codes, p.weights, 7, p.own, p.row_weights, tables, sums)
+
+
+@pytest.mark.parametrize(
+    ("Z", "gram", "error"),
+    [
+        (np.zeros((3, 2), dtype=np.int64), np.zeros((2, 2)), TypeError),
+        (np.zeros(3), np.zeros((2, 2)), TypeError),
+        (np.zeros((3, 2)), np.zeros((3, 3)), ValueError),
+        (np.zeros((3, 2)), np.zeros((2, 3)), ValueError),
+        (np.zeros((3, 2)), np.zeros((2, 2), dtype=np.float32), TypeError),
+    ],
+)
+def test_gram_refuses(Z: Any, gram: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"Z: |gram: "):
+        native.add_gram(Z, gram)
