@@ -292,7 +292,8 @@ def markdown(rows: list[Row], grown: list[dict[str, Any]], about: dict[str, Any]
             "",
             "## How cost grows",
             "",
-            f"Time on one thread relative to the smallest, doubling one size at a time from {base}.",
+            "Time on one thread relative to the smallest, doubling one size at a time from "
+            f"{base}.",
             "",
             "| | x1 | x2 | x4 | x8 |",
             "|---|---|---|---|---|",
