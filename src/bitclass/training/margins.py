@@ -16,6 +16,9 @@ __all__ = ["Margins"]
 
 _Block = tuple[slice, NDArray[np.int16]]
 
+# Blocks are looked at with temporaries of eight times their size.
+_BLOCK_BYTES = 4 << 20
+
 
 class Margins:
     """Half margins of the groups against the classes, shape (g, C), while the weights change.
@@ -33,7 +36,7 @@ class Margins:
         self.groups = groups
         self.weights = weights
         row_bytes = 2 * max(1, len(weights))
-        self._rows_a_block = max(1, min(max_bytes, 1 << 24) // row_bytes)
+        self._rows_a_block = max(1, min(max_bytes, _BLOCK_BYTES) // row_bytes)
         self._table: NDArray[np.int16] | None = None
         if row_bytes * len(groups.labels) <= max_bytes:
             self._table = half_margins(groups.codes, pack(weights), groups.labels)
@@ -44,13 +47,13 @@ class Margins:
 
     def blocks(self) -> Iterator[_Block]:
         """Yield the rows and their half margins, block by block, in row order."""
-        if self._table is not None:
-            yield slice(0, len(self._table)), self._table
-            return
         packed = pack(self.weights)
         for start in range(0, len(self.groups.labels), self._rows_a_block):
             rows = slice(start, start + self._rows_a_block)
-            yield rows, half_margins(self.groups.codes[rows], packed, self.groups.labels[rows])
+            if self._table is not None:
+                yield rows, self._table[rows]
+            else:
+                yield rows, half_margins(self.groups.codes[rows], packed, self.groups.labels[rows])
 
     def pair_sums(self, k: int, tables: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sums of table values at the margins without bit k, shape (2, K, C, C)."""
