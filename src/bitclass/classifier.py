@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,14 @@ from bitclass.learning import Settings, Solution, learn
 from bitclass.losses import Loss
 from bitclass.predicting import Predicting
 from bitclass.rows import Features
+from bitclass.storage import ModelFileError
+from bitclass.storage import load as load_model
+from bitclass.summary import (
+    restore_feature_names,
+    restore_history,
+    restore_parameters,
+    summarise,
+)
 from bitclass.training import STARTING_CODES, Statistics, standardisation, start_codes
 from bitclass.validation import (
     ACCEPTED,
@@ -34,9 +43,12 @@ __all__ = ["BinaryCodeClassifier"]
 
 @dataclass
 class _Knowledge:
-    """The sums over all rows seen, and what was learned from them once somebody asked."""
+    """The sums over all rows seen, and what was learned from them once somebody asked.
 
-    statistics: Statistics
+    A model that comes from a file has a solution and no sums.
+    """
+
+    statistics: Statistics | None
     solution: Solution | None = None
 
 
@@ -205,7 +217,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             statistics.add(X, labels, weights)
             solution = learn(statistics, settings, X)
         self.classes_ = statistics.classes
-        self._knowledge = _Knowledge(statistics, solution)
+        self._knowledge = _Knowledge(statistics, self._summarised(solution, statistics, loss))
         return self
 
     def partial_fit(
@@ -242,6 +254,11 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
                 "partial_fit; give the weights as a dict"
             )
         first = not hasattr(self, "_knowledge")
+        if not first and self._knowledge.statistics is None:
+            raise ValueError(
+                "partial_fit goes on from sums over the rows before, and a model file does not "
+                "hold them: call fit to start anew"
+            )
         X, labels, new_classes, weights = self._check_rows(X, y, sample_weight, reset=first)
         if not isinstance(self.initial_codes, str):
             raise ValueError(
@@ -252,12 +269,12 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             counts = weights > 0
             X, labels, weights = X[counts], labels[counts], weights[counts]
         with self._training_threads():
-            if first:
+            statistics = None if first else self._knowledge.statistics
+            if statistics is None:
                 if len(labels) == 0:
                     raise ValueError("sample_weight must be positive somewhere in the first batch")
                 statistics = self._start(X, labels, weights, self.initial_codes, loss)
             else:
-                statistics = self._knowledge.statistics
                 check_continuation(statistics, self.n_bits, loss)
             if classes is not None:
                 statistics.add_classes(np.unique(classes))
@@ -289,12 +306,26 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         check_is_fitted(self)
         knowledge = self._knowledge
         if knowledge.solution is None:
-            settings, _ = self._check_parameters()
+            settings, loss = self._check_parameters()
             statistics = knowledge.statistics
+            assert statistics is not None
             check_class_count(statistics.classes[statistics.class_weights > 0])
             with self._training_threads():
-                knowledge.solution = learn(statistics, settings)
+                solution = learn(statistics, settings)
+            knowledge.solution = self._summarised(solution, statistics, loss)
         return knowledge.solution
+
+    def _summarised(self, solution: Solution, statistics: Statistics, loss: Loss) -> Solution:
+        """The solution, with the summary that a model file will hold."""
+        solution.model.summary = summarise(
+            self.get_params(deep=False),
+            loss.name,
+            statistics.n_rows,
+            solution.history,
+            solution.n_rounds,
+            getattr(self, "feature_names_in_", None),
+        )
+        return solution
 
     @contextmanager
     def _training_threads(self) -> Iterator[None]:
@@ -308,6 +339,57 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     def _report(self, line: str) -> None:
         if self.verbose:
             print(f"[{type(self).__name__}] {line}", flush=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an estimator from a file that `save` wrote.
+
+        It predicts as the one that was saved did (see there), and has its parameters;
+        `objective_history_` has one entry a step. `partial_fit` cannot go on from it. To predict
+        without scikit-learn, `bitclass.load` reads the same file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file need not be trusted: nothing in it is run.
+
+        Returns
+        -------
+        BinaryCodeClassifier
+
+        Raises
+        ------
+        ModelFileError
+            If this is not a model file, or damaged, or of a version that is not understood.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).standard_normal((60, 5))
+        >>> y = np.where(X[:, 0] > 0, "right", "left")
+        >>> classifier = BinaryCodeClassifier(n_bits=16, random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     classifier.save(os.path.join(folder, "sides.safetensors"))
+        ...     read = BinaryCodeClassifier.load(os.path.join(folder, "sides.safetensors"))
+        >>> read
+        BinaryCodeClassifier(n_bits=16, random_state=0)
+        """
+        model = load_model(path)
+        try:
+            parameters = restore_parameters(model.summary, cls._get_param_names())
+            history, n_rounds = restore_history(model.summary, model.n_bits)
+            names = restore_feature_names(model.summary, model.n_features)
+        except ModelFileError as error:
+            raise ModelFileError(f"{os.fspath(path)}: {error}") from None
+        parameters |= {"n_bits": model.n_bits, "precision": model.precision}
+        classifier = cls(**parameters)
+        classifier.classes_ = model.classes
+        classifier.n_features_in_ = model.n_features
+        if names is not None:
+            classifier.feature_names_in_ = names
+        classifier._knowledge = _Knowledge(None, Solution(model, history, n_rounds))
+        return classifier
 
     # -----------------------------------------------------------------------------------------
     # Validation

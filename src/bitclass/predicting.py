@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from bitclass._native import thread_limit
 from bitclass.learning import Solution
 from bitclass.model import PackedModel
 from bitclass.rows import Features
+from bitclass.storage import ProjectionType, save
 from bitclass.validation import ACCEPTED, is_integer
 
 __all__ = ["Predicting"]
@@ -124,6 +126,39 @@ class Predicting:
         PackedModel
         """
         return self._solved().model
+
+    def save(self, path: str | os.PathLike[str], *, projection: ProjectionType = "float32") -> None:
+        """Save the model to a file, whole or not at all.
+
+        The file holds what predicting needs, the parameters, and a summary of the training; not
+        the sums that `partial_fit` goes on from. `bitclass.load` reads it without scikit-learn,
+        :meth:`load` gives an estimator.
+
+        Parameters
+        ----------
+        path : str or path
+            By custom ``*.safetensors``; a file that is there is replaced.
+        projection : {"float32", "float16", "int8"}, default="float32"
+            What to save `projection_` in. "float32" changes nothing at all; "float16" takes half
+            the room; "int8" takes a quarter, and changes no prediction of an estimator whose
+            `precision` is "int8".
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from bitclass import BinaryCodeClassifier, load
+        >>> X = np.random.default_rng(0).standard_normal((60, 5))
+        >>> y = np.where(X[:, 0] > 0, "right", "left")
+        >>> classifier = BinaryCodeClassifier(n_bits=16, random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "sides.safetensors")
+        ...     classifier.save(path, projection="int8")
+        ...     model = load(path)
+        >>> bool(np.all(model.predict(X) == classifier.predict(X)))
+        True
+        """
+        save(path, self._solved().model, projection=projection)
 
     def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
         check_is_fitted(self)
