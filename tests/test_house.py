@@ -28,9 +28,9 @@ MAY_IMPORT = {
     "encoder": FOUNDATION | {"losses"},
     "validation": {"_native", "losses", "training", "learning"},
     "learning": FOUNDATION | {"losses", "model", "training", "encoder"},
-    "predicting": FOUNDATION | {"model", "storage", "learning", "validation"},
+    "predicting": FOUNDATION | {"model", "storage", "summary", "learning", "validation"},
     "classifier": FOUNDATION
-    | {"losses", "storage", "summary", "training", "learning", "validation", "predicting"},
+    | {"losses", "summary", "training", "learning", "validation", "predicting"},
     "cli": FOUNDATION
     | {"losses", "model", "storage", "training", "encoder", "learning", "classifier", ""},
 }

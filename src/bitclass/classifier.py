@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,14 +20,7 @@ from bitclass.learning import Settings, Solution, learn
 from bitclass.losses import Loss
 from bitclass.predicting import Predicting
 from bitclass.rows import Features
-from bitclass.storage import ModelFileError
-from bitclass.storage import load as load_model
-from bitclass.summary import (
-    restore_feature_names,
-    restore_history,
-    restore_parameters,
-    summarise,
-)
+from bitclass.summary import summarise
 from bitclass.training import STARTING_CODES, Statistics, standardisation, start_codes
 from bitclass.validation import (
     ACCEPTED,
@@ -315,6 +307,9 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             knowledge.solution = self._summarised(solution, statistics, loss)
         return knowledge.solution
 
+    def _take(self, solution: Solution) -> None:
+        self._knowledge = _Knowledge(None, solution)
+
     def _summarised(self, solution: Solution, statistics: Statistics, loss: Loss) -> Solution:
         """The solution, with the summary that a model file will hold."""
         solution.model.summary = summarise(
@@ -339,57 +334,6 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     def _report(self, line: str) -> None:
         if self.verbose:
             print(f"[{type(self).__name__}] {line}", flush=True)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read an estimator from a file that `save` wrote.
-
-        It predicts as the one that was saved did (see there), and has its parameters;
-        `objective_history_` has one entry a step. `partial_fit` cannot go on from it. To predict
-        without scikit-learn, `bitclass.load` reads the same file.
-
-        Parameters
-        ----------
-        path : str or path
-            The file need not be trusted: nothing in it is run.
-
-        Returns
-        -------
-        BinaryCodeClassifier
-
-        Raises
-        ------
-        ModelFileError
-            If this is not a model file, or damaged, or of a version that is not understood.
-
-        Examples
-        --------
-        >>> import os, tempfile
-        >>> import numpy as np
-        >>> X = np.random.default_rng(0).standard_normal((60, 5))
-        >>> y = np.where(X[:, 0] > 0, "right", "left")
-        >>> classifier = BinaryCodeClassifier(n_bits=16, random_state=0).fit(X, y)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     classifier.save(os.path.join(folder, "sides.safetensors"))
-        ...     read = BinaryCodeClassifier.load(os.path.join(folder, "sides.safetensors"))
-        >>> read
-        BinaryCodeClassifier(n_bits=16, random_state=0)
-        """
-        model = load_model(path)
-        try:
-            parameters = restore_parameters(model.summary, cls._get_param_names())
-            history, n_rounds = restore_history(model.summary, model.n_bits)
-            names = restore_feature_names(model.summary, model.n_features)
-        except ModelFileError as error:
-            raise ModelFileError(f"{os.fspath(path)}: {error}") from None
-        parameters |= {"n_bits": model.n_bits, "precision": model.precision}
-        classifier = cls(**parameters)
-        classifier.classes_ = model.classes
-        classifier.n_features_in_ = model.n_features
-        if names is not None:
-            classifier.feature_names_in_ = names
-        classifier._knowledge = _Knowledge(None, Solution(model, history, n_rounds))
-        return classifier
 
     # -----------------------------------------------------------------------------------------
     # Validation

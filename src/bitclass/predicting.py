@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,9 @@ from bitclass._native import thread_limit
 from bitclass.learning import Solution
 from bitclass.model import PackedModel
 from bitclass.rows import Features
-from bitclass.storage import ProjectionType, save
+from bitclass.storage import ModelFileError, ProjectionType, save
+from bitclass.storage import load as load_model
+from bitclass.summary import restore_feature_names, restore_history, restore_parameters
 from bitclass.validation import ACCEPTED, is_integer
 
 __all__ = ["Predicting"]
@@ -23,6 +25,18 @@ class Predicting:
     """Methods and attributes of a fitted estimator; it says how to come by its solution."""
 
     n_jobs: int | None
+    classes_: NDArray[Any]
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+
+    if TYPE_CHECKING:  # what scikit-learn brings
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **parameters: Any) -> Self: ...
+
+    def _take(self, solution: Solution) -> None:
+        """Become fitted by what was learned elsewhere."""
+        raise NotImplementedError
 
     def _solved(self) -> Solution:
         """What was learned, learning it now if rows came since."""
@@ -159,6 +173,59 @@ class Predicting:
         True
         """
         save(path, self._solved().model, projection=projection)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an estimator from a file that `save` wrote.
+
+        It predicts as the one that was saved did (see there), and has its parameters;
+        `objective_history_` has one entry a step. `partial_fit` cannot go on from it. To predict
+        without scikit-learn, `bitclass.load` reads the same file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file need not be trusted: nothing in it is run.
+
+        Returns
+        -------
+        BinaryCodeClassifier
+
+        Raises
+        ------
+        ModelFileError
+            If this is not a model file, or damaged, or of a version that is not understood.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from bitclass import BinaryCodeClassifier
+        >>> X = np.random.default_rng(0).standard_normal((60, 5))
+        >>> y = np.where(X[:, 0] > 0, "right", "left")
+        >>> classifier = BinaryCodeClassifier(n_bits=16, random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     classifier.save(os.path.join(folder, "sides.safetensors"))
+        ...     read = BinaryCodeClassifier.load(os.path.join(folder, "sides.safetensors"))
+        >>> read
+        BinaryCodeClassifier(n_bits=16, random_state=0)
+        """
+        model = load_model(path)
+        classifier = cls()
+        try:
+            parameters = restore_parameters(model.summary, classifier.get_params(deep=False))
+            history, n_rounds = restore_history(model.summary, model.n_bits)
+            names = restore_feature_names(model.summary, model.n_features)
+        except ModelFileError as error:
+            raise ModelFileError(f"{os.fspath(path)}: {error}") from None
+        parameters |= {"n_bits": model.n_bits, "precision": model.precision}
+        classifier.set_params(**parameters)
+        classifier.classes_ = model.classes
+        classifier.n_features_in_ = model.n_features
+        if names is not None:
+            classifier.feature_names_in_ = names
+        classifier._take(Solution(model, history, n_rounds))
+        return classifier
 
     def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
         check_is_fitted(self)
