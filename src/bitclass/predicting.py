@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +29,8 @@ class Predicting:
     classes_: NDArray[Any]
     n_features_in_: int
     feature_names_in_: NDArray[Any]
-
-    if TYPE_CHECKING:  # what scikit-learn brings
-
-        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
-        def set_params(self, **parameters: Any) -> Self: ...
+    get_params: Callable[..., dict[str, Any]]  # this and the next from scikit-learn
+    set_params: Callable[..., Any]
 
     def _take(self, solution: Solution) -> None:
         """Become fitted by what was learned elsewhere."""

@@ -95,6 +95,8 @@ class ProjectionCodes:
 
     def __init__(self, projection: NDArray[np.float32], intercept: NDArray[np.float64]) -> None:
         self.n_bits = projection.shape[1]
+        self.projection = projection
+        self.intercept = intercept
         self._hash_function = Projection(projection, intercept)
 
     def codes(
