@@ -50,6 +50,9 @@ _OF_ALL = {
     "scale": Expected("F32", ("features",), required=False),
 }
 
+# A million bits, the most there can be, divided by this is still a finite number.
+_LEAST_TEMPERATURE = 1e-300
+
 
 @dataclass(frozen=True)
 class ModelHeader:
@@ -341,7 +344,7 @@ def _check_lengths(lengths: dict[str, int]) -> None:
 
 
 def _check_temperature(temperature: float) -> None:
-    if not (np.isfinite(temperature) and temperature > 0):
+    if not _LEAST_TEMPERATURE <= temperature < np.inf:
         raise ModelFileError(f"temperature must be a positive number, found {temperature!r}")
 
 
