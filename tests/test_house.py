@@ -22,13 +22,17 @@ MAY_IMPORT = {
     "_native": {"codes"},
     "losses": set(),
     "model": FOUNDATION,
-    "training": FOUNDATION | {"losses"},
+    "storage": FOUNDATION | {"model"},
+    "training": FOUNDATION | {"losses", "storage"},
+    "summary": {"storage", "training", ""},
     "encoder": FOUNDATION | {"losses"},
     "validation": {"_native", "losses", "training", "learning"},
     "learning": FOUNDATION | {"losses", "model", "training", "encoder"},
-    "predicting": FOUNDATION | {"model", "learning", "validation"},
-    "classifier": FOUNDATION | {"losses", "training", "learning", "validation", "predicting"},
-    "cli": FOUNDATION | {"losses", "model", "training", "encoder", "learning", "classifier", ""},
+    "predicting": FOUNDATION | {"model", "storage", "summary", "learning", "validation"},
+    "classifier": FOUNDATION
+    | {"losses", "summary", "training", "learning", "validation", "predicting"},
+    "cli": FOUNDATION
+    | {"losses", "model", "storage", "training", "encoder", "learning", "classifier", ""},
 }
 
 

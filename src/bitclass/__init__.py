@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from bitclass._native import get_config, set_num_threads, show_config
     from bitclass.classifier import BinaryCodeClassifier
     from bitclass.model import PackedModel
+    from bitclass.storage import ModelFileError, load
     from bitclass.training import CodeWarning
 
 __version__ = "0.1.0"
@@ -14,9 +15,11 @@ __version__ = "0.1.0"
 __all__ = [
     "BinaryCodeClassifier",
     "CodeWarning",
+    "ModelFileError",
     "PackedModel",
     "__version__",
     "get_config",
+    "load",
     "set_num_threads",
     "show_config",
 ]
@@ -25,8 +28,10 @@ __all__ = [
 _HOMES = {
     "BinaryCodeClassifier": "bitclass.classifier",
     "CodeWarning": "bitclass.training",
+    "ModelFileError": "bitclass.storage",
     "PackedModel": "bitclass.model",
     "get_config": "bitclass._native",
+    "load": "bitclass.storage",
     "set_num_threads": "bitclass._native",
     "show_config": "bitclass._native",
 }

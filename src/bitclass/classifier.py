@@ -20,6 +20,7 @@ from bitclass.learning import Settings, Solution, learn
 from bitclass.losses import Loss
 from bitclass.predicting import Predicting
 from bitclass.rows import Features
+from bitclass.summary import summarise
 from bitclass.training import STARTING_CODES, Statistics, standardisation, start_codes
 from bitclass.validation import (
     ACCEPTED,
@@ -36,9 +37,12 @@ __all__ = ["BinaryCodeClassifier"]
 
 @dataclass
 class _Knowledge:
-    """The sums over all rows seen, and what was learned from them once somebody asked."""
+    """The sums over all rows seen, and what was learned from them once somebody asked.
 
-    statistics: Statistics
+    A model that comes from a file has a solution and no sums.
+    """
+
+    statistics: Statistics | None
     solution: Solution | None = None
 
 
@@ -211,7 +215,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             statistics.add(X, labels, weights)
             solution = learn(statistics, settings, [(0, X)])
         self.classes_ = statistics.classes
-        self._knowledge = _Knowledge(statistics, solution)
+        self._knowledge = _Knowledge(statistics, self._summarised(solution, statistics, loss))
         return self
 
     def partial_fit(
@@ -248,6 +252,11 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
                 "partial_fit; give the weights as a dict"
             )
         first = not hasattr(self, "_knowledge")
+        if not first and self._knowledge.statistics is None:
+            raise ValueError(
+                "partial_fit goes on from sums over the rows before, and a model file does not "
+                "hold them: call fit to start anew"
+            )
         X, labels, new_classes, weights = self._check_rows(X, y, sample_weight, reset=first)
         if not isinstance(self.initial_codes, str):
             raise ValueError(
@@ -259,12 +268,12 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             X, labels, weights = X[counts], labels[counts], weights[counts]
         announced = check_announced_classes(classes, new_classes)
         with self._training_threads():
-            if first:
+            statistics = None if first else self._knowledge.statistics
+            if statistics is None:
                 if len(labels) == 0:
                     raise ValueError("sample_weight must be positive somewhere in the first batch")
                 statistics = self._start(X, labels, weights, self.initial_codes, loss)
             else:
-                statistics = self._knowledge.statistics
                 check_continuation(statistics, self.initial_codes, self.n_bits, loss)
             statistics.add_classes(announced)
             statistics.add(X, labels, weights)
@@ -296,14 +305,35 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         if knowledge.solution is None:
             settings, loss = self._check_parameters()
             statistics = knowledge.statistics
+            assert statistics is not None
             check_continuation(statistics, self.initial_codes, self.n_bits, loss)
             check_class_count(statistics.classes[statistics.class_weights > 0], settings)
             with self._training_threads():
-                knowledge.solution = learn(statistics, settings)
+                solution = learn(statistics, settings)
+            knowledge.solution = self._summarised(solution, statistics, loss)
         return knowledge.solution
 
     def _n_classes_with_samples(self) -> int:
-        return int(np.count_nonzero(self._knowledge.statistics.class_weights > 0))
+        statistics, solution = self._knowledge.statistics, self._knowledge.solution
+        if statistics is not None:
+            return int(np.count_nonzero(statistics.class_weights > 0))
+        assert solution is not None
+        return len(solution.model.classes)
+
+    def _take(self, solution: Solution) -> None:
+        self._knowledge = _Knowledge(None, solution)
+
+    def _summarised(self, solution: Solution, statistics: Statistics, loss: Loss) -> Solution:
+        """The solution, with the summary that a model file will hold."""
+        solution.model.summary = summarise(
+            self.get_params(deep=False),
+            loss.name,
+            statistics.n_rows,
+            solution.history,
+            solution.n_rounds,
+            getattr(self, "feature_names_in_", None),
+        )
+        return solution
 
     @contextmanager
     def _training_threads(self) -> Iterator[None]:

@@ -6,13 +6,13 @@ light.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import HammingIndex, Precision, Projection, predict
+from bitclass._native import HammingIndex, Precision, Projection, QuantisedProjection, predict
 from bitclass.codes import hamming, unpack
 from bitclass.rows import Features, row_blocks
 
@@ -37,6 +37,10 @@ class PackedModel:
         Probabilities are the softmax of ``w_c.h(x) / temperature``.
     precision : {"int8", "float32"}
         What codes are computed in: see `BinaryCodeClassifier`.
+    quantised : QuantisedProjection, optional
+        The hash function in eight-bit integers, where it was saved as that.
+    summary : mapping, optional
+        How the model came about, in values that JSON can hold; kept in model files.
 
     Examples
     --------
@@ -62,6 +66,8 @@ class PackedModel:
         scale: NDArray[np.float32] | None = None,
         temperature: float = 1.0,
         precision: Precision = "int8",
+        quantised: QuantisedProjection | None = None,
+        summary: Mapping[str, Any] | None = None,
     ) -> None:
         self.classes = classes
         self.projection = projection
@@ -69,8 +75,14 @@ class PackedModel:
         self.centre = centre
         self.scale = scale
         self.temperature = temperature
+        self.summary = dict(summary or {})
         self._hash_function = Projection(
-            projection, intercept, precision=precision, centre=centre, scale=scale
+            projection,
+            intercept,
+            precision=precision,
+            centre=centre,
+            scale=scale,
+            quantised=quantised,
         )
         self._index = HammingIndex(weights)
 
@@ -83,6 +95,11 @@ class PackedModel:
     def precision(self) -> Precision:
         """What codes are computed in."""
         return self._hash_function.precision
+
+    @property
+    def quantised(self) -> QuantisedProjection:
+        """The hash function in eight-bit integers."""
+        return self._hash_function.in_integers()
 
     @property
     def n_bits(self) -> int:

@@ -8,7 +8,7 @@ from bitclass._native.config import get_config, show_config, use_level_of_enviro
 from bitclass._native.encoding import Precision, Projection
 from bitclass._native.gram import add_gram
 from bitclass._native.prediction import predict
-from bitclass._native.reference import RELATIVE_TOLERANCE
+from bitclass._native.reference import RELATIVE_TOLERANCE, QuantisedProjection
 from bitclass._native.search import HammingIndex
 from bitclass._native.threads import effective_threads, set_num_threads, thread_limit
 from bitclass._native.training import (
@@ -27,6 +27,7 @@ __all__ = [
     "HammingIndex",
     "Precision",
     "Projection",
+    "QuantisedProjection",
     "add_gram",
     "class_sums",
     "effective_threads",

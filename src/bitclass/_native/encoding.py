@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
-from bitclass._native.reference import quantise_projection
+from bitclass._native.reference import QuantisedProjection, quantise_projection
 from bitclass._native.threads import effective_threads
 from bitclass.codes import packed_width
 
@@ -44,6 +44,9 @@ class Projection:
     centre, scale : (d,) float32, optional
         For "int8" only: rows are quantised as ``(x - centre) / scale``, so that features of very
         different sizes keep their precision. The hash function is the same with and without.
+    quantised : QuantisedProjection, optional
+        The hash function in eight-bit integers, where it is known already: "int8" computes with
+        this one.
 
     Examples
     --------
@@ -67,6 +70,7 @@ class Projection:
         precision: Precision = "float32",
         centre: NDArray[np.float32] | None = None,
         scale: NDArray[np.float32] | None = None,
+        quantised: QuantisedProjection | None = None,
     ) -> None:
         _require(projection, "projection", np.float32, 2)
         self.n_features, self.n_bits = projection.shape
@@ -81,12 +85,13 @@ class Projection:
             raise ValueError("scale: expected positive numbers only")
         if precision not in ("float32", "int8"):
             raise ValueError(f"precision: expected 'float32' or 'int8', found {precision!r}")
-        self._arguments = (projection, intercept, precision, centre, scale)
+        self._arguments = (projection, intercept, precision, centre, scale, quantised)
         self._quantised: _kernels.Int8Projection | None = None
         if precision == "int8":
-            self._quantised = _kernels.Int8Projection(
-                *quantise_projection(projection, intercept, centre, scale)
-            )
+            in_integers = self.in_integers()
+            if not np.isfinite(in_integers.thresholds).all():
+                raise ValueError("intercept: too large beside the projection for int8 precision")
+            self._quantised = _kernels.Int8Projection(*in_integers[:4])
         # The operands of the product in each type; those of float64 are made when first needed.
         self._projections: dict[Any, NDArray[Any]] = {
             np.dtype(np.float32): np.ascontiguousarray(projection)
@@ -178,6 +183,14 @@ class Projection:
         """The compiled int8 projection, None where the precision is float32."""
         return self._quantised
 
+    def in_integers(self) -> QuantisedProjection:
+        """The hash function in eight-bit integers: that which was given, or else made anew."""
+        projection, intercept, _, centre, scale, quantised = self._arguments
+        if quantised is not None:
+            return quantised
+        with np.errstate(over="ignore", invalid="ignore"):
+            return quantise_projection(projection, intercept, centre, scale)
+
     def _operands(self, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         projection = self._projections.get(dtype)
         if projection is None:
@@ -197,8 +210,16 @@ def _rebuild(
     precision: Precision,
     centre: NDArray[np.float32] | None,
     scale: NDArray[np.float32] | None,
+    quantised: QuantisedProjection | None,
 ) -> Projection:
-    return Projection(projection, intercept, precision=precision, centre=centre, scale=scale)
+    return Projection(
+        projection,
+        intercept,
+        precision=precision,
+        centre=centre,
+        scale=scale,
+        quantised=quantised,
+    )
 
 
 def adjacent_rows(X: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:

@@ -88,12 +88,14 @@ class QuantisedProjection(NamedTuple):
     weights : (d, r) int8, columns of the projection, each scaled by its own largest magnitude
     thresholds : (r,) float64, the intercept in the units of each column
     centre, inverse_scale : (d,) float32 or None, how rows are standardised before quantisation
+    steps : (r,) float64, what 1 stands for in each column
     """
 
     weights: NDArray[np.int8]
     thresholds: NDArray[np.float64]
     centre: NDArray[np.float32] | None
     inverse_scale: NDArray[np.float32] | None
+    steps: NDArray[np.float64]
 
 
 def quantise_projection(
@@ -125,7 +127,7 @@ def quantise_projection(
     largest = np.abs(folded).max(axis=0)
     unit = float(QUANTISED_MOST) / np.where(largest > 0, largest, QUANTISED_MOST)
     weights = np.rint(folded * unit).astype(np.int8)
-    return QuantisedProjection(weights, intercept * unit, centre, inverse_scale)
+    return QuantisedProjection(weights, intercept * unit, centre, inverse_scale, 1.0 / unit)
 
 
 def encode_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.uint8]:

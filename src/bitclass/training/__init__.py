@@ -7,6 +7,7 @@ from bitclass.training.groups import Groups
 from bitclass.training.margins import Margins
 from bitclass.training.starting_codes import STARTING_CODES, RandomCodes, start_codes
 from bitclass.training.statistics import Statistics, check_label_kinds, standardisation
+from bitclass.training.statistics_file import load_statistics, save_statistics
 from bitclass.training.w_step import SOLVERS, Solver, hinge_weights, w_step
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
     "b_step",
     "check_label_kinds",
     "hinge_weights",
+    "load_statistics",
     "make_distinct",
+    "save_statistics",
     "standardisation",
     "start_codes",
     "w_step",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import add_gram, class_sums
-from bitclass.codes import pack, unpack
+from bitclass.codes import pack, packed_width, unpack
 from bitclass.rows import Features, dense_rows, row_blocks, sample_rows
 from bitclass.training.groups import Groups
 from bitclass.training.starting_codes import StartingCodes
@@ -167,6 +167,28 @@ class Statistics:
         Z *= (1.0 / self.scale).astype(block.dtype)
         return Z
 
+    def kept_rows(
+        self,
+    ) -> tuple[NDArray[np.intp], NDArray[np.uint8], NDArray[np.float64]]:
+        """What is kept of each row: the index of its class, its packed code, its weight."""
+        width = packed_width(self.starting.n_bits)
+        # Joined once, so that asking again copies nothing.
+        self._labels = [_joined(self._labels, (0,), np.intp)]
+        self._codes = [_joined(self._codes, (0, width), np.uint8)]
+        self._row_weights = [_joined(self._row_weights, (0,), np.float64)]
+        return self._labels[0], self._codes[0], self._row_weights[0]
+
+    def keep_rows(
+        self,
+        labels: NDArray[np.intp],
+        codes: NDArray[np.uint8],
+        weights: NDArray[np.float64],
+    ) -> None:
+        """Keep rows that were counted in the sums before: see `kept_rows`."""
+        self._labels.append(labels)
+        self._codes.append(codes)
+        self._row_weights.append(weights)
+
     def merge(self, other: Statistics) -> None:
         """Add the sums of other rows, whose starting codes must come from the same function."""
         if len(other.shift) != len(self.shift):
@@ -263,6 +285,12 @@ class Statistics:
                 cross += Z.T @ change
                 code_sum += change.sum(axis=0)
         return cross, code_sum
+
+
+def _joined(parts: list[NDArray[Any]], empty: tuple[int, ...], dtype: type) -> NDArray[Any]:
+    if not parts:
+        return np.empty(empty, dtype=dtype)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def check_label_kinds(known: NDArray[Any], new: NDArray[Any]) -> None:

@@ -1,0 +1,141 @@
+"""Spoil model and statistics files and read them: `python benchmarks/fuzz_models.py --n 100000`.
+
+Each spoiled file must give a `ModelFileError` of one line that names the file, or a model that
+predicts. Processes of their own read them, with a limit on the memory that one may take above what
+it had before, and on the time that a file may take; a crash or a hang ends the process, and counts.
+The seed is printed; `--seed` repeats a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import faulthandler
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "tests"))
+
+from bitclass import BinaryCodeClassifier, ModelFileError, load  # noqa: E402
+from bitclass.training import load_statistics  # noqa: E402
+from mutations import mutated  # noqa: E402
+
+GOLDEN = sorted((HERE.parent / "tests" / "golden").glob("*.safetensors"))
+FILES_A_PROCESS = 5000
+
+
+def address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def read(path: str, kind: str) -> None:
+    """Read a file and use what comes of it."""
+    if kind == "statistics":
+        statistics, _ = load_statistics(path)
+        X = np.ones((2, len(statistics.shift)), dtype=np.float32)
+        if len(statistics.classes):
+            statistics.add(X, statistics.classes[[0, -1]], None)
+        return
+    model = load(path)
+    X = np.linspace(-2, 2, 3 * model.n_features, dtype=np.float32).reshape(3, -1)
+    assert np.isin(model.predict(X), model.classes).all()
+    model.top_classes(X, 1)
+    assert np.isfinite(model.predict_proba(X)).all()
+    try:
+        BinaryCodeClassifier.load(path).predict(X)
+    except ModelFileError as error:
+        check_message(error, path)  # the summary may be spoiled, which `load` does not look into
+
+
+def check_message(error: ModelFileError, path: str) -> None:
+    message = str(error)
+    assert "\n" not in message, message
+    assert message.startswith(f"{path}: "), message
+    assert len(message) < 500, message
+
+
+def run(seed: int, n: int, memory: int, seconds: float) -> None:
+    """Spoil and read n files in this process; print what came of them."""
+    rng = np.random.default_rng(seed)
+    contents = [(path.read_bytes(), path.name) for path in GOLDEN]
+    outcomes: collections.Counter[str] = collections.Counter()
+    slowest = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "spoiled.safetensors")
+        for content, name in contents:  # so that all that is loaded once is loaded
+            Path(path).write_bytes(content)
+            read(path, "statistics" if name.startswith("statistics") else "model")
+        limit = address_space() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        for at in range(n):
+            content, name = contents[rng.integers(len(contents))]
+            spoiled, way = mutated(rng, content)
+            Path(path).write_bytes(spoiled)
+            faulthandler.dump_traceback_later(10 * seconds, exit=True)
+            began = time.perf_counter()
+            try:
+                with np.errstate(all="ignore"):
+                    read(path, "statistics" if name.startswith("statistics") else "model")
+                outcome = "valid"
+            except ModelFileError as error:
+                check_message(error, path)
+                outcome = "refused"
+            except BaseException:
+                print(f"seed {seed}, file {at}: {way} of {name}", file=sys.stderr)
+                raise
+            took = time.perf_counter() - began
+            assert took < seconds, f"seed {seed}, file {at}: {way} of {name} took {took:.1f} s"
+            slowest = max(slowest, took)
+            outcomes[outcome] += 1
+        faulthandler.cancel_dump_traceback_later()
+    print(json.dumps({**outcomes, "slowest": slowest}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=100_000, help="number of spoiled files")
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
+    parser.add_argument("--memory", type=int, default=64, help="most MiB above the start")
+    parser.add_argument("--seconds", type=float, default=2.0, help="most seconds a file")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        run(options.seed, options.n, options.memory << 20, options.seconds)
+        return
+
+    print(f"seed {options.seed}, {options.n} spoiled files of {len(GOLDEN)}", flush=True)
+    began = time.perf_counter()
+    totals: collections.Counter[str] = collections.Counter()
+    slowest, n_failed = 0.0, 0
+    for first in range(0, options.n, FILES_A_PROCESS):
+        n = min(FILES_A_PROCESS, options.n - first)
+        command = [sys.executable, __file__, "--worker", "--n", str(n)]
+        command += ["--seed", str(options.seed + first), "--memory", str(options.memory)]
+        command += ["--seconds", str(options.seconds)]
+        environment = {**os.environ, "BITCLASS_NUM_THREADS": "1"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode:
+            n_failed += 1
+            print(f"FAILED with {done.returncode}:\n{done.stderr[-3000:]}", flush=True)
+            continue
+        found = json.loads(done.stdout)
+        slowest = max(slowest, found.pop("slowest"))
+        totals.update(found)
+    print(
+        f"{totals['refused']} refused, {totals['valid']} still valid, {n_failed} processes failed; "
+        f"slowest file {slowest * 1e3:.1f} ms, {time.perf_counter() - began:.0f} s in all"
+    )
+    sys.exit(1 if n_failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Files of bitclass: versioned, atomic, and read as if an enemy had written them.
+
+`docs/format.md` is the specification. NumPy and the kernels are all that this needs, so that a
+deployed predictor stays light.
+"""
+
+from bitclass.storage.container import VERSIONS, Container, opened, write
+from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
+from bitclass.storage.layout import Expected, Tensor, check_layout, tensor_of
+from bitclass.storage.model_file import (
+    PROJECTION_TYPES,
+    ModelHeader,
+    ProjectionType,
+    load,
+    read_header,
+    save,
+)
+from bitclass.storage.strict_json import ModelFileError
+
+__all__ = [
+    "PROJECTION_TYPES",
+    "VERSIONS",
+    "Container",
+    "Expected",
+    "ModelFileError",
+    "ModelHeader",
+    "ProjectionType",
+    "Tensor",
+    "check_layout",
+    "decode_labels",
+    "encode_labels",
+    "label_tensor",
+    "load",
+    "opened",
+    "read_header",
+    "save",
+    "tensor_of",
+    "write",
+]

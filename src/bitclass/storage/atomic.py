@@ -1,0 +1,93 @@
+"""Writing a file whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+__all__ = ["atomic_write"]
+
+# What file systems and platforms answer that cannot put a directory's entries to disk on demand.
+_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF}
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file beside `path` that takes its place once it is complete and on disk.
+
+    At every moment `path` is absent, the old file or the whole new one. On an error the new file is
+    removed; a process that is killed may leave it behind, under a name of its own
+    (``.bitclass-*.tmp``). A link stays one: the file that it points to is replaced. The permissions
+    of a file that is replaced are kept.
+
+    Parameters
+    ----------
+    path : path of the file
+
+    Yields
+    ------
+    file : opened for writing bytes
+
+    Raises
+    ------
+    OSError
+        Which names `path`, where it cannot be written.
+    """
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    temporary = os.path.join(folder, f".bitclass-{os.urandom(8).hex()}.tmp")
+    try:
+        mode = _mode_to_keep(target)
+        with open(temporary, "xb") as file:
+            if mode is not None:
+                os.chmod(temporary, mode)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except OSError as error:
+        _remove(temporary)
+        # Of a full disk the system tells no name, of a missing folder that of our own file.
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error
+    except BaseException:
+        _remove(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def _mode_to_keep(target: str) -> int | None:
+    """Permissions of the file to replace, None where there is none."""
+    try:
+        mode = os.stat(target).st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+    if not stat.S_ISREG(mode):
+        # Replacing a device would take it away from everybody.
+        raise OSError(errno.EINVAL, "Not a regular file", target)
+    if not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+    return stat.S_IMODE(mode)
+
+
+def _remove(temporary: str) -> None:
+    with suppress(OSError):
+        os.unlink(temporary)
+
+
+def _sync_folder(folder: str) -> None:
+    """Put the new name itself to disk, where that can be asked for."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise

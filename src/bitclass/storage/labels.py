@@ -1,0 +1,204 @@
+"""Class labels in files: numbers as they are, text and objects as a JSON array."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.storage.layout import Expected
+from bitclass.storage.strict_json import ModelFileError, parse_json, shown
+
+__all__ = ["decode_labels", "encode_labels", "label_tensor"]
+
+_TIME_UNITS = "Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as"
+# How NumPy writes these types: byte order, kind, bytes (characters for text), unit of time.
+_NUMBER = re.compile(r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]")
+_TIME = re.compile(rf"[<>][mM]8(\[([1-9][0-9]{{0,8}})?({_TIME_UNITS})\])?")
+_TEXT = re.compile(r"([<>]U|\|S)([1-9][0-9]{0,8})")
+_OBJECTS = "|O"
+
+_SUPPORTED = (
+    "bool, integers and floats of up to 64 bits, datetime64, timedelta64, text, bytes, and objects "
+    "that are str, int, float or bool"
+)
+_OBJECT_TYPES = (str, int, float, bool)
+
+# Text of fixed width takes the room of the longest label for each. More than this, and more than
+# this many times what the file holds, is refused, or a small file could claim any memory.
+_WIDE_LABEL_BYTES = 16 << 20
+_WIDE_LABEL_FACTOR = 64
+
+
+def label_tensor(dtype: str) -> Expected:
+    """What array holds labels of a type.
+
+    Parameters
+    ----------
+    dtype : str, as NumPy writes it: "<i8", "<U5", "|O", ...
+
+    Examples
+    --------
+    >>> label_tensor("<i4")
+    Expected(type='I32', axes=('classes',), required=True)
+    >>> label_tensor("<U7")
+    Expected(type='U8', axes=('label bytes',), required=True)
+    """
+    if _NUMBER.fullmatch(dtype):
+        type_ = "BOOL" if dtype == "|b1" else f"{dtype[1].upper()}{8 * int(dtype[2])}"
+        return Expected(type_, ("classes",))
+    if _TIME.fullmatch(dtype):
+        return Expected("I64", ("classes",))
+    if _TEXT.fullmatch(dtype) or dtype == _OBJECTS:
+        return Expected("U8", ("label bytes",))
+    raise ModelFileError(f"labels of type {shown(dtype)} are not understood")
+
+
+def encode_labels(labels: NDArray[Any]) -> tuple[str, NDArray[Any]]:
+    """Put labels into the form that files hold.
+
+    Parameters
+    ----------
+    labels : (C,), distinct
+        NumPy scalars inside an array of objects come back as those of Python.
+
+    Returns
+    -------
+    dtype : str, for `decode_labels`
+    array : (C,) numbers, or uint8: a JSON array in UTF-8
+
+    Raises
+    ------
+    ValueError
+        For a type that files cannot hold, and for labels that are not distinct.
+    """
+    dtype = labels.dtype.str
+    try:
+        if labels.ndim != 1:
+            raise ModelFileError(f"labels must have one axis, found shape {labels.shape}")
+        if label_tensor(dtype).axes == ("classes",):
+            array = labels.astype(labels.dtype.newbyteorder("<"))
+            if labels.dtype.kind in "mM":
+                array = array.view("<i8")
+        else:
+            array = np.frombuffer(_as_json(labels), dtype=np.uint8)
+        back = decode_labels(dtype, array, len(labels))
+    except ModelFileError as error:
+        raise ValueError(
+            f"labels of type {labels.dtype} cannot be saved: {error} (what can be: {_SUPPORTED})"
+        ) from None
+    if back.dtype != labels.dtype or not np.array_equal(back, labels):
+        raise ValueError(f"labels of type {labels.dtype} cannot be saved without changing them")
+    return dtype, array
+
+
+def decode_labels(dtype: str, array: NDArray[Any], n_labels: int) -> NDArray[Any]:
+    """Labels from the form that files hold; they must be distinct.
+
+    Parameters
+    ----------
+    dtype : str
+    array : of the type that `label_tensor` tells
+    n_labels : int, how many there must be
+
+    Returns
+    -------
+    (n_labels,) of the type
+    """
+    if label_tensor(dtype).axes == ("classes",):
+        labels = _numbers(dtype, array)
+        n_distinct = len(np.unique(labels))
+    else:
+        values = _values(array, n_labels)
+        labels = _objects(values) if dtype == _OBJECTS else _text(dtype, values, array.size)
+        n_distinct = len(set(values))
+    if n_distinct != n_labels:
+        raise ModelFileError(f"labels must be distinct, found {n_distinct} among {n_labels}")
+    return labels
+
+
+def _numbers(dtype: str, array: NDArray[Any]) -> NDArray[Any]:
+    try:
+        exact = np.dtype(dtype)
+    except (TypeError, ValueError, OverflowError):
+        exact = None
+    if exact is None or exact.str != dtype:
+        raise ModelFileError(f"labels of type {shown(dtype)} are not understood")
+    little = exact.newbyteorder("<")
+    labels = array.view(little) if exact.kind in "mM" else array
+    if (exact.kind == "f" and np.isnan(labels).any()) or (
+        exact.kind in "mM" and np.isnat(labels).any()
+    ):
+        raise ModelFileError("labels must not be NaN or NaT, which equal nothing")
+    return labels.astype(exact, copy=False)
+
+
+def _values(array: NDArray[np.uint8], n_labels: int) -> list[str | int | float | bool]:
+    """Scalars of a JSON array."""
+    try:
+        text = array.tobytes().decode()
+    except UnicodeDecodeError:
+        raise ModelFileError("labels are not valid UTF-8") from None
+    values = parse_json(text, "the list of labels")
+    if not isinstance(values, list) or len(values) != n_labels:
+        found = f"{len(values)}" if isinstance(values, list) else shown(values)
+        raise ModelFileError(
+            f"labels must be a list of {n_labels}, as many as weights, not {found}"
+        )
+    for value in values:
+        if type(value) not in _OBJECT_TYPES:
+            raise ModelFileError(f"labels must be text or numbers, found {shown(value)}")
+    return values
+
+
+def _objects(values: list[Any]) -> NDArray[Any]:
+    labels = np.empty(len(values), dtype=object)
+    labels[:] = values
+    return labels
+
+
+def _text(dtype: str, values: list[Any], n_bytes: int) -> NDArray[Any]:
+    """Text of fixed width."""
+    matched = _TEXT.fullmatch(dtype)
+    assert matched is not None
+    width = int(matched[2])
+    room = len(values) * width * (4 if "U" in matched[1] else 1)
+    if room > max(_WIDE_LABEL_BYTES, _WIDE_LABEL_FACTOR * n_bytes):
+        raise ModelFileError(
+            f"{len(values)} labels as wide as {width} characters would take {room} bytes, where "
+            f"their text has {n_bytes}; as objects (labels.astype(object)) they need not"
+        )
+    if not all(type(value) is str for value in values):
+        raise ModelFileError(f"labels of type {dtype} must all be text")
+    if "S" in dtype:
+        try:
+            values = [value.encode("latin-1") for value in values]
+        except UnicodeEncodeError:
+            raise ModelFileError("labels of bytes must have characters up to 255 only") from None
+    labels = np.array(values, dtype=np.dtype(dtype))
+    # NumPy cuts text that is too long, and zeros at its end.
+    if labels.tolist() != values:
+        raise ModelFileError(f"labels do not fit their type {dtype}")
+    return labels
+
+
+def _as_json(labels: NDArray[Any]) -> bytes:
+    values = [value.item() if isinstance(value, np.generic) else value for value in labels.tolist()]
+    for value in values:
+        if type(value) not in (*_OBJECT_TYPES, bytes) or (
+            type(value) is float and not math.isfinite(value)
+        ):
+            raise ModelFileError(f"there is {value!r} of type {type(value).__name__}")
+    if labels.dtype.kind == "S":
+        values = [value.decode("latin-1") for value in values]
+    try:
+        text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+        return text.encode()
+    except UnicodeEncodeError:  # a surrogate without its partner, which UTF-8 does not have
+        return json.dumps(values, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as error:  # bytes among objects, an integer of many digits
+        raise ModelFileError(str(error)) from None

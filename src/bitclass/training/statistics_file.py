@@ -1,0 +1,241 @@
+"""The statistics file: all that training needs to go on, on disk.
+
+It serves checkpoints of a long run and models that are to learn more later. What is read goes on
+as what was written would have, bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.codes import packed_width
+from bitclass.storage import (
+    Container,
+    Expected,
+    ModelFileError,
+    check_layout,
+    decode_labels,
+    encode_labels,
+    label_tensor,
+    opened,
+    write,
+)
+from bitclass.training.starting_codes import (
+    GivenCodes,
+    ProjectionCodes,
+    RandomCodes,
+    StartingCodes,
+)
+from bitclass.training.statistics import Statistics
+
+__all__ = ["load_statistics", "save_statistics"]
+
+_KIND = "statistics"
+# As many as the estimator takes.
+_MOST_BITS = int(np.iinfo(np.int16).max) // 2
+
+_SUMS = {
+    "shift": Expected("F64", ("features",)),
+    "scale": Expected("F64", ("features",)),
+    "gram": Expected("F64", ("features", "features")),
+    "feature_sums": Expected("F64", ("classes", "features")),
+    "code_sums": Expected("F64", ("classes", "bits")),
+    "class_weights": Expected("F64", ("classes",)),
+}
+_KEPT_ROWS = {
+    "row_labels": Expected("I32", ("rows",)),
+    "row_codes": Expected("U8", ("rows", "bytes")),
+    "row_weights": Expected("F64", ("rows",), required=False),
+}
+_MAPPING = {
+    "starting_mapping": Expected("F64", ("features", "bits")),
+    "starting_centre": Expected("F64", ("features",)),
+    "starting_scale": Expected("F64", ("features",)),
+}
+_STARTING: dict[str, dict[str, Expected]] = {
+    "random": {},
+    "projection": _MAPPING,
+    "cca_itq": _MAPPING,
+}
+
+
+def save_statistics(
+    path: str | os.PathLike[str], statistics: Statistics, notes: Mapping[str, Any] | None = None
+) -> None:
+    """Write statistics to a file, whole or not at all.
+
+    Parameters
+    ----------
+    path : path of the file; a file that is there is replaced
+    statistics : Statistics
+    notes : mapping, optional
+        What else to remember, in values that JSON can hold: how far a run has come, its parameters.
+
+    Raises
+    ------
+    ValueError
+        If a file cannot hold the statistics; nothing is written then.
+    OSError
+        If the file cannot be written; what was there before is there still.
+    """
+    starting, tensors = _saved_starting(statistics.starting)
+    dtype, tensors["classes"] = encode_labels(statistics.classes)
+    if statistics.classes.dtype == object and any(
+        isinstance(label, np.generic) for label in statistics.classes
+    ):
+        # Random codes are drawn from the label as Python writes it, so these must not change.
+        raise ValueError("labels that are NumPy scalars inside an array of objects cannot be saved")
+    for name in _SUMS:
+        tensors[name] = np.asarray(getattr(statistics, name), dtype=np.float64)
+    if statistics.keep_codes:
+        labels, tensors["row_codes"], weights = statistics.kept_rows()
+        tensors["row_labels"] = labels.astype(np.int32)
+        if (weights != 1).any():
+            tensors["row_weights"] = weights
+    header = {
+        "starting": starting,
+        "keep_codes": statistics.keep_codes,
+        "n_rows": statistics.n_rows,
+        "labels": dtype,
+        "notes": dict(notes or {}),
+    }
+    write(path, _KIND, header, tensors)
+
+
+def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str, Any]]:
+    """Read statistics from a file.
+
+    The file need not be trusted, as that of a model need not.
+
+    Parameters
+    ----------
+    path : path of the file
+
+    Returns
+    -------
+    statistics : Statistics
+    notes : dict
+
+    Raises
+    ------
+    ModelFileError
+        If this is not a statistics file, or damaged, or of a version that is not understood.
+    OSError
+        If the file cannot be read.
+    """
+    with opened(path, _KIND) as container:
+        starting = container.field("starting", dict)
+        kind = starting.get("kind")
+        if not isinstance(kind, str) or kind not in _STARTING:
+            raise ModelFileError(f"starting codes must be one of {list(_STARTING)}")
+        lengths = _check_header(container, kind)
+        tensors = {name: container.read(name) for name in container.tensors}
+        _check_values(tensors, lengths)
+        classes = decode_labels(
+            container.field("labels", str), tensors["classes"], lengths["classes"]
+        )
+        _check_order(classes)
+        statistics = Statistics(
+            _starting(starting, tensors, lengths["bits"]),
+            tensors["shift"],
+            tensors["scale"],
+            container.field("keep_codes", bool),
+        )
+        statistics.classes = classes
+        for name in _SUMS:
+            setattr(statistics, name, tensors[name])
+        statistics.n_rows = container.field("n_rows", int)
+        if statistics.keep_codes:
+            labels = tensors["row_labels"].astype(np.intp)
+            weights = tensors.get("row_weights", np.ones(len(labels)))
+            statistics.keep_rows(labels, tensors["row_codes"], weights)
+        notes: dict[str, Any] = container.field("notes", dict)
+        return statistics, notes
+
+
+def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    if isinstance(starting, RandomCodes):
+        return {"kind": "random", "seed": int(starting.seed)}, {}
+    if isinstance(starting, ProjectionCodes):
+        return {"kind": starting.kind}, {
+            "starting_mapping": starting.mapping,
+            "starting_centre": starting.centre,
+            "starting_scale": starting.scale,
+        }
+    if isinstance(starting, GivenCodes):
+        raise ValueError(
+            "statistics that began from codes given as an array cannot be saved: rows to come "
+            "would have no codes; begin from 'projection', 'random' or 'cca_itq'"
+        )
+    raise ValueError(f"statistics that began from {type(starting).__name__} cannot be saved")
+
+
+def _starting(
+    header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], n_bits: int
+) -> StartingCodes:
+    if header["kind"] != "random":
+        return ProjectionCodes(
+            tensors["starting_mapping"],
+            tensors["starting_centre"],
+            tensors["starting_scale"],
+            header["kind"],
+        )
+    seed = header.get("seed")
+    if type(seed) is not int:
+        raise ModelFileError("random starting codes must have a seed, an integer")
+    return RandomCodes(n_bits, seed)
+
+
+def _check_header(container: Container, starting: str) -> dict[str, int]:
+    """Check all that can be checked before the arrays are read; lengths of the axes by name."""
+    container.refuse_other_fields("starting", "keep_codes", "n_rows", "labels", "notes")
+    keep_codes = container.field("keep_codes", bool)
+    n_rows = container.field("n_rows", int)
+    layout = _SUMS | _STARTING[starting] | {"classes": label_tensor(container.field("labels", str))}
+    if keep_codes:
+        layout |= _KEPT_ROWS
+    lengths = check_layout(container.tensors, layout)
+    if not 1 <= lengths["bits"] <= _MOST_BITS:
+        raise ModelFileError(f"bits must be 1 to {_MOST_BITS}, found {lengths['bits']}")
+    if lengths["features"] == 0:
+        raise ModelFileError("the number of features must not be 0")
+    if n_rows < 0 or n_rows != lengths.get("rows", n_rows):
+        raise ModelFileError(f"n_rows is {n_rows}, but {lengths.get('rows', 0)} rows are kept")
+    if keep_codes and lengths["bytes"] != packed_width(lengths["bits"]):
+        raise ModelFileError(
+            f"tensor 'row_codes' must have {packed_width(lengths['bits'])} bytes a row for "
+            f"{lengths['bits']} bits, found {lengths['bytes']}"
+        )
+    return lengths
+
+
+def _check_values(tensors: Mapping[str, NDArray[Any]], lengths: Mapping[str, int]) -> None:
+    for name, values in tensors.items():
+        if name != "classes" and values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise ModelFileError(f"tensor {name!r} must hold finite numbers only")
+    for name in ("class_weights", "row_weights"):
+        if name in tensors and (tensors[name] < 0).any():
+            raise ModelFileError(f"tensor {name!r} must not hold negative numbers")
+    for name in ("scale", "starting_scale"):
+        if name in tensors and not (tensors[name] > 0).all():
+            raise ModelFileError(f"tensor {name!r} must hold positive numbers only")
+    labels, codes = tensors.get("row_labels"), tensors.get("row_codes")
+    if labels is not None and ((labels < 0) | (labels >= lengths["classes"])).any():
+        raise ModelFileError(f"tensor 'row_labels' must hold 0 to {lengths['classes'] - 1}")
+    past = lengths["bits"] % 8
+    if codes is not None and past and (codes[:, -1] >> past).any():
+        raise ModelFileError("tensor 'row_codes' must be 0 in the bits past the last")
+
+
+def _check_order(classes: NDArray[Any]) -> None:
+    try:
+        ascending = bool(np.all(classes[:-1] < classes[1:]))
+    except TypeError:  # text among numbers
+        ascending = False
+    if not ascending:
+        raise ModelFileError("classes must be in ascending order")

@@ -1,0 +1,98 @@
+"""A reader of model files written from docs/format.md alone, with JSON, struct and NumPy."""
+
+import json
+import struct
+
+import numpy as np
+
+TYPES = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2",
+    "U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
+}  # fmt: skip
+
+
+class Reader:
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            content = file.read()
+        (length,) = struct.unpack("<Q", content[:8])
+        table = json.loads(content[8 : 8 + length])
+        self.header = json.loads(table.pop("__metadata__")["bitclass"])
+        assert self.header["version"] == 1
+        assert self.header["kind"] == "model"
+        data = content[8 + length :]
+        self.tensors = {}
+        for name, entry in table.items():
+            begin, end = entry["data_offsets"]
+            values = np.frombuffer(data[begin:end], TYPES[entry["dtype"]])
+            self.tensors[name] = values.reshape(entry["shape"])
+
+    def labels(self):
+        kind, held = self.header["labels"], self.tensors["classes"]
+        if kind[1] in "biuf":
+            return held.astype(kind)
+        if kind[1] in "mM":
+            return held.view("<" + kind[1:]).astype(kind)
+        values = json.loads(held.tobytes())
+        if kind[1] == "S":
+            values = [value.encode("latin-1") for value in values]
+        return np.array(values, dtype=kind)
+
+    def hash_function(self):
+        projection = self.tensors["projection"]
+        if projection.dtype == np.float32:
+            return projection, self.tensors["intercept"]
+        step = self.tensors["column_scale"]
+        P = (projection.astype(float) * step / self.scale()[:, None]).astype(np.float32)
+        if projection.dtype == np.float16:
+            return P, self.tensors["intercept"]
+        t = self.tensors["thresholds"] * step - self.centre().astype(float) @ P.astype(float)
+        return P, t
+
+    def centre(self):
+        return self.tensors.get("centre", np.zeros(len(self.tensors["projection"]), np.float32))
+
+    def scale(self):
+        return self.tensors.get("scale", np.ones(len(self.tensors["projection"]), np.float32))
+
+    def bits(self, X):
+        if self.header["precision"] == "float32":
+            P, t = self.hash_function()
+            return X @ P + t >= 0
+        if self.tensors["projection"].dtype == np.int8:
+            Q, theta = self.tensors["projection"], self.tensors["thresholds"]
+        else:
+            P, t = self.hash_function()
+            F = P.astype(float) * self.scale()[:, None]
+            largest = np.abs(F).max(axis=0)
+            u = 127 / np.where(largest > 0, largest, 127)
+            Q = np.rint(F * u)
+            theta = (t + (P.astype(float) * self.centre()[:, None]).sum(axis=0)) * u
+        rows = []
+        for x in X.astype(np.float32):
+            z = x
+            if "centre" in self.tensors or "scale" in self.tensors:
+                z = (x - self.centre()) * (np.float32(1) / self.scale())
+            m = np.abs(z).max()
+            q, f = np.zeros_like(z), np.float32(1)
+            if m >= 1e-30 and np.isfinite(m):
+                f = np.float32(127) / m
+                q = np.rint(z * f)
+            rows.append(q.astype(np.int64) @ Q.astype(np.int64) + theta * float(f) >= 0)
+        return np.array(rows)
+
+    def distances(self, X):
+        bits = self.bits(X)
+        weights = self.tensors["weights"]
+        r = bits.shape[1]
+        unpacked = np.array([[row[k // 8] >> (k % 8) & 1 for k in range(r)] for row in weights])
+        return (bits[:, None, :] != unpacked[None]).sum(axis=2)
+
+    def predict(self, X):
+        return self.labels()[self.distances(X).argmin(axis=1)]
+
+    def probabilities(self, X):
+        r = self.tensors["projection"].shape[1]
+        logits = (r - 2 * self.distances(X)) / self.header["temperature"]
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
