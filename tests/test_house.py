@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "training": FOUNDATION | {"losses", "storage"},
     "summary": {"storage", "training", ""},
     "encoder": FOUNDATION | {"losses"},
-    "validation": {"_native", "losses", "training", "learning"},
+    "validation": {"_native", "rows", "losses", "training", "learning"},
     "learning": FOUNDATION | {"losses", "model", "training", "encoder"},
     "predicting": FOUNDATION | {"model", "storage", "summary", "learning", "validation"},
     "classifier": FOUNDATION

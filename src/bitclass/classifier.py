@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from bitclass._native import Precision, effective_threads, thread_limit
@@ -23,13 +22,12 @@ from bitclass.rows import Features
 from bitclass.summary import summarise
 from bitclass.training import STARTING_CODES, Statistics, standardisation, start_codes
 from bitclass.validation import (
-    ACCEPTED,
     check_announced_classes,
     check_class_count,
     check_continuation,
     check_initial_codes,
     check_parameters,
-    weights_of_classes,
+    check_rows,
 )
 
 __all__ = ["BinaryCodeClassifier"]
@@ -181,10 +179,6 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         self.random_state = random_state
         self.verbose = verbose
 
-    # -----------------------------------------------------------------------------------------
-    # Learning
-    # -----------------------------------------------------------------------------------------
-
     def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from all rows at once.
 
@@ -201,7 +195,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         settings, loss = self._check_parameters()
         # From here on the estimator is what this call makes of it, or not fitted.
         self.__dict__.pop("_knowledge", None)
-        X, labels, classes, weights = self._check_rows(X, y, sample_weight, reset=True)
+        X, labels, classes, weights = check_rows(self, X, y, sample_weight, reset=True)
         initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
         if weights is not None and not weights.all():
             counts = weights > 0
@@ -213,9 +207,9 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             statistics = self._start(X, labels, weights, initial_codes, loss)
             statistics.add_classes(classes)
             statistics.add(X, labels, weights)
-            solution = learn(statistics, settings, [(0, X)])
         self.classes_ = statistics.classes
-        self._knowledge = _Knowledge(statistics, self._summarised(solution, statistics, loss))
+        solution = self._learned(statistics, settings, loss, [(0, X)])
+        self._knowledge = _Knowledge(statistics, solution)
         return self
 
     def partial_fit(
@@ -257,7 +251,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
                 "partial_fit goes on from sums over the rows before, and a model file does not "
                 "hold them: call fit to start anew"
             )
-        X, labels, new_classes, weights = self._check_rows(X, y, sample_weight, reset=first)
+        X, labels, new_classes, weights = check_rows(self, X, y, sample_weight, reset=first)
         if not isinstance(self.initial_codes, str):
             raise ValueError(
                 f"initial_codes must be one of {list(STARTING_CODES)} for partial_fit, found an "
@@ -298,33 +292,81 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         )
         return Statistics(starting, centre, scale, keep_codes=not loss.closed_form)
 
+    def resume(self, statistics: Statistics) -> Self:
+        """Take over the sums over rows that another estimator has seen.
+
+        Parameters
+        ----------
+        statistics : Statistics
+            As `statistics_` gives them, or a file. They are not copied.
+
+        Returns
+        -------
+        self
+        """
+        _, loss = self._check_parameters()
+        check_continuation(statistics, self.initial_codes, self.n_bits, loss)
+        self.n_features_in_ = len(statistics.shift)
+        self.classes_ = statistics.classes
+        self._knowledge = _Knowledge(statistics)
+        return self
+
+    def solve(self, batches: Iterable[tuple[int, Features]] | None = None) -> Self:
+        """Learn now from the sums over all rows seen, as a prediction would.
+
+        Parameters
+        ----------
+        batches : iterable, optional
+            All rows once more, each batch as its first row's number and X. Losses other than
+            "hinge" then know the code of every row, as in `fit`.
+
+        Returns
+        -------
+        self
+        """
+        settings, loss = self._check_parameters()
+        statistics = self.statistics_
+        check_continuation(statistics, self.initial_codes, self.n_bits, loss)
+        check_class_count(statistics.classes[statistics.class_weights > 0], settings)
+        self._knowledge.solution = self._learned(statistics, settings, loss, batches)
+        return self
+
+    @property
+    def statistics_(self) -> Statistics:
+        """The sums over all rows seen, from which learning goes on."""
+        check_is_fitted(self)
+        statistics = self._knowledge.statistics
+        if statistics is None:
+            raise AttributeError("the sums over the rows are not in a model file")
+        return statistics
+
     def _solved(self) -> Solution:
         """What was learned, learning it now if rows came since."""
         check_is_fitted(self)
         knowledge = self._knowledge
         if knowledge.solution is None:
-            settings, loss = self._check_parameters()
-            statistics = knowledge.statistics
-            assert statistics is not None
-            check_continuation(statistics, self.initial_codes, self.n_bits, loss)
-            check_class_count(statistics.classes[statistics.class_weights > 0], settings)
-            with self._training_threads():
-                solution = learn(statistics, settings)
-            knowledge.solution = self._summarised(solution, statistics, loss)
+            self.solve()
+        assert knowledge.solution is not None
         return knowledge.solution
 
     def _n_classes_with_samples(self) -> int:
-        statistics, solution = self._knowledge.statistics, self._knowledge.solution
-        if statistics is not None:
-            return int(np.count_nonzero(statistics.class_weights > 0))
-        assert solution is not None
-        return len(solution.model.classes)
+        if self._knowledge.statistics is None:
+            return len(self._solved().model.classes)
+        return int(np.count_nonzero(self._knowledge.statistics.class_weights > 0))
 
     def _take(self, solution: Solution) -> None:
         self._knowledge = _Knowledge(None, solution)
 
-    def _summarised(self, solution: Solution, statistics: Statistics, loss: Loss) -> Solution:
-        """The solution, with the summary that a model file will hold."""
+    def _learned(
+        self,
+        statistics: Statistics,
+        settings: Settings,
+        loss: Loss,
+        batches: Iterable[tuple[int, Features]] | None,
+    ) -> Solution:
+        """What the sums teach, with the summary that a model file will hold."""
+        with self._training_threads():
+            solution = learn(statistics, settings, batches)
         solution.model.summary = summarise(
             self.get_params(deep=False),
             loss.name,
@@ -348,10 +390,6 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         if self.verbose:
             print(f"[{type(self).__name__}] {line}", flush=True)
 
-    # -----------------------------------------------------------------------------------------
-    # Validation
-    # -----------------------------------------------------------------------------------------
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_knowledge")
 
@@ -363,20 +401,3 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     def _check_parameters(self) -> tuple[Settings, Loss]:
         """Check all parameters before any work, and put them into the form learning takes."""
         return check_parameters(self.get_params(deep=False), self._report)
-
-    def _check_rows(
-        self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
-    ) -> tuple[Features, NDArray[Any], NDArray[Any], NDArray[np.float64] | None]:
-        """Rows, their labels, the labels that occur, and the weights (None for ones)."""
-        X, labels = validate_data(self, X, y, reset=reset, **ACCEPTED)
-        check_classification_targets(labels)
-        classes = np.unique(labels)
-        if sample_weight is None and self.class_weight is None:
-            return X, labels, classes, None
-        weights = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True
-        )
-        if self.class_weight is not None:
-            own = np.searchsorted(classes, labels)
-            weights *= weights_of_classes(self.class_weight, classes, own, weights)[own]
-        return X, labels, classes, weights

@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
 from bitclass.learning import Settings
 from bitclass.losses import Loss, resolve_loss, tabulate
+from bitclass.rows import Features
 from bitclass.training import SOLVERS, STARTING_CODES, Statistics, check_label_kinds
 
 __all__ = [
@@ -24,6 +27,7 @@ __all__ = [
     "check_continuation",
     "check_initial_codes",
     "check_parameters",
+    "check_rows",
     "is_integer",
     "weights_of_classes",
 ]
@@ -149,6 +153,24 @@ def check_announced_classes(classes: ArrayLike | None, batch_classes: NDArray[An
         raise ValueError("classes must not hold NaN")
     check_label_kinds(batch_classes, announced)
     return np.union1d(announced, batch_classes)
+
+
+def check_rows(
+    estimator: Any, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
+) -> tuple[Features, NDArray[Any], NDArray[Any], NDArray[np.float64] | None]:
+    """Rows, their labels, the labels that occur, and the weights (None for ones)."""
+    X, labels = validate_data(estimator, X, y, reset=reset, **ACCEPTED)
+    check_classification_targets(labels)
+    classes = np.unique(labels)
+    if sample_weight is None and estimator.class_weight is None:
+        return X, labels, classes, None
+    weights = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True
+    )
+    if estimator.class_weight is not None:
+        own = np.searchsorted(classes, labels)
+        weights *= weights_of_classes(estimator.class_weight, classes, own, weights)[own]
+    return X, labels, classes, weights
 
 
 def weights_of_classes(
