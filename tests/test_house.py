@@ -28,7 +28,9 @@ MAY_IMPORT = {
     "learning": FOUNDATION | {"losses", "model", "training", "encoder"},
     "predicting": FOUNDATION | {"model", "learning", "validation"},
     "classifier": FOUNDATION | {"losses", "training", "learning", "validation", "predicting"},
-    "cli": FOUNDATION | {"losses", "model", "training", "encoder", "learning", "classifier", ""},
+    "data": FOUNDATION | {"model", "classifier"},
+    "cli": FOUNDATION
+    | {"losses", "model", "training", "encoder", "learning", "classifier", "data", ""},
 }
 
 
