@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 
 import h5py
 import numpy as np
@@ -284,7 +285,7 @@ def make(maker, folder, X, y, cuts=()):
     ending, _, apart, options = MAKERS[maker]
     bounds = [0, *cuts, len(X)]
     paths, label_paths = [], []
-    for part, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for part, (start, stop) in enumerate(itertools.pairwise(bounds)):
         path = folder / f"part{part}{ending}"
         maker(path, X[start:stop], y[start:stop])
         paths.append(path)

@@ -1,8 +1,8 @@
 """CSV and TSV files: numbers in columns, and perhaps labels in one of them.
 
-What a row means is what Python's csv module and `float` make of it. Where pyarrow is installed, it
-parses the same blocks many times faster, and what it refuses goes the slow way, so that results and
-errors are the same with and without it.
+What a row means is what Python's csv module and `float` make of it; an empty field is NaN. Where
+pyarrow is installed, it parses the same blocks many times faster, and what it refuses goes the slow
+way, so that results and errors are the same with and without it.
 """
 
 from __future__ import annotations
@@ -193,9 +193,9 @@ class CsvRows(TextRows):
 
     def _numbers(self, fields: Sequence[str], row: int) -> list[float]:
         try:
-            return [float(fields[at]) for at in self._places]
+            return [float(fields[at] or "nan") for at in self._places]
         except ValueError:
-            at = next(at for at in self._places if not _is_number(fields[at]))
+            at = next(at for at in self._places if fields[at] and not _is_number(fields[at]))
             raise DataFileError(
                 f"{self.path}: row {row} of this file has {fields[at]!r:.60} in the column "
                 f"{self._names[at]!r}, which is not a number; "
@@ -220,7 +220,7 @@ class CsvRows(TextRows):
                     delimiter=self._delimiter, newlines_in_values=b'"' in block
                 ),
                 convert_options=arrow_csv.ConvertOptions(
-                    include_columns=list(types), column_types=types, null_values=[]
+                    include_columns=list(types), column_types=types, null_values=[""]
                 ),
             )
         except pyarrow.ArrowException:

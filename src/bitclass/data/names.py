@@ -97,11 +97,11 @@ def _guess_features(file: ArrayFile, names: Sequence[str], request: Request) -> 
     matrices = [name for name, shape in shapes.items() if 1 not in shape] or list(shapes)
     if len(matrices) == 1:
         return matrices[0]
-    if len(names) == 1:
+    if not matrices:
         if first_error is not None:
             raise first_error
-        return names[0]
-    if not matrices:
+        if len(names) == 1:
+            return names[0]
         raise DataFileError(
             f"{file.path}: there is no matrix of features in it; there are: {listed(names)}"
         )

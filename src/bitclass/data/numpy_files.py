@@ -198,7 +198,8 @@ class NpzFile(ArrayFile):
     def names(self) -> Sequence[str]:
         """Names of the arrays."""
         if all(part in self._members for part in _CSR_PARTS):
-            others = [name for name in self._members if name not in _CSR_PARTS]
+            # SciPy also notes whether it was a matrix or an array.
+            others = [name for name in self._members if name not in (*_CSR_PARTS, "_is_array")]
             return [_CSR_NAME, *others]
         return list(self._members)
 
