@@ -1,8 +1,8 @@
 """Mutated feature files of every format, in numbers: `python benchmarks/fuzz_readers.py --n 5000`.
 
 Prints the seed, and for each kind of file how many were refused, how many still gave rows, the
-slowest trial and the memory it took. A failure is named by its trial: `--only npz --first 17 --n 18`
-with the same seed runs it again.
+slowest trial and the memory it took. A failure is named by its trial, which
+`--only npz --first 17 --n 18` with the same seed runs again.
 """
 
 from __future__ import annotations

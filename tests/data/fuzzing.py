@@ -70,10 +70,12 @@ def trial(paths: list[Path], options: dict[str, object]) -> str:
             if at > 10_000:  # a valid file of very many rows
                 break
     except DataFileError as error:
-        assert "\n" not in str(error), str(error)
-        assert len(str(error)) < 2000, str(error)
-        return "refused"
-    return "valid"
+        message = str(error)
+    else:
+        return "valid"
+    assert "\n" not in message, message
+    assert len(message) < 2000, message
+    return "refused"
 
 
 def work(name: str, first: int, stop: int, seed: int, progress: Path) -> None:

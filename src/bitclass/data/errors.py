@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DataFileError", "import_extra", "listed", "reading"]
+__all__ = ["DataFileError", "check_extra", "import_extra", "listed", "reading"]
 
 _MOST_NAMES = 20
 _MOST_CHARACTERS = 300
@@ -64,11 +65,24 @@ def import_extra(module: str, extra: str, path: Path, format_name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.split(".")[0]
-        raise DataFileError(
-            f"{path}: reading {format_name} needs {package}; "
-            f"install it with: pip install 'bitclass[{extra}]'"
-        ) from error
+        raise _not_installed(module, extra, path, format_name) from error
+
+
+def check_extra(module: str, extra: str, path: Path, format_name: str) -> None:
+    """Say what to install where a module is missing, without importing it."""
+    try:
+        is_there = importlib.util.find_spec(module) is not None
+    except ValueError:
+        is_there = False
+    if not is_there:
+        raise _not_installed(module, extra, path, format_name)
+
+
+def _not_installed(module: str, extra: str, path: Path, format_name: str) -> DataFileError:
+    return DataFileError(
+        f"{path}: reading {format_name} needs {module.split('.')[0]}; "
+        f"install it with: pip install 'bitclass[{extra}]'"
+    )
 
 
 def listed(names: Iterable[object]) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from bitclass.data.arrays import ArrayFile, ArrayRows, ArraySource, CsrSource, ReadRows
-from bitclass.data.errors import DataFileError, import_extra, reading
+from bitclass.data.arrays import ArrayFile, ArraySource, CsrSource, ReadRows
+from bitclass.data.errors import DataFileError, check_extra, import_extra
+from bitclass.data.isolation import IsolatedRows
 from bitclass.data.limits import check_expansion
 from bitclass.data.rowfile import Request, RowFile
 
@@ -168,5 +169,5 @@ class Hdf5File(ArrayFile):
 
 def open_hdf5(path: Path, request: Request) -> RowFile:
     """Open an HDF5 file."""
-    with reading(path, Hdf5File.format_name):
-        return ArrayRows(Hdf5File(path), request)
+    check_extra("h5py", "hdf5", path, Hdf5File.format_name)
+    return IsolatedRows("hdf5", path, request)

@@ -1,7 +1,6 @@
 """NumPy files: `.npy`, and `.npz`, which is a zip of them.
 
-What is not compressed is mapped, a batch at a time: pages of a batch that is gone are no longer
-counted as memory of the process. What is compressed is read from front to back. A header is a
+What is not compressed is mapped; what is compressed is read from front to back. A header is a
 claim, so it is checked against the bytes that are there. Arrays of objects are pickles and are
 never read.
 """
@@ -9,51 +8,31 @@ never read.
 from __future__ import annotations
 
 import ast
-import math
-import mmap
 import os
-import shutil
 import struct
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.data.arrays import ArrayFile, ArrayRows, ArraySource, CsrSource, ReadRows
+from bitclass.data.arrays import ArrayFile, ArrayRows, ArraySource, CsrSource
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.limits import check_expansion
 from bitclass.data.rowfile import Request, RowFile
+from bitclass.data.sources import ByteStream, Layout, MappedArray, PackedArray, skip
 
 __all__ = ["NpyFile", "NpzFile", "open_npy", "open_npz"]
 
 _MOST_HEADER_BYTES = 1 << 16
-_STEP_BYTES = 1 << 20
 _CSR_PARTS = ("data", "indices", "indptr", "shape", "format")
 _CSR_NAME = "sparse matrix"
 
 
-@dataclass(frozen=True)
-class NpyHeader:
-    """What the header of an array says; the data begin `size` bytes after its start."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran_order: bool
-    size: int
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the data."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-def read_header(path: Path, name: str, stream: IO[bytes]) -> NpyHeader:
+def read_header(path: Path, name: str, stream: IO[bytes]) -> tuple[Layout, int]:
     """Read and check the header of an array.
 
     Parameters
@@ -61,6 +40,11 @@ def read_header(path: Path, name: str, stream: IO[bytes]) -> NpyHeader:
     path : the file, for errors
     name : of the array, for errors
     stream : at the start of the header
+
+    Returns
+    -------
+    layout : Layout
+    size : int, bytes of the header
     """
     start = stream.read(12)
     if len(start) < 12 or start[:6] != b"\x93NUMPY":
@@ -93,61 +77,7 @@ def read_header(path: Path, name: str, stream: IO[bytes]) -> NpyHeader:
         )
     if dtype.itemsize == 0:
         raise DataFileError(f"{path}: {name} is of type {descr!r}, which takes no bytes")
-    return NpyHeader(shape, dtype, order, size + length)
-
-
-class MappedArray(ArraySource):
-    """An array that lies in a file as it would in memory.
-
-    Parameters
-    ----------
-    path : the file
-    header : NpyHeader
-    offset : where in the file the data begin
-    """
-
-    def __init__(self, path: Path, header: NpyHeader, offset: int) -> None:
-        self.path = path
-        self.shape, self.dtype = header.shape, header.dtype
-        self._fortran_order = header.fortran_order and len(header.shape) > 1
-        self._offset = offset
-
-    @contextmanager
-    def cursor(self) -> Iterator[ReadRows]:
-        """Open the array for one pass over its rows."""
-        with self.path.open("rb") as stream:
-            yield lambda start, stop: self.read_from(stream.fileno(), start, stop)
-
-    def read_from(self, file_number: int, start: int, stop: int) -> NDArray[Any]:
-        """Rows of the array in an open file."""
-        if self._fortran_order:
-            whole = _mapped(file_number, self._offset, self.dtype, self.shape[::-1])
-            rows = np.ascontiguousarray(whole.T[start:stop])
-        else:
-            row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
-            rows = _mapped(
-                file_number,
-                self._offset + start * row_bytes,
-                self.dtype,
-                (stop - start, *self.shape[1:]),
-            )
-        if not rows.flags.aligned:  # a member of a zip begins at any byte
-            rows = rows.copy()
-        return rows.astype(rows.dtype.newbyteorder("="), copy=False)
-
-
-def _mapped(
-    file_number: int, offset: int, dtype: np.dtype[Any], shape: Sequence[int]
-) -> NDArray[Any]:
-    """Map a part of a file; fails, rather than crash later, where the file has become shorter."""
-    before = offset % mmap.ALLOCATIONGRANULARITY
-    n_bytes = math.prod(shape) * dtype.itemsize
-    window = mmap.mmap(
-        file_number, before + n_bytes, access=mmap.ACCESS_READ, offset=offset - before
-    )
-    if hasattr(window, "madvise") and hasattr(mmap, "MADV_WILLNEED"):
-        window.madvise(mmap.MADV_WILLNEED)
-    return np.frombuffer(window, dtype, math.prod(shape), before).reshape(shape)
+    return Layout(shape, dtype, order), size + length
 
 
 class NpyFile(ArrayFile):
@@ -158,9 +88,9 @@ class NpyFile(ArrayFile):
     def __init__(self, path: Path) -> None:
         self.path = path
         with path.open("rb") as stream:
-            self._header = read_header(path, "the file", stream)
-            there = os.fstat(stream.fileno()).st_size - self._header.size
-        check_all_there(path, "the file", self._header, there)
+            self._layout, self._start = read_header(path, "the file", stream)
+            there = os.fstat(stream.fileno()).st_size - self._start
+        check_all_there(path, "the file", self._layout, there)
 
     def names(self) -> Sequence[str]:
         """The one array is called as the file."""
@@ -168,15 +98,15 @@ class NpyFile(ArrayFile):
 
     def source(self, name: str) -> ArraySource:
         """The array."""
-        return MappedArray(self.path, self._header, self._header.size)
+        return MappedArray(self.path, self._layout, self._start)
 
 
-def check_all_there(path: Path, name: str, header: NpyHeader, there: int) -> None:
+def check_all_there(path: Path, name: str, layout: Layout, there: int) -> None:
     """Refuse an array whose data are not all there."""
-    if header.n_bytes > there:
+    if layout.n_bytes > there:
         raise DataFileError(
-            f"{path}: {name} claims an array of shape {header.shape} and type {header.dtype}, "
-            f"{header.n_bytes} bytes, but holds {there}; it is cut short or damaged"
+            f"{path}: {name} claims an array of shape {layout.shape} and type {layout.dtype}, "
+            f"{layout.n_bytes} bytes, but holds {there}; it is cut short or damaged"
         )
 
 
@@ -217,13 +147,19 @@ class NpzFile(ArrayFile):
             raise DataFileError(f"{self.path}: {name!r} claims more bytes than the file has")
         check_expansion(self.path, repr(name), info.file_size, info.compress_size)
         with zipfile.ZipFile(self.path) as archive, archive.open(info) as stream:
-            header = read_header(self.path, repr(name), stream)
-        check_all_there(self.path, repr(name), header, info.file_size - header.size)
+            layout, start = read_header(self.path, repr(name), stream)
+        check_all_there(self.path, repr(name), layout, info.file_size - start)
         if info.compress_type == zipfile.ZIP_DEFLATED:
-            return DeflatedArray(self.path, info, header)
-        offset = self._stored_offset(info) + header.size
-        check_all_there(self.path, repr(name), header, self._bytes - offset)
-        return MappedArray(self.path, header, offset)
+            return PackedArray(self.path, layout, lambda: self._opened(info, start))
+        offset = self._stored_offset(info) + start
+        check_all_there(self.path, repr(name), layout, self._bytes - offset)
+        return MappedArray(self.path, layout, offset)
+
+    @contextmanager
+    def _opened(self, info: zipfile.ZipInfo, start: int) -> Iterator[ByteStream]:
+        with zipfile.ZipFile(self.path) as archive, archive.open(info) as stream:
+            skip(stream, start)
+            yield stream
 
     def _stored_offset(self, info: zipfile.ZipInfo) -> int:
         with self.path.open("rb") as stream:
@@ -257,70 +193,10 @@ class NpzFile(ArrayFile):
         if info.file_size > 4096:
             raise DataFileError(f"{self.path}: {name!r} of the sparse matrix is damaged")
         with zipfile.ZipFile(self.path) as archive, archive.open(info) as stream:
-            header = read_header(self.path, repr(name), stream)
-            check_all_there(self.path, repr(name), header, info.file_size - header.size)
-            values = np.frombuffer(stream.read(header.n_bytes), header.dtype)
-        return values.reshape(header.shape)
-
-
-class DeflatedArray(ArraySource):
-    """A compressed array of a zip, read from front to back.
-
-    Parameters
-    ----------
-    path : the zip
-    info : its entry
-    header : NpyHeader
-    """
-
-    def __init__(self, path: Path, info: zipfile.ZipInfo, header: NpyHeader) -> None:
-        self.path = path
-        self.shape, self.dtype = header.shape, header.dtype
-        self._info, self._header = info, header
-
-    @contextmanager
-    def cursor(self) -> Iterator[ReadRows]:
-        """Open the array for one pass over its rows."""
-        with zipfile.ZipFile(self.path) as archive, archive.open(self._info) as stream:
-            _skip(stream, self._header.size)
-            if self._header.fortran_order and len(self.shape) > 1:
-                # No row is complete before the end, so the columns wait on disk, not in memory.
-                with tempfile.TemporaryFile() as unpacked:
-                    shutil.copyfileobj(stream, unpacked, _STEP_BYTES)
-                    unpacked.flush()
-                    array = MappedArray(self.path, self._header, 0)
-                    yield lambda start, stop: array.read_from(unpacked.fileno(), start, stop)
-                return
-            row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
-            at = 0
-
-            def read(start: int, stop: int) -> NDArray[Any]:
-                nonlocal at
-                _skip(stream, (start - at) * row_bytes)
-                rows = np.empty((stop - start, *self.shape[1:]), self.dtype)
-                _fill(stream, rows.reshape(-1).view(np.uint8))
-                at = stop
-                return rows.astype(self.dtype.newbyteorder("="), copy=False)
-
-            yield read
-
-
-def _skip(stream: IO[bytes], n_bytes: int) -> None:
-    while n_bytes > 0:
-        step = stream.read(min(n_bytes, _STEP_BYTES))
-        if not step:
-            raise EOFError("its data end too early")
-        n_bytes -= len(step)
-
-
-def _fill(stream: IO[bytes], memory: NDArray[np.uint8]) -> None:
-    at = 0
-    while at < len(memory):
-        step = stream.read(min(len(memory) - at, _STEP_BYTES))
-        if not step:
-            raise EOFError("its data end too early")
-        memory[at : at + len(step)] = np.frombuffer(step, np.uint8)
-        at += len(step)
+            layout, start = read_header(self.path, repr(name), stream)
+            check_all_there(self.path, repr(name), layout, info.file_size - start)
+            values = np.frombuffer(stream.read(layout.n_bytes), layout.dtype)
+        return values.reshape(layout.shape)
 
 
 def open_npy(path: Path, request: Request) -> RowFile:
