@@ -31,8 +31,10 @@ MAY_IMPORT = {
     "predicting": FOUNDATION | {"model", "storage", "summary", "learning", "validation"},
     "classifier": FOUNDATION
     | {"losses", "summary", "training", "learning", "validation", "predicting"},
+    "data": FOUNDATION | {"model", "classifier"},
+    "streaming": {"rows", "data", "classifier", "training"},
     "cli": FOUNDATION
-    | {"losses", "model", "storage", "training", "encoder", "learning", "classifier", ""},
+    | {"model", "storage", "training", "classifier", "data", "streaming", ""},
 }
 
 

@@ -1,0 +1,175 @@
+"""Files read in a process of their own, for a library that damaged files can crash or hang.
+
+The HDF5 library is one: a file with a few wrong bytes can make it crash, loop for ever or take any
+amount of memory, and nothing within the process can then stop it. A process apart can be stopped.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.data.errors import DataFileError
+from bitclass.data.messages import piece_from, receive, send
+from bitclass.data.rowfile import Choice, Piece, Request, RowFile
+
+__all__ = ["IsolatedRows"]
+
+# How long one batch, or the opening of a file, may take.
+PATIENCE_SECONDS = 300.0
+
+Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
+
+
+class _Worker:
+    """A reading process."""
+
+    def __init__(self) -> None:
+        # Its memory is limited by address space, of which threads that it does not need take much.
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bitclass.data.reading_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        self._timed_out = False
+
+    def ask(self, question: dict[str, Any]) -> None:
+        """Send a request."""
+        assert self._process.stdin is not None
+        send(self._process.stdin, question)
+
+    def receive(self, path: Path) -> Message:
+        """The next message; an error where the process has died, or takes too long."""
+        assert self._process.stdout is not None
+        watch = threading.Timer(PATIENCE_SECONDS, self._give_up)
+        watch.daemon = True
+        watch.start()
+        try:
+            return receive(self._process.stdout)
+        except (EOFError, OSError, ValueError, KeyError) as error:
+            why = "the process that read it has died"
+            if self._timed_out:
+                why = f"nothing came for {PATIENCE_SECONDS:.0f} seconds"
+            raise DataFileError(f"{path}: cannot be read, it is damaged ({why})") from error
+        finally:
+            watch.cancel()
+
+    def _give_up(self) -> None:
+        self._timed_out = True
+        self._process.kill()
+
+    def is_alive(self) -> bool:
+        """Whether it can take another request."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+class _Workers:
+    """One idle process is kept for the next file; starting one takes a quarter of a second."""
+
+    def __init__(self) -> None:
+        self._idle: _Worker | None = None
+        self._lock = threading.Lock()
+
+    def take(self) -> _Worker:
+        """The idle process, or a new one."""
+        with self._lock:
+            worker, self._idle = self._idle, None
+        if worker is not None and worker.is_alive():
+            return worker
+        return _Worker()
+
+    def give_back(self, worker: _Worker) -> None:
+        """Keep a process that has answered in full; one after an error is not trusted."""
+        with self._lock:
+            if self._idle is None:
+                self._idle = worker
+                return
+        worker.stop()
+
+    def stop(self) -> None:
+        """End the idle process."""
+        with self._lock:
+            worker, self._idle = self._idle, None
+        if worker is not None:
+            worker.stop()
+
+    def forget(self) -> None:
+        """Leave the idle process to the process that this one was forked from."""
+        self._idle = None
+        self._lock = threading.Lock()
+
+
+_workers = _Workers()
+atexit.register(_workers.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_workers.forget)
+
+
+def _answers(path: Path, question: dict[str, Any]) -> Generator[Message, None, None]:
+    """All messages that answer a request."""
+    worker = _workers.take()
+    try:
+        worker.ask(question)
+        while True:
+            content, arrays = worker.receive(path)
+            if "error" in content:
+                raise DataFileError(content["error"])
+            if "end" in content:
+                break
+            yield content, arrays
+    except BaseException:  # also when nobody wants the rest
+        worker.stop()
+        raise
+    _workers.give_back(worker)
+
+
+class IsolatedRows(RowFile):
+    """A file of arrays that is read in a process of its own.
+
+    Parameters
+    ----------
+    kind : 'hdf5' or 'matlab73'
+    path : the file
+    request : Request
+    """
+
+    def __init__(self, kind: str, path: Path, request: Request) -> None:
+        self.path = path
+        self._question = {"kind": kind, "path": str(path.absolute()), "request": asdict(request)}
+        for facts, _ in _answers(path, self._question | {"rows": None}):
+            self.n_rows, self.n_features = int(facts["n_rows"]), int(facts["n_features"])
+            self.dtype = np.dtype(facts["dtype"])
+            self.is_sparse = bool(facts["is_sparse"])
+            self.choice = Choice(tuple(facts["features"]), facts["labels"])
+            self.text_labels = facts["text_labels"]
+            self.description = str(facts["description"])
+
+    def pieces(self, start_row: int, piece_rows: int, offset: int) -> Iterator[Piece]:
+        """Rows from `start_row` on, cut at multiples of `piece_rows` counted from `offset`."""
+        rows = [start_row, piece_rows, offset]
+        with contextlib.closing(_answers(self.path, self._question | {"rows": rows})) as answers:
+            for content, arrays in answers:
+                yield piece_from(content, arrays)

@@ -1,0 +1,148 @@
+"""Mutated files of every format: an error or rows, but no crash, no hang and no flood of memory.
+
+Trials run in processes of their own, under limits of time and memory. A process says before each
+trial which one it is, so that one that dies names its trial, and a new process goes on after it.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from feature_files import BY_NAME, MAKERS, labels_of, make
+
+from bitclass.data import DataFileError, open_rows
+
+SECONDS_A_TRIAL = 20
+MOST_MORE_MEMORY = 128 << 20
+ADDRESS_SPACE = 16 << 30
+NUMBERS = (0, 1, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
+TEXTS = (b",", b":", b'"', b"\n", b" ", b"nan", b"1e999", b"\xff\xfe", b"-1", b"9" * 30, b"\x00")
+
+
+def mutated(content: bytes, rng: np.random.Generator) -> bytes:
+    """Flip bytes, cut, repeat, or write absurd numbers; often near the ends, where headers are."""
+    changed = bytearray(content)
+    if rng.random() < 0.15:
+        return bytes(changed[: rng.integers(0, len(changed))])
+    for _ in range(int(rng.choice([1, 1, 1, 2, 4, 16]))):
+        at = int(rng.integers(0, len(changed)))
+        if rng.random() < 0.4:
+            at = min(len(changed) - 1, int(rng.integers(0, 256)))
+        elif rng.random() < 0.4:
+            at = max(0, len(changed) - 1 - int(rng.integers(0, 1024)))
+        how = rng.integers(0, 6)
+        if how <= 1:
+            changed[at] ^= 1 << int(rng.integers(0, 8))
+        elif how == 2:
+            changed[at] = int(rng.integers(0, 256))
+        elif how == 3:
+            size = int(rng.choice([2, 4, 8]))
+            order = "little" if rng.random() < 0.8 else "big"
+            number = NUMBERS[rng.integers(0, len(NUMBERS))] % (1 << 8 * size)
+            changed[at : at + size] = number.to_bytes(size, order)
+        elif how == 4:
+            changed[at:at] = TEXTS[rng.integers(0, len(TEXTS))]
+        else:
+            size = int(rng.integers(1, 64))
+            part = changed[at : at + size]
+            changed[at : at + size] = part * 2 if rng.random() < 0.5 else b""
+    return bytes(changed)
+
+
+def trial(paths: list[Path], options: dict[str, object]) -> str:
+    """Read everything; an error that is not a DataFileError is not caught."""
+    try:
+        rows = open_rows(paths, **options)
+        at = 0
+        for batch in rows.batches(7):
+            assert batch.X.shape == (min(7, rows.n_rows - at), rows.n_features)
+            assert batch.labels is None or batch.labels.shape == (batch.X.shape[0],)
+            at += batch.X.shape[0]
+            if at > 10_000:  # a valid file of very many rows
+                break
+    except DataFileError as error:
+        message = str(error)
+    else:
+        return "valid"
+    assert "\n" not in message, message
+    assert len(message) < 2000, message
+    return "refused"
+
+
+def work(name: str, first: int, stop: int, seed: int, progress: Path) -> None:
+    """Run trials in this process, and print what came out."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder:
+        run_trials(name, range(first, stop), seed, progress, Path(folder))
+
+
+def run_trials(name: str, trials: range, seed: int, progress: Path, folder: Path) -> None:
+    """Run trials in this folder."""
+    X = np.random.default_rng(0).standard_normal((23, 5)).astype(np.float32)
+    paths, options = make(BY_NAME[name], folder, X, labels_of("text", 23))
+    content = paths[0].read_bytes()
+    assert trial(paths, options) == "valid"
+    counts = {"refused": 0, "valid": 0}
+    slowest, largest, failures = 0.0, 0, []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    for number in trials:
+        progress.write_text(str(number))
+        paths[0].write_bytes(mutated(content, np.random.default_rng((seed, number))))
+        signal.alarm(SECONDS_A_TRIAL)
+        start = time.perf_counter()
+        try:
+            counts[trial(paths, options)] += 1
+        except BaseException as error:
+            failures.append(f"{name} {number}: {type(error).__name__}: {error}"[:500])
+        slowest = max(slowest, time.perf_counter() - start)
+        signal.alarm(0)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        largest = max(largest, peak - before)
+        if peak - before > MOST_MORE_MEMORY:
+            failures.append(f"{name} {number}: took {(peak - before) >> 20} MB")
+            before = peak
+    result = {"slowest": slowest, "memory": largest, "failures": failures} | counts
+    print(json.dumps(result))
+
+
+def fuzz(name: str, n: int, seed: int, first: int = 0) -> dict[str, object]:
+    """Run trials `first` to `n` of a format in processes of their own."""
+    total = {"refused": 0, "valid": 0, "slowest": 0.0, "memory": 0, "failures": []}
+    with tempfile.TemporaryDirectory() as folder:
+        progress = Path(folder) / "progress"
+        while first < n:
+            done = subprocess.run(
+                [sys.executable, __file__, name, str(first), str(n), str(seed), str(progress)],
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode == 0:
+                result = json.loads(done.stdout)
+                first = n
+            else:
+                died = int(progress.read_text())
+                why = f"signal {-done.returncode}" if done.returncode < 0 else done.stderr[-500:]
+                result = {"failures": [f"{name} {died}: the process died, {why}"]}
+                first = died + 1
+            for key in ("refused", "valid"):
+                total[key] += result.get(key, 0)
+            for key in ("slowest", "memory"):
+                total[key] = max(total[key], result.get(key, 0))
+            total["failures"] += result["failures"]
+    return total
+
+
+NAMES = [maker.__name__ for maker in MAKERS]
+
+if __name__ == "__main__":
+    work(sys.argv[1], *map(int, sys.argv[2:5]), Path(sys.argv[5]))
