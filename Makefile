@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test lint format bench accuracy memory sanitize neon clean
+.PHONY: help setup demo test lint format bench accuracy memory loading fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -47,6 +47,12 @@ accuracy: setup  ## accuracy on the real data sets (about 5 minutes)
 
 memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
 	$(BIN)/python benchmarks/memory.py
+
+loading: setup  ## size and loading time of a model file
+	$(BIN)/python benchmarks/loading.py
+
+fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
+	$(BIN)/python benchmarks/fuzz_models.py --n 100000
 
 sanitize: setup  ## kernel tests under the address, undefined-behaviour and thread sanitizers
 	native/tests/run_sanitizers.sh $(BIN)/python

@@ -190,9 +190,9 @@ class Predicting:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read an estimator from a file that `save` wrote.
 
-        It predicts as the one that was saved did (see there), and has its parameters;
-        `objective_history_` has one entry a step. `partial_fit` cannot go on from it. To predict
-        without scikit-learn, `bitclass.load` reads the same file.
+        It predicts as the one that was saved did (see there), and has its parameters, but for
+        `n_jobs` and `verbose`; `objective_history_` has one entry a step. `partial_fit` cannot go
+        on from it. To predict without scikit-learn, `bitclass.load` reads the same file.
 
         Parameters
         ----------

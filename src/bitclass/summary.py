@@ -17,6 +17,8 @@ __all__ = ["restore_feature_names", "restore_history", "restore_parameters", "su
 
 # A dict of class weights longer than this is left out: a summary is read before anything else.
 _MOST_PAIRS = 10_000
+# Parameters of the machine and the moment, not of the model: a file has no say in them.
+_NOT_OF_THE_MODEL = {"n_jobs", "verbose"}
 
 
 def summarise(
@@ -48,7 +50,11 @@ def summarise(
         "n_rows": n_rows,
         "n_rounds": n_rounds,
         "history": _last_of_each_step(history),
-        "parameters": {name: _plain(value) for name, value in parameters.items()},
+        "parameters": {
+            name: _plain(value)
+            for name, value in parameters.items()
+            if name not in _NOT_OF_THE_MODEL
+        },
     }
     if feature_names is not None:
         summary["feature_names"] = [str(name) for name in feature_names]
@@ -60,7 +66,11 @@ def restore_parameters(summary: Mapping[str, Any], known: Iterable[str]) -> dict
     parameters = summary.get("parameters", {})
     if not isinstance(parameters, dict):
         raise ModelFileError("the summary's 'parameters' must be an object")
-    return {name: _restored(parameters[name]) for name in known if name in parameters}
+    return {
+        name: _restored(parameters[name])
+        for name in known
+        if name in parameters and name not in _NOT_OF_THE_MODEL
+    }
 
 
 def restore_history(summary: Mapping[str, Any], n_bits: int) -> tuple[NDArray[np.void], int]:

@@ -252,6 +252,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
         projection = _unscaled(projection, tensors["column_scale"], scale)
     if header.projection == "int8":
         quantised, intercept = _quantised(tensors, projection)
+        _check_intercept(intercept)
     assert intercept is not None
     try:
         return PackedModel(
@@ -361,9 +362,13 @@ def _check_values(tensors: dict[str, NDArray[Any]], n_bits: int) -> None:
         values = tensors.get(name)
         if values is not None and not (values >= np.finfo(values.dtype).tiny).all():
             raise ModelFileError(f"tensor {name!r} must hold positive numbers only")
-    intercept = tensors.get("intercept")
-    if intercept is not None and (np.abs(intercept) > np.finfo(np.float32).max).any():
-        raise ModelFileError("tensor 'intercept' must hold numbers that float32 can hold")
+    if "intercept" in tensors:
+        _check_intercept(tensors["intercept"])
     projection = tensors["projection"]
     if projection.dtype == np.int8 and (projection == -128).any():
         raise ModelFileError("tensor 'projection' must hold integers from -127 to 127")
+
+
+def _check_intercept(intercept: NDArray[np.float64]) -> None:
+    if not (np.abs(intercept) <= np.finfo(np.float32).max).all():
+        raise ModelFileError("the intercept must hold numbers that float32 can hold")

@@ -1,0 +1,491 @@
+"""Model files: what is read predicts as what was written did, whatever its labels are."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import bitclass
+from bitclass import BinaryCodeClassifier, ModelFileError, PackedModel
+from bitclass.codes import pack
+from bitclass.storage import PROJECTION_TYPES, load, read_header, save
+from format_reader import Reader
+
+GOLDEN = Path(__file__).parent / "golden"
+EXPECTED = json.loads((GOLDEN / "expected_v1.json").read_text())
+
+LABELS = {
+    "text": np.array(["b", "a", "long label with spaces"]),
+    "unicode": np.array(["", "Ångström", "日本語", "😀", 'quote " and \\ and \n', "\ud800"]),
+    "long": np.array(["x" * 10_000, "y"]),
+    "wider than needed": np.array(["a", "b"], dtype="<U40"),
+    "bytes": np.array([b"", b"ab", b"\xff\xfe", b"\x00a"]),
+    "bool": np.array([False, True]),
+    **{f"{kind}{8 * size}": np.array([1, 100, 7], dtype=f"{kind}{size}")
+       for kind in "iu" for size in (1, 2, 4, 8)},
+    "least and most": np.array([-(2**63), 2**63 - 1]),
+    "most unsigned": np.array([0, 2**64 - 1], dtype=np.uint64),
+    **{f"f{8 * size}": np.array([-0.5, 1e4, np.inf], dtype=f"f{size}") for size in (2, 4, 8)},
+    "big endian": np.array([1, 2, 3], dtype=">i4"),
+    "big endian text": np.array(["a", "ü"], dtype=">U3"),
+    "days": np.array(["2020-01-01", "1066-10-14"], dtype="M8[D]"),
+    "nanoseconds": np.array([1, 5], dtype="M8[ns]"),
+    "spans": np.array([1, -5], dtype="m8[25us]"),
+    "spans without unit": np.array([1, -5], dtype="m8"),
+    "objects of text": np.array(["b", "a", "日本"], dtype=object),
+    "objects of integers": np.array([3, -(10**40), 0], dtype=object),
+    "objects of floats": np.array([0.1, 5e-324, -0.0], dtype=object),
+    "objects of truth values": np.array([True, False], dtype=object),
+    "objects of several types": np.array(["1", 1, 2.0], dtype=object),
+}  # fmt: skip
+
+
+def made(labels, n_bits=20, d=7, precision="int8", centre=True, scale=True, seed=0):
+    rng = np.random.default_rng(seed)
+    return PackedModel(
+        labels,
+        pack(rng.standard_normal((len(labels), n_bits)) > 0),
+        # Features of very different sizes, as raw ones have.
+        (rng.standard_normal((d, n_bits)) * 10.0 ** rng.integers(-6, 7, (d, 1))).astype(np.float32),
+        rng.standard_normal(n_bits),
+        centre=rng.standard_normal(d).astype(np.float32) if centre else None,
+        scale=rng.uniform(1e-3, 1e3, d).astype(np.float32) if scale else None,
+        temperature=1.0 / 3.0,
+        precision=precision,
+        summary={"loss": "none", "note": "über"},
+    )
+
+
+def rows(d=7, n=50, seed=1):
+    return (3 * np.random.default_rng(seed).standard_normal((n, d))).astype(np.float32)
+
+
+def saved(tmp_path, model, projection="float32"):
+    path = tmp_path / "model.safetensors"
+    save(path, model, projection=projection)
+    return load(path)
+
+
+def assert_same_labels(a, b):
+    assert a.dtype == b.dtype
+    assert a.dtype.str == b.dtype.str
+    np.testing.assert_array_equal(a, b)
+    assert [repr(label) for label in a.tolist()] == [repr(label) for label in b.tolist()]
+
+
+def assert_same_model(a, b, X):
+    assert_same_labels(a.classes, b.classes)
+    np.testing.assert_array_equal(a.weights, b.weights)
+    assert (a.precision, a.temperature, a.n_bits) == (b.precision, b.temperature, b.n_bits)
+    np.testing.assert_array_equal(a.encode(X), b.encode(X))
+    assert_same_labels(a.predict(X), b.predict(X))
+    np.testing.assert_array_equal(a.top_classes(X, 2)[1], b.top_classes(X, 2)[1])
+    np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
+
+
+# -------------------------------------------------------------------------------------------------
+# Round trips
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("projection", PROJECTION_TYPES)
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_every_kind_come_back_as_they_were(tmp_path, kind, projection):
+    model = made(LABELS[kind])
+    read = saved(tmp_path, model, projection)
+    assert_same_labels(read.classes, model.classes)
+    assert read.summary == model.summary
+    if projection != "float16":
+        assert_same_model(read, model, rows())
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("n_bits", [1, 7, 8, 9, 64, 65, 130])
+@pytest.mark.parametrize(("centre", "scale"), [(True, True), (False, False), (True, False)])
+def test_float32_is_the_same_model_in_every_way(tmp_path, precision, n_bits, centre, scale):
+    model = made(np.arange(2), n_bits, precision=precision, centre=centre, scale=scale)
+    read = saved(tmp_path, model)
+    for name in ("weights", "projection", "intercept", "centre", "scale"):
+        a, b = getattr(read, name), getattr(model, name)
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a, b)
+    assert_same_model(read, model, rows())
+
+
+@pytest.mark.parametrize("n_bits", [1, 7, 8, 9, 64, 65, 130])
+@pytest.mark.parametrize(
+    ("centre", "scale"), [(True, True), (False, False), (True, False), (False, True)]
+)
+def test_int8_changes_no_prediction_in_int8(tmp_path, n_bits, centre, scale):
+    model = made(np.arange(3), n_bits, d=40, centre=centre, scale=scale)
+    X = rows(40, n=2000)
+    read = saved(tmp_path, model, "int8")
+    assert_same_model(read, model, X)
+    # And not when it is read, saved and read again, or pickled.
+    again = saved(tmp_path, read, "int8")
+    assert_same_model(again, model, X)
+    assert_same_model(pickle.loads(pickle.dumps(again)), model, X)
+
+
+def test_a_file_that_is_read_and_saved_again_is_the_same_to_the_byte(tmp_path):
+    for projection in ("float32", "int8"):
+        for precision in ("float32", "int8"):
+            save(
+                tmp_path / "a", made(LABELS["unicode"], precision=precision), projection=projection
+            )
+            save(tmp_path / "b", load(tmp_path / "a"), projection=projection)
+            assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize(("projection", "most"), [("float16", 5e-3), ("int8", 3e-2)])
+def test_codes_in_float32_stay_close_where_the_projection_is_rounded(tmp_path, projection, most):
+    model = made(np.arange(3), 256, d=200, precision="float32")
+    # Rows as standardised as the file thinks they are, whatever the sizes of the features.
+    X = model.centre + model.scale * rows(200, n=300)
+    model = PackedModel(
+        model.classes, model.weights, model.projection / model.scale[:, None], model.intercept,
+        centre=model.centre, scale=model.scale, precision="float32",
+    )  # fmt: skip
+    changed = np.bitwise_count(saved(tmp_path, model, projection).encode(X) ^ model.encode(X))
+    assert changed.sum() / (256 * len(X)) < most
+
+
+def test_a_projection_of_zeros_can_be_saved_in_anything(tmp_path):
+    for projection in PROJECTION_TYPES:
+        model = PackedModel(
+            np.arange(2), np.zeros((2, 1), np.uint8), np.zeros((3, 4), np.float32), np.ones(4)
+        )
+        assert_same_model(saved(tmp_path, model, projection), model, rows(3))
+
+
+@given(hnp.arrays(st.sampled_from(["<U6", "|S4", "<i2", "<f4", "M8[s]"]), st.integers(1, 8)))
+@settings(max_examples=150, deadline=None)
+def test_any_labels_come_back_or_are_refused(tmp_path_factory, labels):
+    try:
+        distinct = len(np.unique(labels)) == len(labels) and np.array_equal(labels, labels)
+    except UnicodeError:
+        return
+    path = tmp_path_factory.getbasetemp() / "any.safetensors"
+    if distinct:
+        save(path, made(labels, n_bits=3, d=1))
+        assert_same_labels(load(path).classes, labels)
+    else:
+        with pytest.raises(ValueError, match="distinct|NaN"):
+            save(path, made(labels, n_bits=3, d=1))
+
+
+def test_very_many_labels_are_no_trouble(tmp_path):
+    n = 200_000
+    labels = np.array([f"label number {i}" for i in range(n)])
+    model = PackedModel(
+        labels, np.zeros((n, 1), np.uint8), np.ones((1, 8), np.float32), np.zeros(8)
+    )
+    assert_same_labels(saved(tmp_path, model).classes, labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([1 + 2j, 3]), "complex128.*cannot be saved"),
+        (np.array([1, 2], dtype=np.longdouble), "cannot be saved"),
+        (np.array([1.0, np.nan]), "NaN"),
+        (np.array(["NaT", "2020"], dtype="M8[Y]"), "NaT"),
+        (np.array([None, "a"], dtype=object), "None of type NoneType"),
+        (np.array([("a", 1), ("b", 2)], dtype=object), "one axis"),
+        (np.array([frozenset(), "a"], dtype=object), "frozenset"),
+        (np.array([b"a", "a"], dtype=object), "bytes"),
+        (np.array([float("inf"), 1.0], dtype=object), "inf"),
+        (np.array([10**5000, 1], dtype=object), "digits"),
+        (np.array(["a", "a"]), "distinct"),
+        (np.array([1, True], dtype=object), "distinct"),
+        (np.array(["\ud83d\ude00", "a"], dtype=object), "without changing"),
+    ],
+)
+def test_labels_that_a_file_cannot_hold_are_refused(tmp_path, labels, message):
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(ValueError, match=message):
+        save(path, made(labels))
+    assert os.listdir(tmp_path) == []
+
+
+def test_labels_that_differ_beyond_measure_in_width_are_refused(tmp_path):
+    labels = np.array(["x" * 100_000, *(str(i) for i in range(100))])
+    with pytest.raises(ValueError, match=r"astype\(object\)"):
+        save(tmp_path / "model", made(labels))
+    read = saved(tmp_path, made(labels.astype(object)))
+    assert_same_labels(read.classes, labels.astype(object))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"temperature": np.inf}, "temperature"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"weights": np.full((3, 3), 255, np.uint8)}, "bits past the last"),
+        ({"weights": np.zeros((3, 4), np.uint8)}, "3 bytes a class for the 20 bits"),
+        ({"classes": np.arange(4)}, "classes"),
+        ({"scale": np.full(7, 1e-40, np.float32), "precision": "float32"}, "positive"),
+        ({"summary": {"a": object()}}, "JSON"),
+        ({"summary": {"a": np.nan}}, "JSON"),
+        ({"summary": {"a": "x" * (5 << 20)}}, "shorten the summary"),
+    ],
+)
+def test_a_model_that_could_not_be_read_again_is_not_saved(tmp_path, change, message):
+    good = made(np.arange(3))
+    arguments = {
+        name: getattr(good, name)
+        for name in ("classes", "weights", "projection", "intercept", "scale", "temperature")
+    }
+    with pytest.raises(ValueError, match=message):
+        save(tmp_path / "model", PackedModel(**(arguments | change)))
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_unknown_type_for_the_projection_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="projection must be one of .* found 'float64'"):
+        save(tmp_path / "model", made(np.arange(3)), projection="float64")
+
+
+# -------------------------------------------------------------------------------------------------
+# The format
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_golden_files_load_forever(name):
+    expected = EXPECTED[name]
+    X = np.load(GOLDEN / "rows.npy")
+    model = bitclass.load(GOLDEN / f"v1_{name}.safetensors")
+    assert model.classes.dtype.str == expected["type"]
+    assert [repr(label) for label in model.classes.tolist()] == expected["labels"]
+    assert [code.tobytes().hex() for code in model.encode(X)] == expected["codes"]
+    assert [repr(label) for label in model.predict(X).tolist()] == expected["predicted"]
+    assert model.top_classes(X, 1)[1][:, 0].tolist() == expected["distances"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_reader_written_from_the_document_alone_reads_the_same(name):
+    X = np.load(GOLDEN / "rows.npy")
+    path = GOLDEN / f"v1_{name}.safetensors"
+    model, reader = bitclass.load(path), Reader(path)
+    assert_same_labels(reader.labels(), model.classes)
+    np.testing.assert_array_equal(pack(reader.bits(X)), model.encode(X))
+    np.testing.assert_array_equal(reader.predict(X), model.predict(X))
+    np.testing.assert_allclose(reader.probabilities(X), model.predict_proba(X))
+
+
+def test_there_is_a_golden_file_for_each_expectation():
+    names = {f"v1_{name}.safetensors" for name in EXPECTED}
+    assert names == {path.name for path in GOLDEN.glob("v1_*.safetensors")}
+
+
+def test_the_safetensors_package_reads_our_files_and_we_those_it_writes(tmp_path):
+    safetensors = pytest.importorskip("safetensors")
+    theirs = pytest.importorskip("safetensors.numpy")
+    path = tmp_path / "model.safetensors"
+    for name in EXPECTED:
+        content = (GOLDEN / f"v1_{name}.safetensors").read_bytes()
+        arrays = theirs.load(content)
+        path.write_bytes(content)
+        with safetensors.safe_open(path, framework="numpy") as opened:
+            metadata = opened.metadata()
+        model = load(path)
+        np.testing.assert_array_equal(arrays["weights"], model.weights)
+        theirs.save_file(arrays, path, metadata=metadata)
+        assert_same_model(load(path), model, np.load(GOLDEN / "rows.npy"))
+
+
+def test_all_tensors_are_aligned(tmp_path):
+    for kind in LABELS.values():
+        save(tmp_path / "model", made(kind, n_bits=9), projection="int8")
+        content = (tmp_path / "model").read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        assert (8 + length) % 8 == 0
+        for name, entry in json.loads(content[8 : 8 + length]).items():
+            if name != "__metadata__":
+                size = {"8": 1, "L": 1, "6": 2, "2": 4, "4": 8}[entry["dtype"][-1]]
+                assert entry["data_offsets"][0] % size == 0
+
+
+def test_the_header_tells_what_the_model_is_without_its_arrays(tmp_path):
+    save(tmp_path / "model", made(LABELS["text"], precision="float32"), projection="int8")
+    header = read_header(tmp_path / "model")
+    assert (header.n_classes, header.n_features, header.n_bits) == (3, 7, 20)
+    assert (header.projection, header.precision, header.labels) == ("int8", "float32", "<U22")
+    assert header.version == 1
+    assert header.summary["loss"] == "none"
+    assert header.temperature == 1.0 / 3.0
+    assert header.size == (tmp_path / "model").stat().st_size
+    assert header.tensors["weights"].shape == (3, 3)
+
+
+@pytest.mark.parametrize(("projection", "most"), [("float32", 2_200_000), ("int8", 600_000)])
+def test_a_model_of_4096_features_128_bits_and_1000_classes_is_small(tmp_path, projection, most):
+    rng = np.random.default_rng(0)
+    d, n_bits, n_classes = 4096, 128, 1000
+    history = [[at // 2 + 1, "WB"[at % 2], float(at) / 3] for at in range(20)]
+    model = PackedModel(
+        np.array([f"n{i:08d}" for i in range(n_classes)]),  # as ImageNet names its classes
+        pack(rng.standard_normal((n_classes, n_bits)) > 0),
+        rng.standard_normal((d, n_bits)).astype(np.float32),
+        rng.standard_normal(n_bits),
+        centre=rng.standard_normal(d).astype(np.float32),
+        scale=rng.uniform(1, 2, d).astype(np.float32),
+        summary={"loss": "exponential", "history": history},
+    )
+    save(tmp_path / "model", model, projection=projection)
+    assert (tmp_path / "model").stat().st_size <= most
+
+
+def test_loading_imports_neither_scikit_learn_nor_scipy():
+    code = (
+        "import sys, bitclass, numpy as np;"
+        "model = bitclass.load(sys.argv[1]);"
+        "model.predict(np.zeros((2, 12), np.float32));"
+        "unwanted = {'sklearn', 'scipy', 'pandas', 'joblib', 'safetensors'};"
+        "print(sorted({m.split('.')[0] for m in sys.modules} & unwanted))"
+    )
+    path = GOLDEN / "v1_text_float32.safetensors"
+    found = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    assert found.stdout.strip() == "[]", found.stderr
+
+
+# -------------------------------------------------------------------------------------------------
+# The estimator
+# -------------------------------------------------------------------------------------------------
+
+
+def cubed(margins):
+    return margins**3
+
+
+@pytest.mark.parametrize("loss", ["hinge", "exponential", cubed])
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_an_estimator_comes_back_fitted(tmp_path, blobs, loss, precision):
+    X, y = blobs
+    path = tmp_path / "model.safetensors"
+    classifier = BinaryCodeClassifier(
+        24, loss=loss, precision=precision, random_state=3, class_weight={0: 2.0}, n_jobs=1
+    ).fit(X, y)
+    classifier.save(path)
+    read = BinaryCodeClassifier.load(path)
+    for name in ("classes_", "weights_", "projection_", "intercept_", "n_iter_", "n_features_in_"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(classifier, name))
+    for method in ("predict", "predict_proba", "decision_function", "encode"):
+        np.testing.assert_array_equal(getattr(read, method)(X), getattr(classifier, method)(X))
+    assert read.score(X, y) == classifier.score(X, y)
+    expected = classifier.get_params() | {"n_jobs": None}  # which is up to the machine
+    if callable(loss):
+        expected["loss"] = "cubed"
+    assert read.get_params() == expected
+    history = classifier.objective_history_
+    last = history[np.append(history["step"][1:] != history["step"][:-1], True)]
+    np.testing.assert_array_equal(read.objective_history_, last)
+    summary = bitclass.load(path).summary
+    assert summary["n_rows"] == len(X)
+    assert summary["bitclass"] == bitclass.__version__
+    # What was read is saved again as it was.
+    read.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_an_estimator_from_a_file_can_be_fitted_anew_but_not_go_on(tmp_path, blobs):
+    X, y = blobs
+    BinaryCodeClassifier(24, random_state=0).fit(X, y).save(tmp_path / "model")
+    read = BinaryCodeClassifier.load(tmp_path / "model")
+    before = read.predict(X)
+    with pytest.raises(ValueError, match="partial_fit goes on from sums .* does not hold them"):
+        read.partial_fit(X, y)
+    np.testing.assert_array_equal(read.predict(X), before)
+    np.testing.assert_array_equal(read.fit(X, y).predict(X), before)
+    read.partial_fit(X, y)
+
+
+def test_parameters_that_a_file_cannot_hold_are_refused_by_a_new_fit(tmp_path, blobs):
+    X, y = blobs
+    codes = np.where(np.random.default_rng(0).standard_normal((len(X), 24)) > 0, 1, -1)
+    for parameters, message in [
+        ({"loss": cubed}, "found 'cubed'"),
+        ({"initial_codes": codes}, r"found 'ndarray of shape \(400, 24\)'"),
+        ({"random_state": np.random.RandomState(0)}, "RandomState"),
+    ]:
+        classifier = BinaryCodeClassifier(24, **parameters).fit(X, y)
+        classifier.save(tmp_path / "model")
+        read = BinaryCodeClassifier.load(tmp_path / "model")
+        np.testing.assert_array_equal(read.predict(X), classifier.predict(X))
+        with pytest.raises(ValueError, match=message):
+            read.fit(X, y)
+
+
+def test_the_names_of_features_are_kept(tmp_path, blobs):
+    pandas = pytest.importorskip("pandas")
+    X, y = blobs
+    frame = pandas.DataFrame(X, columns=[f"feature {i}" for i in range(20)])
+    BinaryCodeClassifier(24, random_state=0).fit(frame, y).save(tmp_path / "model")
+    read = BinaryCodeClassifier.load(tmp_path / "model")
+    assert list(read.feature_names_in_) == list(frame.columns)
+    read.predict(frame)
+    with pytest.raises(ValueError, match="feature names"):
+        read.predict(frame.rename(columns={"feature 0": "other"}))
+
+
+def test_a_model_that_learned_from_batches_is_saved_as_it_stands(tmp_path, blobs):
+    X, y = blobs
+    classifier = BinaryCodeClassifier(24, loss="hinge", random_state=0)
+    classifier.partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
+    classifier.save(tmp_path / "model")
+    assert bitclass.load(tmp_path / "model").summary["n_rows"] == 400
+    np.testing.assert_array_equal(
+        BinaryCodeClassifier.load(tmp_path / "model").predict(X), classifier.predict(X)
+    )
+
+
+def test_only_a_fitted_estimator_can_be_saved(tmp_path):
+    with pytest.raises(ValueError, match="not fitted"):
+        BinaryCodeClassifier().save(tmp_path / "model")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {"parameters": 3},
+        {"parameters": {"alpha": {}}},
+        {"parameters": {"alpha": {"pairs": [1]}}},
+        {"parameters": {"alpha": {"pairs": [[[], 1]]}}},
+        {"n_rounds": "many"},
+        {"n_rounds": 1, "history": 5},
+        {"n_rounds": 1, "history": [[1, "W"]]},
+        {"n_rounds": 1, "history": [[10**12, "W", 1.0]]},
+        {"n_rounds": 1, "history": [[1, "W", {}]]},
+        {"feature_names": ["too few"]},
+        {"feature_names": "abcdefg"},
+        {"feature_names": [1, 2, 3, 4, 5, 6, 7]},
+    ],
+)
+def test_a_strange_summary_keeps_the_estimator_away_but_not_the_model(tmp_path, summary):
+    model = made(np.arange(3))
+    model.summary = summary
+    assert saved(tmp_path, model).summary == summary
+    with pytest.raises(ModelFileError, match=r"model.safetensors: the summary's"):
+        BinaryCodeClassifier.load(tmp_path / "model.safetensors")
+
+
+def test_a_model_without_a_training_becomes_an_estimator_all_the_same(tmp_path):
+    model = made(np.array([3, 5, 8]), precision="float32")
+    model.summary = {"parameters": {"from": "the future", "n_jobs": 10**9}}
+    saved(tmp_path, model)
+    read = BinaryCodeClassifier.load(tmp_path / "model.safetensors")
+    assert read.get_params() == BinaryCodeClassifier(20, precision="float32").get_params()
+    np.testing.assert_array_equal(read.predict(rows()), model.predict(rows()))
+    assert len(read.objective_history_) == read.n_iter_ == 0

@@ -1,0 +1,253 @@
+"""Saving: whole or not at all, whatever happens meanwhile."""
+
+import errno
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bitclass import PackedModel, load
+from bitclass.storage import save
+from bitclass.storage.atomic import atomic_write
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
+
+
+def model(value=0, d=2000, n_bits=128):
+    return PackedModel(
+        np.arange(3),
+        np.zeros((3, n_bits // 8), np.uint8),
+        np.full((d, n_bits), value, np.float32),
+        np.zeros(n_bits),
+        precision="float32",
+    )
+
+
+@pytest.fixture
+def folder():
+    """A folder that everybody may look into, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def run(code, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+# Saves models of value 1, 2, 3, ... one after another, and says so before the first.
+SAVING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_saving_safely import model
+from bitclass.storage import save
+models = [model(value) for value in range(1, 9)]
+print("ready", flush=True)
+while True:
+    for each in models:
+        save(sys.argv[2], each)
+"""
+
+
+def test_a_process_killed_at_any_moment_leaves_a_whole_file(folder):
+    seed = int.from_bytes(os.urandom(4), "little")
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    path = folder / "model.safetensors"
+    for _ in range(10):
+        command = [sys.executable, "-c", SAVING, str(Path(__file__).parent), str(path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(chance.uniform(0, 0.1))
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        assert process.returncode == -signal.SIGKILL
+        if path.exists():
+            projection = load(path).projection
+            assert (projection == projection[0, 0]).all()
+        # What a killed process leaves has a name of its own, and does not hinder the next.
+        for name in os.listdir(folder):
+            assert name == path.name or (name.startswith(".bitclass-") and name.endswith(".tmp"))
+    save(path, model(9))
+    assert load(path).projection[0, 0] == 9
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace", "interrupt"])
+def test_an_error_at_any_step_leaves_the_old_file_and_no_other(folder, monkeypatch, step):
+    path = folder / "model.safetensors"
+    save(path, model(1))
+    before = path.read_bytes()
+
+    def fail(*_):
+        if step == "interrupt":
+            raise KeyboardInterrupt
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def spoiled_save():
+        with atomic_write(path) as file:
+            file.write(b"x" * 100_000)
+            full = os.path.exists("/dev/full")
+            if step == "write" and full:
+                # What is still in the buffer meets a full disk, now and again on closing.
+                file.write(b"y")
+                os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
+            if step == "interrupt" or (step == "write" and not full):
+                fail()
+
+    if step in ("fsync", "replace"):
+        monkeypatch.setattr(os, step, fail)
+    with pytest.raises(KeyboardInterrupt if step == "interrupt" else OSError) as caught:
+        spoiled_save()
+    if step != "interrupt":
+        assert caught.value.errno == errno.ENOSPC
+        assert caught.value.filename == str(path)
+        assert "\n" not in str(caught.value)
+    assert path.read_bytes() == before
+    assert os.listdir(folder) == [path.name]
+
+
+def test_a_file_limit_is_told_and_nothing_is_left(folder):
+    code = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+from test_saving_safely import model
+from bitclass.storage import save
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    save(sys.argv[2], model())
+except OSError as error:
+    print(error)
+"""
+    done = run(code, Path(__file__).parent, folder / "model.safetensors")
+    assert f"File too large: '{folder / 'model.safetensors'}'" in done.stdout, done.stderr
+    assert os.listdir(folder) == []
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(folder):
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1536k", "tmpfs", str(folder)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small disk needs more rights")
+    try:
+        path = folder / "model.safetensors"
+        save(path, model(1, d=1000))  # half a MB
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            save(path, model(2, d=3000))
+        assert caught.value.filename == str(path)
+        assert load(path).projection[0, 0] == 1
+        assert os.listdir(folder) == [path.name]
+        save(path, model(3, d=1500))
+        assert load(path).projection[0, 0] == 3
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+# Root may do anything, so that it must become somebody else first.
+PERMISSION = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from test_saving_safely import model
+from bitclass import load
+from bitclass.storage import save
+made = model()
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    load(sys.argv[2]) if sys.argv[3] == "load" else save(sys.argv[2], made)
+except OSError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("case", ["folder", "file", "load"])
+def test_no_permission_is_told_and_nothing_is_lost(folder, case):
+    path = folder / "model.safetensors"
+    save(path, model(1, d=10))
+    os.chmod(path, {"folder": 0o644, "file": 0o444, "load": 0o000}[case])
+    os.chmod(folder, 0o555 if case == "folder" else 0o777)
+    tried = run(PERMISSION, Path(__file__).parent, path, case)
+    os.chmod(folder, 0o755)
+    os.chmod(path, 0o644)
+    assert tried.stdout.startswith("PermissionError"), tried.stderr
+    assert str(path) in tried.stdout
+    assert load(path).projection[0, 0] == 1
+    assert os.listdir(folder) == [path.name]
+
+
+def test_a_missing_folder_is_told(folder):
+    with pytest.raises(FileNotFoundError) as caught:
+        save(folder / "nowhere" / "model", model(d=2))
+    assert caught.value.filename == str(folder / "nowhere" / "model")
+
+
+def test_a_folder_and_a_device_are_not_replaced(folder):
+    (folder / "sub").mkdir()
+    with pytest.raises(IsADirectoryError):
+        save(folder / "sub", model(d=2))
+    with pytest.raises(OSError, match="Not a regular file"):
+        save("/dev/null", model(d=2))
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert os.listdir(folder) == ["sub"]
+
+
+def test_a_link_stays_a_link(folder):
+    (folder / "real").mkdir()
+    os.symlink(folder / "real" / "model", folder / "link")
+    for value in (1, 2):  # the target is made, then replaced
+        save(folder / "link", model(value, d=2))
+        assert (folder / "link").is_symlink()
+        assert load(folder / "real" / "model").projection[0, 0] == value
+    assert os.listdir(folder / "real") == ["model"]
+
+
+def test_permissions_are_those_of_the_old_file_or_of_any_new_one(folder):
+    (folder / "other").touch()
+    save(folder / "model", model(d=2))
+    assert (folder / "model").stat().st_mode == (folder / "other").stat().st_mode
+    os.chmod(folder / "model", 0o640)
+    save(folder / "model", model(d=2))
+    assert stat.S_IMODE((folder / "model").stat().st_mode) == 0o640
+
+
+def test_names_as_long_as_may_be_and_paths_of_any_kind_work(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for path in ("x" * 255, Path("ü\n "), "./model"):
+        save(path, model(d=2))
+        assert load(path).n_features == 2
+
+
+def test_two_processes_may_save_at_once(folder):
+    path = folder / "model.safetensors"
+    command = [sys.executable, "-c", SAVING, str(Path(__file__).parent), str(path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for process in processes:
+            assert process.stdout.readline() == b"ready\n"
+        for _ in range(20):
+            time.sleep(0.01)
+            if path.exists():
+                projection = load(path).projection
+                assert (projection == projection[0, 0]).all()
+        assert all(process.poll() is None for process in processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
