@@ -3,6 +3,7 @@
 import copy
 import pickle
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
+from threadpoolctl import threadpool_info
 
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.codes import pack, unpack
 from bitclass.losses import LOSSES, tabulate
-from bitclass.training import SOLVERS, alternate, hinge_weights
+from bitclass.training import SOLVERS, Groups, Margins, alternate, hinge_weights
 from brute_force import EVERY_LOSS, objective
 
 
@@ -514,3 +516,37 @@ def test_predicting_never_holds_all_scores():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < len(X) * n_classes  # one byte a score would be this much
+
+
+def test_trainings_at_once_do_not_leave_the_blas_limited(blobs):
+    X, y = blobs
+    before = [pool["num_threads"] for pool in threadpool_info()]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda seed: make(n_jobs=1).fit(X, y), range(12)))
+    assert [pool["num_threads"] for pool in threadpool_info()] == before
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", "longdouble", ">i4", "float16"])
+def test_any_real_type_can_be_predicted_as_well_as_learned(blobs, dtype):
+    X, y = blobs
+    X = np.round(X * 8)
+    classifier = make(64).fit(X.astype(dtype), y)
+    np.testing.assert_array_equal(classifier.predict(X.astype(dtype)), classifier.predict(X))
+
+
+def test_margins_stay_within_the_memory_they_are_given():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (20_000, 2), dtype=np.uint8)
+    labels = np.sort(rng.integers(0, 100, 20_000))
+    groups = Groups.of_samples(labels, codes, np.ones(20_000))
+    weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(100, 16))
+    table = tabulate(LOSSES["exponential"], 16, 1.0)
+    size = 2 * len(groups.labels) * 100
+    for limit in (size, size // 8):
+        tracemalloc.start()
+        margins = Margins(groups, weights.copy(), limit)
+        margins.top()
+        margins.log_objective(table)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < limit + (40 << 20)

@@ -30,11 +30,12 @@ MAY_IMPORT = {
     "learning": FOUNDATION | {"losses", "model", "training", "encoder"},
     "predicting": FOUNDATION | {"model", "storage", "summary", "learning", "validation"},
     "classifier": FOUNDATION
-    | {"losses", "summary", "training", "learning", "validation", "predicting"},
+    | {"blas", "losses", "summary", "training", "learning", "validation", "predicting"},
+    "blas": {"_native"},
     "data": FOUNDATION | {"model", "classifier"},
     "streaming": {"rows", "data", "classifier", "training"},
     "cli": FOUNDATION
-    | {"model", "storage", "training", "classifier", "data", "streaming", ""},
+    | {"losses", "model", "storage", "training", "classifier", "data", "streaming", ""},
 }
 
 

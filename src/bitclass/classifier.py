@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
-from bitclass._native import Precision, effective_threads, thread_limit
+from bitclass._native import Precision
+from bitclass.blas import training_threads
 from bitclass.learning import Settings, Solution, learn
 from bitclass.losses import Loss
 from bitclass.predicting import Predicting
@@ -203,7 +202,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
         check_class_count(np.unique(labels), settings)
-        with self._training_threads():
+        with training_threads(self.n_jobs):
             statistics = self._start(X, labels, weights, initial_codes, loss)
             statistics.add_classes(classes)
             statistics.add(X, labels, weights)
@@ -261,7 +260,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             counts = weights > 0
             X, labels, weights = X[counts], labels[counts], weights[counts]
         announced = check_announced_classes(classes, new_classes)
-        with self._training_threads():
+        with training_threads(self.n_jobs):
             statistics = None if first else self._knowledge.statistics
             if statistics is None:
                 if len(labels) == 0:
@@ -287,9 +286,8 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         of_rows = np.ones(len(labels)) if weights is None else weights
         centre, scale = standardisation(X, of_rows)
         random = check_random_state(self.random_state)
-        starting = start_codes(
-            initial_codes, self.n_bits, X, labels, of_rows, centre, scale, random
-        )
+        rows = (X, labels, of_rows, centre, scale)
+        starting = start_codes(initial_codes, self.n_bits, *rows, random)
         return Statistics(starting, centre, scale, keep_codes=not loss.closed_form)
 
     def resume(self, statistics: Statistics) -> Self:
@@ -298,14 +296,13 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         Parameters
         ----------
         statistics : Statistics
-            As `statistics_` gives them, or a file. They are not copied.
+            As `statistics_` gives them, or a file; not copied.
 
         Returns
         -------
         self
         """
-        _, loss = self._check_parameters()
-        check_continuation(statistics, self.initial_codes, self.n_bits, loss)
+        check_continuation(statistics, self.initial_codes, self.n_bits, self._check_parameters()[1])
         self.n_features_in_ = len(statistics.shift)
         self.classes_ = statistics.classes
         self._knowledge = _Knowledge(statistics)
@@ -365,7 +362,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         batches: Iterable[tuple[int, Features]] | None,
     ) -> Solution:
         """What the sums teach, with the summary that a model file will hold."""
-        with self._training_threads():
+        with training_threads(self.n_jobs):
             solution = learn(statistics, settings, batches)
         solution.model.summary = summarise(
             self.get_params(deep=False),
@@ -376,15 +373,6 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             getattr(self, "feature_names_in_", None),
         )
         return solution
-
-    @contextmanager
-    def _training_threads(self) -> Iterator[None]:
-        """Hold our kernels and the BLAS behind NumPy and SciPy to `n_jobs` threads."""
-        if self.n_jobs is None:
-            yield
-            return
-        with thread_limit(self.n_jobs), threadpool_limits(effective_threads(self.n_jobs)):
-            yield
 
     def _report(self, line: str) -> None:
         if self.verbose:

@@ -19,6 +19,9 @@ from bitclass.rows import Features, row_blocks
 __all__ = ["PackedModel"]
 
 _BLOCK_SCORES = 1 << 22
+_ROWS_AT_ONCE = 1 << 16
+# Types that the kernels read themselves; all others are converted block by block.
+_AS_THEY_ARE = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
 
 
 class PackedModel:
@@ -126,11 +129,18 @@ class PackedModel:
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Label at the smallest Hamming distance for each row of X (n, d), shape (n,)."""
-        if isinstance(X, np.ndarray) and X.dtype.kind == "f":
+        if isinstance(X, np.ndarray) and X.shape[0] <= _ROWS_AT_ONCE and X.dtype in _AS_THEY_ARE:
             return self.classes[predict(self._hash_function, self._index, X)[0]]
         indices = np.empty(X.shape[0], dtype=np.int64)
-        for rows, block in row_blocks(X):
-            indices[rows], _ = predict(self._hash_function, self._index, block)
+        # In parts, so that an interrupt is heard between them.
+        for start in range(0, X.shape[0], _ROWS_AT_ONCE):
+            part = X[start : start + _ROWS_AT_ONCE]
+            at = indices[start : start + _ROWS_AT_ONCE]
+            if isinstance(part, np.ndarray) and part.dtype in _AS_THEY_ARE:
+                at[:] = predict(self._hash_function, self._index, part)[0]
+                continue
+            for rows, block in row_blocks(part):
+                at[rows], _ = predict(self._hash_function, self._index, block)
         return self.classes[indices]
 
     def top_classes(self, X: Features, k: int) -> tuple[NDArray[Any], NDArray[np.int32]]:

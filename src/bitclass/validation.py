@@ -95,7 +95,7 @@ def check_parameters(
         solver=SOLVERS[solver],
         max_rounds=parameters["max_iter"],
         alpha=float(parameters["alpha"]),
-        max_bytes=int(get_config()["working_memory"]) << 20,
+        max_bytes=int(get_config()["working_memory"] * 2**20),
         precision=precision,
         report=report,
     )

@@ -4,6 +4,7 @@
 deployed predictor stays light.
 """
 
+from bitclass.storage.atomic import atomic_write
 from bitclass.storage.container import VERSIONS, Container, opened, write
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 from bitclass.storage.layout import Expected, Tensor, check_layout, tensor_of
@@ -26,6 +27,7 @@ __all__ = [
     "ModelHeader",
     "ProjectionType",
     "Tensor",
+    "atomic_write",
     "check_layout",
     "decode_labels",
     "encode_labels",

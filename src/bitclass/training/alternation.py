@@ -76,6 +76,8 @@ def alternate(
         decreases = w_step(margins, table, solver)
         history.append(_entries(n_rounds, "W", decreases, margins.log_objective(table)))
 
+        del margins  # the table may be large, and the B-step needs none
+
         codes, decreases = b_step(groups, weights, table)
         converged = np.array_equal(before, weights) and np.array_equal(codes, groups.codes)
         groups = groups.with_codes(codes)

@@ -16,6 +16,8 @@ from bitclass.training.groups import Groups
 
 __all__ = ["b_step"]
 
+_LOOK_UPS_AT_ONCE = 1 << 31
+
 
 def b_step(
     groups: Groups, weights: NDArray[np.int8], table: LossTable
@@ -33,12 +35,22 @@ def b_step(
     codes : (g, bytes) packed
     log_decreases : (r,) logarithm of what the update of each bit took off the objective
     """
-    return update_codes(
-        groups.codes,
-        pack(weights),
-        groups.labels,
-        groups.weights,
-        weights.shape[1],
-        table.values,
-        table.log_step,
-    )
+    n_bits = weights.shape[1]
+    packed = pack(weights)
+    codes = np.empty_like(groups.codes)
+    log_decreases = np.full(n_bits, -np.inf)
+    # In parts, so that an interrupt is heard between them.
+    step = max(1, _LOOK_UPS_AT_ONCE // (n_bits * len(weights)))
+    for start in range(0, len(codes), step):
+        rows = slice(start, start + step)
+        codes[rows], decreases = update_codes(
+            groups.codes[rows],
+            packed,
+            groups.labels[rows],
+            groups.weights[rows],
+            n_bits,
+            table.values,
+            table.log_step,
+        )
+        log_decreases = np.logaddexp(log_decreases, decreases)
+    return codes, log_decreases

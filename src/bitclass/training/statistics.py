@@ -217,6 +217,33 @@ class Statistics:
         self._codes += other._codes
         self._row_weights += other._row_weights
 
+    def remove_classes(self, labels: NDArray[Any]) -> None:
+        """Forget classes.
+
+        What their rows added to `gram` is not known apart; it is taken as their weight times the
+        scatter within classes, which all classes are assumed to share, about their own means.
+
+        Parameters
+        ----------
+        labels : (k,) of known classes
+        """
+        gone = np.isin(self.classes, labels)
+        if gone.sum() != len(np.unique(labels)):
+            raise ValueError(f"{labels!r} must be among the known classes")
+        weights = np.where(self.class_weights > 0, self.class_weights, 1.0)
+        scaled = self.feature_sums / np.sqrt(weights)[:, None]
+        within = (self.gram - scaled.T @ scaled) / max(self.total_weight, 1e-300)
+        self.gram -= self.class_weights[gone].sum() * within + scaled[gone].T @ scaled[gone]
+        if self.keep_codes:
+            own, codes, row_weights = self.kept_rows()
+            stay = ~gone[own]
+            place = np.cumsum(~gone) - 1
+            self._labels, self._codes = [place[own[stay]]], [codes[stay]]
+            self._row_weights = [row_weights[stay]]
+            self.n_rows = int(stay.sum())
+        for name in ("classes", "feature_sums", "code_sums", "class_weights"):
+            setattr(self, name, getattr(self, name)[~gone])
+
     @property
     def total_weight(self) -> float:
         """Sum of all sample weights."""

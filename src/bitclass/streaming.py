@@ -1,0 +1,148 @@
+"""Training on rows that come in batches from a file: memory does not grow with their number.
+
+The hinge loss takes one pass. The other losses keep the packed starting codes, ceil(r / 8) + 16
+bytes a row, and pass once more over the rows whose code differs from their class's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.classifier import BinaryCodeClassifier
+from bitclass.data import Batch, DataFileError, Reader, prefetched
+from bitclass.rows import Features
+from bitclass.training import Statistics
+from bitclass.training.statistics_file import load_statistics, save_statistics
+
+__all__ = ["Checkpoint", "batch_rows_for", "fit_reader", "labels_of"]
+
+#: Called with the name of the pass and how many rows of it are done.
+Progress = Callable[[str, int], None]
+
+_BATCH_BYTES = 64 << 20
+_SECONDS_BETWEEN_CHECKPOINTS = 30.0
+
+
+class Checkpoint:
+    """Statistics saved now and then, from which a killed run goes on.
+
+    Parameters
+    ----------
+    folder : path
+        Made where it does not exist.
+    run : dict
+        What the run is about: rows, parameters, batches. A checkpoint of another run is refused.
+    seconds : float
+        Least time between two saves.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        run: dict[str, Any],
+        seconds: float = _SECONDS_BETWEEN_CHECKPOINTS,
+    ) -> None:
+        self.path = folder / "statistics.safetensors"
+        self.run = run
+        self.seconds = seconds
+        self._last = time.monotonic()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self) -> Statistics | None:
+        """What an earlier run left, or None where there is nothing."""
+        if not self.path.exists():
+            return None
+        statistics, run = load_statistics(self.path)
+        if run != self.run:
+            differing = sorted(
+                key for key in self.run.keys() | run.keys() if self.run.get(key) != run.get(key)
+            )
+            raise DataFileError(
+                f"{self.path}: this checkpoint is of another run, which differs in "
+                f"{', '.join(differing)}; remove it or give another folder"
+            )
+        return statistics
+
+    def save_if_due(self, statistics: Statistics) -> None:
+        """Save, unless that was done a short while ago."""
+        if time.monotonic() - self._last >= self.seconds:
+            self.save(statistics)
+
+    def save(self, statistics: Statistics) -> None:
+        """Save now."""
+        save_statistics(self.path, statistics, self.run)
+        self._last = time.monotonic()
+
+    def remove(self) -> None:
+        """Remove what was saved, when the model is safe elsewhere."""
+        self.path.unlink(missing_ok=True)
+
+
+def batch_rows_for(reader: Reader) -> int:
+    """Rows of a batch: about 64 MB of features."""
+    row_bytes = max(1, reader.n_features * np.dtype(reader.dtype).itemsize)
+    return int(min(max(_BATCH_BYTES // row_bytes, 256), 65_536))
+
+
+def labels_of(batch: Batch) -> NDArray[Any]:
+    """Labels of a batch that must have some."""
+    if batch.labels is None:
+        raise DataFileError(f"row {batch.first_row}: no labels to learn from")
+    return batch.labels
+
+
+def fit_reader(
+    classifier: BinaryCodeClassifier,
+    reader: Reader,
+    *,
+    batch_rows: int | None = None,
+    checkpoint: Checkpoint | None = None,
+    progress: Progress | None = None,
+) -> BinaryCodeClassifier:
+    """Learn from the rows of a file without holding them.
+
+    Parameters
+    ----------
+    classifier : BinaryCodeClassifier
+    reader : Reader with labels
+    batch_rows : int, optional
+        Rows read at a time; about 64 MB of features by default.
+    checkpoint : Checkpoint, optional
+    progress : called with the name of the pass and its rows done so far
+
+    Returns
+    -------
+    BinaryCodeClassifier
+        The given one, fitted.
+    """
+    batch_rows = batch_rows or batch_rows_for(reader)
+    tell = progress or (lambda name, rows: None)
+    statistics = checkpoint.load() if checkpoint is not None else None
+    if statistics is not None:
+        classifier.resume(statistics)
+        tell("learning", statistics.n_rows)
+    done = 0 if statistics is None else statistics.n_rows
+    for batch in prefetched(reader.batches(batch_rows, start_row=done)):
+        classifier.partial_fit(batch.X, labels_of(batch))
+        statistics = classifier.statistics_
+        done = statistics.n_rows
+        tell("learning", done)
+        if checkpoint is not None:
+            checkpoint.save_if_due(statistics)
+    if statistics is None:
+        raise DataFileError(f"{reader.description}: no rows")
+    if checkpoint is not None:
+        checkpoint.save(statistics)
+
+    def once_more() -> Iterator[tuple[int, Features]]:
+        for batch in prefetched(reader.batches(batch_rows)):
+            tell("second pass", batch.first_row + batch.X.shape[0])
+            yield batch.first_row, batch.X
+
+    return classifier.solve(once_more())
