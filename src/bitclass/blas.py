@@ -12,30 +12,26 @@ from bitclass._native import effective_threads, thread_limit
 
 __all__ = ["training_threads"]
 
-# The limit is one of the process. Where several threads train at once, the first sets it and the
-# last one lifts it; each on its own would restore what another had set, for good.
-_lock = threading.Lock()
-_users = 0
-_limits: threadpool_limits | None = None
+# The limit of the BLAS is one of the whole process: of trainings that run at once, only one may set
+# it, or the last to end would restore what it had found, the limit of another, for good.
+_blas = threading.Lock()
 
 
 @contextmanager
 def training_threads(n_jobs: int | None) -> Iterator[None]:
-    """Hold our kernels, and the BLAS, to `n_jobs` threads; None changes nothing."""
+    """Hold our kernels, and the BLAS, to `n_jobs` threads; None changes nothing.
+
+    Where another thread is training under a limit already, the BLAS keeps that one.
+    """
     if n_jobs is None:
         yield
         return
-    global _users, _limits
-    with _lock:
-        if _users == 0:
-            _limits = threadpool_limits(effective_threads(n_jobs))
-        _users += 1
-    try:
-        with thread_limit(n_jobs):
+    with thread_limit(n_jobs):
+        if not _blas.acquire(blocking=False):
             yield
-    finally:
-        with _lock:
-            _users -= 1
-            if _users == 0 and _limits is not None:
-                _limits.restore_original_limits()
-                _limits = None
+            return
+        try:
+            with threadpool_limits(effective_threads(n_jobs), user_api="blas"):
+                yield
+        finally:
+            _blas.release()
