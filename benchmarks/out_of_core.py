@@ -1,0 +1,134 @@
+"""Training on a file larger than memory should be: `make out-of-core`.
+
+Makes a float32 `.npy` of 3,000,000 x 1,024 rows (12 GB) in a temporary folder, trains on it with
+`bitclass fit` in a process of its own, and deletes it. Shows the peak resident memory, and the time
+as a ratio to what the same rows take in memory, row for row, plus a plain read of the file. Writes
+`results/out_of_core.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from bitclass import BinaryCodeClassifier
+
+HERE = Path(__file__).parent
+N_CLASSES = 500
+BLOCK = 20_000
+# The peak is asked for within the process: the one its parent sees counts the parent's own memory.
+_RUN_AND_TELL_PEAK = """
+import re, sys
+from bitclass.cli import main
+sys.argv[0] = "bitclass"
+try:
+    main()
+finally:
+    peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())
+    print(int(peak[1]) * 1024 / 1e6)
+"""
+
+
+def make_files(folder: Path, n: int, d: int) -> tuple[Path, Path]:
+    """Write features and labels, block by block; classes in random order."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((N_CLASSES, d), dtype=np.float32)
+    labels = rng.integers(0, N_CLASSES, n)
+    features = folder / "X.npy"
+    array = open_memmap(features, mode="w+", dtype=np.float32, shape=(n, d))
+    noise = 3 * rng.standard_normal((BLOCK, d), dtype=np.float32)
+    for start in range(0, n, BLOCK):
+        own = labels[start : start + BLOCK]
+        # The noise of a block is another's, shifted: drawing it anew would take longer than all.
+        array[start : start + BLOCK] = centres[own] + np.roll(noise, start // BLOCK, 1)[: len(own)]
+    array.flush()
+    del array
+    np.save(folder / "y.npy", labels)
+    return features, folder / "y.npy"
+
+
+def forget_cached(path: Path) -> None:
+    """Ask the system to drop the file from its cache, so that it is really read."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def plain_read(path: Path) -> float:
+    """Seconds to read the file from end to end."""
+    forget_cached(path)
+    room = bytearray(16 << 20)
+    start = time.perf_counter()
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(room):
+            pass
+    return time.perf_counter() - start
+
+
+def in_memory(features: Path, labels: Path, n: int, loss: str) -> float:
+    """Seconds a row of a fit on the first n rows, in memory."""
+    X = np.array(np.load(features, mmap_mode="r")[:n])
+    y = np.load(labels)[:n]
+    BinaryCodeClassifier(128, loss=loss, random_state=0).fit(X[:5000], y[:5000])
+    start = time.perf_counter()
+    BinaryCodeClassifier(128, loss=loss, random_state=0).fit(X, y)
+    return (time.perf_counter() - start) / n
+
+
+def streamed(folder: Path, features: Path, labels: Path, loss: str) -> tuple[float, float]:
+    """Seconds and peak resident MB of `bitclass fit`."""
+    forget_cached(features)
+    arguments = ["fit", str(features), "--labels-file", str(labels), "--loss", loss]
+    arguments += ["--model", str(folder / "model.safetensors"), "--json"]
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN_AND_TELL_PEAK, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    seconds = time.perf_counter() - start
+    return seconds, float(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=3_000_000)
+    parser.add_argument("--features", type=int, default=1024)
+    parser.add_argument("--memory-rows", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, help="where the file is made, and deleted from")
+    chosen = parser.parse_args()
+    n, d = chosen.rows, chosen.features
+    results: dict[str, Any] = {"rows": n, "features": d, "bytes": 4 * n * d, "limit_mb": 1000}
+    with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
+        features, labels = make_files(Path(name), n, d)
+        print(f"made {features.stat().st_size / 1e9:.1f} GB", flush=True)
+        for loss in ("hinge", "exponential"):
+            read = plain_read(features)
+            seconds, peak = streamed(Path(name), features, labels, loss)
+            a_row = in_memory(features, labels, min(chosen.memory_rows, n), loss)
+            expected = n * a_row + read
+            results[loss] = {
+                "peak_resident_mb": peak,
+                "seconds": seconds,
+                "plain_read_seconds": read,
+                "in_memory_seconds_for_as_many_rows": n * a_row,
+                "ratio": seconds / expected,
+            }
+            print(loss, json.dumps(results[loss], indent=1), flush=True)
+    if n == parser.get_default("rows"):
+        (HERE / "results" / "out_of_core.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
