@@ -14,7 +14,7 @@ from bitclass.data.rowfile import Piece, Request, RowFile, described
 __all__ = ["ParquetRows", "open_parquet"]
 
 # Shared among the columns that are read at the same time.
-_BUFFER_BYTES = 32 << 20
+_BUFFER_BYTES = 8 << 20
 
 
 class ParquetRows(RowFile):
