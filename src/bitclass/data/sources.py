@@ -144,6 +144,7 @@ class PackedArray(ArraySource):
                 # No row is complete before the end, so the columns wait on disk, not in memory.
                 with tempfile.TemporaryFile(buffering=0) as unpacked:
                     _copy(stream, unpacked, self._layout.n_bytes)
+                    _finish(stream)
                     array = MappedArray(self.path, self._layout, 0)
                     yield lambda start, stop: array.read_from(unpacked, start, stop)
                 return
@@ -155,6 +156,8 @@ class PackedArray(ArraySource):
                 rows = np.empty((stop - start, *self.shape[1:]), self.dtype)
                 _fill(stream, rows.reshape(-1).view(np.uint8))
                 at = stop
+                if stop == self.shape[0]:
+                    _finish(stream)
                 return rows.astype(self.dtype.newbyteorder("="), copy=False)
 
             yield read
@@ -168,6 +171,13 @@ def _steps(stream: ByteStream, n_bytes: int) -> Iterator[bytes]:
             raise EOFError("its data end too early")
         n_bytes -= len(step)
         yield step
+
+
+def _finish(stream: ByteStream) -> None:
+    """Go over the padding to the end, where the checksum of what was unpacked is compared."""
+    for _ in range(4):
+        if not stream.read(64):
+            break
 
 
 def skip(stream: ByteStream, n_bytes: int) -> None:
