@@ -219,7 +219,7 @@ def test_files_that_matlab_wrote_are_read_as_scipy_reads_them(tmp_path):
     for path in paths:
         if "complex" in path.name or "hdf5" in path.name:
             continue
-        for name, value in scipy.io.loadmat(path, mat_dtype=True).items():
+        for name, value in scipy.io.loadmat(path).items():
             is_number = not name.startswith("__") and value.dtype.kind in "iuf"
             if is_number and value.ndim == 2 and value.size:
                 batch = next(open_rows(path, features=name, labels=False).batches(100))
