@@ -30,11 +30,11 @@ def main() -> None:
     failures: list[str] = []
     with ThreadPoolExecutor(options.jobs) as pool:
         jobs = {
-            name: pool.submit(fuzz, name, options.n, options.seed, options.first)
+            name: pool.submit(fuzz, {name: range(options.first, options.n)}, options.seed)
             for name in options.only
         }
         for name, job in jobs.items():
-            done = job.result()
+            done = job.result()[name]
             failures += done["failures"]
             print(
                 f"{name:22} {done['refused']:6} refused {done['valid']:6} valid  "

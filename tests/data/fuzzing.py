@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from feature_files import BY_NAME, MAKERS, labels_of, make
 
-from bitclass.data import DataFileError, open_rows
+from bitclass.data import DataFileError, isolation, open_rows
 
 SECONDS_A_TRIAL = 20
 MOST_MORE_MEMORY = 128 << 20
@@ -78,25 +78,24 @@ def trial(paths: list[Path], options: dict[str, object]) -> str:
     return "refused"
 
 
-def work(name: str, first: int, stop: int, seed: int, progress: Path) -> None:
-    """Run trials in this process, and print what came out."""
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as folder:
-        run_trials(name, range(first, stop), seed, progress, Path(folder))
+def peak_bytes() -> np.ndarray:
+    """The most memory that this process ever had, and that any of its own processes ever had."""
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return np.array([resource.getrusage(one).ru_maxrss for one in who]) * 1024
 
 
-def run_trials(name: str, trials: range, seed: int, progress: Path, folder: Path) -> None:
-    """Run trials in this folder."""
+def run_trials(name: str, trials: range, seed: int, progress: Path, folder: Path) -> dict:
+    """Run trials of a kind of file in this process and this folder."""
     X = np.random.default_rng(0).standard_normal((23, 5)).astype(np.float32)
     paths, options = make(BY_NAME[name], folder, X, labels_of("text", 23))
     content = paths[0].read_bytes()
     assert trial(paths, options) == "valid"
+    isolation.stop_idle_process()  # so that its memory is known
     counts = {"refused": 0, "valid": 0}
     slowest, largest, failures = 0.0, 0, []
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    before = peak_bytes()
     for number in trials:
-        progress.write_text(str(number))
+        progress.write_text(f"{name} {number}")
         paths[0].write_bytes(mutated(content, np.random.default_rng((seed, number))))
         signal.alarm(SECONDS_A_TRIAL)
         start = time.perf_counter()
@@ -106,43 +105,57 @@ def run_trials(name: str, trials: range, seed: int, progress: Path, folder: Path
             failures.append(f"{name} {number}: {type(error).__name__}: {error}"[:500])
         slowest = max(slowest, time.perf_counter() - start)
         signal.alarm(0)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        largest = max(largest, peak - before)
-        if peak - before > MOST_MORE_MEMORY:
-            failures.append(f"{name} {number}: took {(peak - before) >> 20} MB")
-            before = peak
-    result = {"slowest": slowest, "memory": largest, "failures": failures} | counts
-    print(json.dumps(result))
+        more = peak_bytes() - before
+        largest = max(largest, *more.tolist())
+        if max(more) > MOST_MORE_MEMORY:
+            failures.append(f"{name} {number}: took {max(more) >> 20} MB")
+            before = peak_bytes()
+    return {"slowest": slowest, "memory": largest, "failures": failures} | counts
 
 
-def fuzz(name: str, n: int, seed: int, first: int = 0) -> dict[str, object]:
-    """Run trials `first` to `n` of a format in processes of their own."""
-    total = {"refused": 0, "valid": 0, "slowest": 0.0, "memory": 0, "failures": []}
+def work(jobs: list[list], seed: int, progress: Path) -> None:
+    """Run jobs, each a name and the numbers of its first and last trial, and print the results."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    warnings.simplefilter("ignore")
+    isolation.PATIENCE_SECONDS = SECONDS_A_TRIAL / 4
+    for name, first, stop in jobs:
+        with tempfile.TemporaryDirectory() as folder:
+            result = run_trials(name, range(first, stop), seed, progress, Path(folder))
+        print(json.dumps([name, result]), flush=True)
+
+
+def fuzz(numbers: dict[str, range], seed: int) -> dict[str, dict]:
+    """Run these trials in processes of their own; what came out for each kind of file."""
+    nothing = {"refused": 0, "valid": 0, "slowest": 0.0, "memory": 0}
+    total = {name: nothing | {"failures": []} for name in numbers}
+    jobs = [[name, trials.start, trials.stop] for name, trials in numbers.items()]
     with tempfile.TemporaryDirectory() as folder:
         progress = Path(folder) / "progress"
-        while first < n:
+        while jobs:
             done = subprocess.run(
-                [sys.executable, __file__, name, str(first), str(n), str(seed), str(progress)],
+                [sys.executable, __file__, json.dumps(jobs), str(seed), str(progress)],
                 capture_output=True,
                 text=True,
             )
-            if done.returncode == 0:
-                result = json.loads(done.stdout)
-                first = n
-            else:
-                died = int(progress.read_text())
+            for line in done.stdout.splitlines():
+                name, result = json.loads(line)
+                for key in ("refused", "valid"):
+                    total[name][key] += result[key]
+                for key in ("slowest", "memory"):
+                    total[name][key] = max(total[name][key], result[key])
+                total[name]["failures"] += result["failures"]
+                jobs.pop(0)
+            if done.returncode:
+                name, died = progress.read_text().split()
                 why = f"signal {-done.returncode}" if done.returncode < 0 else done.stderr[-500:]
-                result = {"failures": [f"{name} {died}: the process died, {why}"]}
-                first = died + 1
-            for key in ("refused", "valid"):
-                total[key] += result.get(key, 0)
-            for key in ("slowest", "memory"):
-                total[key] = max(total[key], result.get(key, 0))
-            total["failures"] += result["failures"]
+                total[name]["failures"].append(f"{name} {died}: the process died, {why}")
+                jobs[0][1] = int(died) + 1
     return total
 
 
 NAMES = [maker.__name__ for maker in MAKERS]
+# Read in a process apart, which is started again after every file that is refused.
+APART = [name for name in NAMES if name.startswith(("parquet", "hdf5", "matlab73"))]
 
 if __name__ == "__main__":
-    work(sys.argv[1], *map(int, sys.argv[2:5]), Path(sys.argv[5]))
+    work(json.loads(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

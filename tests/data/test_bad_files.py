@@ -390,7 +390,7 @@ def test_a_file_that_gets_shorter_while_it_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("module", "name", "words"),
     [
-        ("pyarrow.parquet", "parquet_fixed", "reading Parquet needs pyarrow"),
+        ("pyarrow", "parquet_fixed", "reading Parquet needs pyarrow"),
         ("pyarrow", "arrow_file", "pip install 'bitclass[parquet]'"),
         ("h5py", "hdf5", "reading HDF5 needs h5py; install it with: pip install 'bitclass[hdf5]'"),
         ("h5py", "matlab73", "needs h5py"),

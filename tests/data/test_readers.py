@@ -1,11 +1,14 @@
 """Every format gives the same rows, however they are cut into files and batches."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import scipy.io
 import scipy.sparse as sp
 from feature_files import BY_NAME, MAKERS, labels_of, make
 
-from bitclass.data import open_rows, prefetched
+from bitclass.data import DataFileError, open_rows, prefetched
 
 N_ROWS = 23
 CASES = [(name, kind) for name, maker in BY_NAME.items() for kind in MAKERS[maker][1]]
@@ -108,7 +111,6 @@ def test_labels_in_a_file_of_their_own(tmp_path, kind, ending):
 
     import h5py
     import pandas as pd
-    import scipy.io
 
     X, labels = features(), labels_of(kind, N_ROWS)
     path = tmp_path / f"labels{ending}"
@@ -205,3 +207,39 @@ def test_a_wide_label_beside_short_ones_is_not_cut(tmp_path):
     path.write_text("x,label\n1,a\n2,bbbbbbbb\n")
     for batch in open_rows([path, path]).batches(3):
         assert set(batch.labels) <= {"a", "bbbbbbbb"}
+
+
+MATLAB_FILES = Path(scipy.io.matlab.__file__).parent / "tests" / "data"
+
+
+@pytest.mark.skipif(not MATLAB_FILES.exists(), reason="this SciPy came without its test files")
+def test_files_that_matlab_wrote_are_read_as_scipy_reads_them(tmp_path):
+    compared = 0
+    paths = sorted(MATLAB_FILES.glob("test*_[67].*.mat"))
+    for path in paths:
+        if "complex" in path.name or "hdf5" in path.name:
+            continue
+        for name, value in scipy.io.loadmat(path).items():
+            is_number = not name.startswith("__") and value.dtype.kind in "iuf"
+            if is_number and value.ndim == 2 and value.size:
+                batch = next(open_rows(path, features=name, labels=False).batches(100))
+                np.testing.assert_array_equal(dense(batch.X), dense(value))
+                compared += 1
+    assert compared > 20
+    newest = MATLAB_FILES / "testhdf5_7.4_GLNX86.mat"
+    angles = next(open_rows(newest, features="testdouble").batches(9)).X
+    np.testing.assert_allclose(angles, [np.arange(9) * np.pi / 4])
+    labels = MATLAB_FILES / "teststringarray_6.1_SOL2.mat"  # a char matrix, big-endian
+    np.save(tmp_path / "X.npy", np.zeros((3, 1)))
+    rows = open_rows(tmp_path / "X.npy", labels_file=labels)
+    assert next(rows.batches(9)).labels.tolist() == ["one", "two", "three"]
+
+
+def test_a_damaged_checksum_is_noticed(tmp_path):
+    path = tmp_path / "a.mat"
+    scipy.io.savemat(path, {"X": np.arange(12.0).reshape(3, 4)}, do_compression=True)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataFileError, match="cannot be read as MATLAB version 5"):
+        next(open_rows(path).batches(9))

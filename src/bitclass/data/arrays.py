@@ -36,11 +36,13 @@ class ArraySource(ABC):
     shape : of the array as a user of the file sees it
     dtype : of the array
     is_sparse : whether rows come as CSR
+    buffer_bytes : memory that reading may need beside the rows
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     is_sparse: bool = False
+    buffer_bytes: int = 0
 
     @abstractmethod
     def cursor(self) -> AbstractContextManager[ReadRows]:
@@ -219,6 +221,7 @@ class ArrayRows(RowFile):
             counts["features"], self.n_features = self._features.shape
             self.dtype = self._features.dtype.newbyteorder("=")
             self.is_sparse = self._features.is_sparse
+            self.buffer_bytes = self._features.buffer_bytes
             if self.is_sparse:
                 check_width(self.path, self.n_features, request.n_features)
         self.text_labels = None

@@ -49,7 +49,7 @@ class ArrowRows(RowFile):
             schema = self._reader(mapping, None).schema
             self._columns = Columns(path, schema, request)
             self._fields = [schema.get_field_index(name) for name in self._columns.names]
-            self._count(mapping)
+            self._count(mapping, schema)
             self.choice = self._columns.choice
             self.dtype = self._columns.dtype
             self.text_labels = self._columns.text_labels
@@ -64,7 +64,10 @@ class ArrowRows(RowFile):
         open_reader = self._ipc.open_file if self._is_file else self._ipc.open_stream
         return open_reader(source, options=options)
 
-    def _batches(self, mapping: _Mapping, fields: list[int], first: int = 0) -> Iterator[Any]:
+    def _batches(
+        self, mapping: _Mapping, first: int = 0, fields: list[int] | None = None
+    ) -> Iterator[Any]:
+        """Record batches; to ask for some of their fields unpacks these alone, but copies them."""
         reader = self._reader(mapping, fields)
         if self._is_file:
             for place in range(first, reader.num_record_batches):
@@ -74,9 +77,12 @@ class ArrowRows(RowFile):
                 if place >= first:
                     yield batch
 
-    def _count(self, mapping: _Mapping) -> None:
-        """Count the rows by the column that takes the fewest bytes to unpack, the label if any."""
-        self._batch_rows = [batch.num_rows for batch in self._batches(mapping, self._fields[-1:])]
+    def _count(self, mapping: _Mapping, schema: Any) -> None:
+        """Count the rows by one column that is not of lists, if there is one: it is soon read."""
+        narrow = [at for at, kind in enumerate(schema.types) if kind.num_fields == 0]
+        fields = [at for at in reversed(self._fields) if at in narrow] or narrow
+        batches = self._batches(mapping, fields=fields[:1] or None)
+        self._batch_rows = [batch.num_rows for batch in batches]
         self.n_rows = sum(self._batch_rows)
         if self.n_rows == 0:
             raise DataFileError(f"{self.path}: is empty: there are no rows in it")
@@ -85,7 +91,7 @@ class ArrowRows(RowFile):
         if self._columns.n_features is not None:
             return self._columns.n_features
         first = next(place for place, rows in enumerate(self._batch_rows) if rows)
-        batch = next(self._batches(mapping, self._fields, first))
+        batch = next(self._batches(mapping, first)).select(self._fields)
         batch.validate()
         row = batch.slice(0, 1)
         row.validate(full=True)
@@ -101,7 +107,8 @@ class ArrowRows(RowFile):
             first += 1
         with reading(self.path, self.format_name):
             mapping = _Mapping(self.path)
-            for batch in self._batches(mapping, self._fields, first):
+            for whole in self._batches(mapping, first):
+                batch = whole.select(self._fields)
                 # Arrow trusts its files; unchecked, wrong offsets would read outside of the file.
                 batch.validate()
                 start = max(0, start_row - row)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bitclass.data.arrays import ArrayFile, ArraySource, CsrSource, ReadRows
-from bitclass.data.errors import DataFileError, check_extra, import_extra
+from bitclass.data.arrays import ArrayFile, ArrayRows, ArraySource, CsrSource, ReadRows
+from bitclass.data.errors import DataFileError, check_extra, import_extra, reading
 from bitclass.data.isolation import IsolatedRows
 from bitclass.data.limits import check_expansion
 from bitclass.data.rowfile import Request, RowFile
@@ -71,7 +71,7 @@ class Hdf5Array(ArraySource):
         self._transposed = transposed
         self.shape = tuple(dataset.shape[::-1] if transposed else dataset.shape)
         self.dtype = dataset.dtype
-        self._cache_bytes = self._band_bytes(dataset)
+        self.buffer_bytes = self._band_bytes(dataset)
 
     def _band_bytes(self, dataset: Any) -> int:
         """Bytes of all chunks that the same rows run through.
@@ -92,7 +92,7 @@ class Hdf5Array(ArraySource):
     def cursor(self) -> Iterator[ReadRows]:
         """Open the data set for one pass over its rows."""
         h5py = h5py_for(self.path, "HDF5")
-        cache = max(self._cache_bytes, 1 << 20)
+        cache = max(self.buffer_bytes, 1 << 20)
         with h5py.File(self.path, "r", rdcc_nbytes=cache, rdcc_nslots=100_003) as file:
             dataset = file[self._name]
             shape = tuple(dataset.shape[::-1] if self._transposed else dataset.shape)
@@ -170,4 +170,10 @@ class Hdf5File(ArrayFile):
 def open_hdf5(path: Path, request: Request) -> RowFile:
     """Open an HDF5 file."""
     check_extra("h5py", "hdf5", path, Hdf5File.format_name)
-    return IsolatedRows("hdf5", path, request)
+    return IsolatedRows(("hdf5", "open_here"), path, request)
+
+
+def open_here(path: Path, request: Request) -> RowFile:
+    """Open an HDF5 file in this process."""
+    with reading(path, Hdf5File.format_name):
+        return ArrayRows(Hdf5File(path), request)

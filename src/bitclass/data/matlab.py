@@ -23,7 +23,7 @@ def open_matlab(path: Path, request: Request) -> RowFile:
             start = stream.read(520)
         if _HDF5 in (start[:8], start[512:]):
             check_extra("h5py", "hdf5", path, "MATLAB version 7.3")
-            return IsolatedRows("matlab73", path, request)
+            return IsolatedRows(("matlab73", "open_here"), path, request)
         if start[124:128] not in _ORDERS:
             raise DataFileError(
                 f"{path}: is not a MATLAB file of version 5 or 7.3; "

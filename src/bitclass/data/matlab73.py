@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.data.arrays import ArrayFile, ArraySource, Vector
-from bitclass.data.errors import DataFileError
+from bitclass.data.arrays import ArrayFile, ArrayRows, ArraySource, Vector
+from bitclass.data.errors import DataFileError, reading
 from bitclass.data.hdf5 import Hdf5Array, check_stored, h5py_for
 from bitclass.data.limits import MAX_LABEL_CHARACTERS
 from bitclass.data.matlab_arrays import CLASSES, by_rows, whole_numbers_if_possible
+from bitclass.data.rowfile import Request, RowFile
 from bitclass.data.sources import Converted, LoadedArray
 
 __all__ = ["Matlab73File"]
@@ -110,3 +111,9 @@ def _matlab_class(item: Any) -> str:
 
 def _text(characters: NDArray[Any]) -> str:
     return characters.astype("<u2").tobytes().decode("utf-16-le", "replace").rstrip(" ")
+
+
+def open_here(path: Path, request: Request) -> RowFile:
+    """Open a MATLAB file of version 7.3 in this process."""
+    with reading(path, Matlab73File.format_name):
+        return ArrayRows(Matlab73File(path), request)

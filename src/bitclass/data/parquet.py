@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from bitclass.data.arrow_columns import Columns
-from bitclass.data.errors import DataFileError, import_extra, reading
+from bitclass.data.errors import DataFileError, check_extra, import_extra, reading
+from bitclass.data.isolation import IsolatedRows
 from bitclass.data.rowfile import Piece, Request, RowFile, described
 
 __all__ = ["ParquetRows", "open_parquet"]
 
 # Shared among the columns that are read at the same time.
-_BUFFER_BYTES = 32 << 20
+_BUFFER_BYTES = 8 << 20
 
 
 class ParquetRows(RowFile):
@@ -35,6 +36,12 @@ class ParquetRows(RowFile):
                 raise DataFileError(f"{path}: its numbers of rows do not add up; it is damaged")
             if self.n_rows == 0:
                 raise DataFileError(f"{path}: is empty: there are no rows in it")
+            largest = max(
+                metadata.row_group(group).total_byte_size
+                for group in range(metadata.num_row_groups)
+            )
+            # Every column holds a page and a dictionary unpacked, all of a row group at the worst.
+            self.buffer_bytes = min(largest, 8 * path.stat().st_size)
             self.choice = self._columns.choice
             self.dtype = self._columns.dtype
             self.text_labels = self._columns.text_labels
@@ -107,4 +114,5 @@ class ParquetRows(RowFile):
 
 def open_parquet(path: Path, request: Request) -> RowFile:
     """Open a Parquet file."""
-    return ParquetRows(path, request)
+    check_extra("pyarrow", "parquet", path, ParquetRows.format_name)
+    return IsolatedRows(("parquet", "ParquetRows"), path, request)

@@ -1,4 +1,4 @@
-"""The process in which HDF5 files are read: ``python -m bitclass.data.reading_process``.
+"""The process in which files are read that `isolation` keeps out of the user's process.
 
 Takes requests from its input and answers on its output, until its input ends.
 """
@@ -8,20 +8,18 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from bitclass.data.arrays import ArrayFile, ArrayRows
-from bitclass.data.errors import DataFileError, reading
+from bitclass.data.errors import DataFileError
 from bitclass.data.messages import piece_to, receive, send
-from bitclass.data.rowfile import Request
+from bitclass.data.rowfile import Request, RowFile
 
-__all__ = ["answer", "main"]
+__all__ = ["main"]
 
-_FILES = {"hdf5": ("hdf5", "Hdf5File"), "matlab73": ("matlab73", "Matlab73File")}
-# For the library and its caches, beyond the rows themselves.
-_ROOM_BYTES = 512 << 20
+# For the library and its buffers, beyond the rows themselves.
+_ROOM_BYTES = 256 << 20
 
 
 def limit_memory(n_bytes: int) -> None:
@@ -39,16 +37,7 @@ def limit_memory(n_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
-def open_file(kind: str, path: Path, request: Request) -> ArrayRows:
-    """Open a file in this process."""
-    module, name = _FILES[kind]
-    file_class: Any = getattr(importlib.import_module(f"bitclass.data.{module}"), name)
-    with reading(path, file_class.format_name):
-        file: ArrayFile = file_class(path)
-        return ArrayRows(file, request)
-
-
-def facts(file: ArrayRows) -> dict[str, Any]:
+def facts(file: RowFile) -> dict[str, Any]:
     """All that the other process needs to know of a file."""
     return {
         "n_rows": file.n_rows,
@@ -62,30 +51,54 @@ def facts(file: ArrayRows) -> dict[str, Any]:
     }
 
 
-def send_rows(file: ArrayRows, rows: Sequence[int], output: IO[bytes]) -> None:
+def send_rows(file: RowFile, rows: Sequence[int], output: IO[bytes]) -> None:
     """Send the rows that are asked for."""
     start_row, piece_rows, offset = rows
     row_bytes = file.dtype.itemsize * max(1, file.n_features)
-    limit_memory(_ROOM_BYTES + 4 * min(piece_rows, file.n_rows) * row_bytes)
+    batch_bytes = 4 * min(piece_rows, file.n_rows) * row_bytes
+    limit_memory(_ROOM_BYTES + batch_bytes + file.buffer_bytes)
     for piece in file.pieces(start_row, piece_rows, offset):
         send(output, *piece_to(piece))
 
 
-def answer(content: dict[str, Any], output: IO[bytes]) -> None:
-    """Answer one request."""
-    request = content["request"]
-    if request["features"] is not None:
-        request["features"] = tuple(request["features"])
-    limit_memory(_ROOM_BYTES)
-    try:
-        file = open_file(content["kind"], Path(content["path"]), Request(**request))
-        if content["rows"] is None:
-            send(output, facts(file))
-        else:
-            send_rows(file, content["rows"], output)
-        send(output, {"end": True})
-    except DataFileError as error:
-        send(output, {"error": str(error)})
+class Answers:
+    """Answers requests; the file of the last one is kept, as rows are asked for after facts."""
+
+    def __init__(self, output: IO[bytes]) -> None:
+        self._output = output
+        self._last: tuple[object, RowFile] | None = None
+
+    def __call__(self, content: dict[str, Any]) -> None:
+        """Answer one request."""
+        try:
+            file = self._open(content)
+            if content["rows"] is None:
+                send(self._output, facts(file))
+            else:
+                send_rows(file, content["rows"], self._output)
+            send(self._output, {"end": True})
+        except DataFileError as error:
+            send(self._output, {"error": str(error)})
+
+    def _open(self, content: dict[str, Any]) -> RowFile:
+        # The user's process may have changed its folder since this one was started.
+        os.chdir(content["folder"])
+        path = Path(content["path"])
+        found = path.stat()
+        key = content | {"rows": None, "changed": found.st_mtime_ns, "size": found.st_size}
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
+        module, function = content["opener"]
+        request = dict(content["request"])
+        if request["features"] is not None:
+            request["features"] = tuple(request["features"])
+        opener: Callable[[Path, Request], RowFile] = getattr(
+            importlib.import_module(f"bitclass.data.{module}"), function
+        )
+        limit_memory(_ROOM_BYTES)
+        file = opener(path, Request(**request))
+        self._last = key, file
+        return file
 
 
 def main() -> None:
@@ -93,12 +106,13 @@ def main() -> None:
     # What a library prints must not get among the messages.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    answer = Answers(output)
     while True:
         try:
             content, _ = receive(sys.stdin.buffer)
         except EOFError:
             return
-        answer(content, output)
+        answer(content)
 
 
 if __name__ == "__main__":

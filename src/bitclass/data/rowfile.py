@@ -93,6 +93,7 @@ class RowFile(ABC):
     choice : which arrays or columns are read
     text_labels : whether the labels are text, None where there are none
     description : the format and what is read, for people
+    buffer_bytes : memory that reading may need beside the rows
     """
 
     path: Path
@@ -103,6 +104,7 @@ class RowFile(ABC):
     choice: Choice
     text_labels: bool | None
     description: str
+    buffer_bytes: int = 0
 
     @abstractmethod
     def pieces(self, start_row: int, piece_rows: int, offset: int) -> Iterator[Piece]:

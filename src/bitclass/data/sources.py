@@ -49,7 +49,7 @@ class Layout:
     @property
     def by_columns(self) -> bool:
         """Whether the values of a row are not side by side."""
-        return self.fortran_order and len(self.shape) > 1 and self.shape[1:] != (1,)
+        return self.fortran_order and len(self.shape) > 1 and 1 not in self.shape
 
 
 class MappedArray(ArraySource):
@@ -73,21 +73,33 @@ class MappedArray(ArraySource):
     @contextmanager
     def cursor(self) -> Iterator[ReadRows]:
         """Open the array for one pass over its rows."""
-        with self.path.open("rb") as stream:
-            yield lambda start, stop: self.read_from(stream.fileno(), start, stop)
+        with self.path.open("rb", buffering=0) as stream:
+            yield lambda start, stop: self.read_from(stream, start, stop)
 
-    def read_from(self, file_number: int, start: int, stop: int) -> NDArray[Any]:
+    def read_from(self, stream: IO[bytes], start: int, stop: int) -> NDArray[Any]:
         """Rows of the array in an open file."""
         if self._layout.by_columns:
-            whole = _mapped(file_number, self._offset, self.dtype, self.shape[::-1])
-            rows = np.ascontiguousarray(whole.T[start:stop])
+            rows = self._from_columns(stream, start, stop)
         else:
             offset = self._offset + start * self._layout.row_bytes
             shape = (stop - start, *self.shape[1:])
-            rows = _mapped(file_number, offset, self.dtype, shape)
+            rows = _mapped(stream.fileno(), offset, self.dtype, shape)
         if not rows.flags.aligned:  # a member of a zip begins at any byte
             rows = rows.copy()
         return rows.astype(rows.dtype.newbyteorder("="), copy=False)
+
+    def _from_columns(self, stream: IO[bytes], start: int, stop: int) -> NDArray[Any]:
+        """Rows of a matrix that is stored by columns.
+
+        Not mapped: the system maps more about each page than is read, and so soon the whole file.
+        """
+        n_rows, n_columns = self.shape
+        rows = np.empty((stop - start, n_columns), self.dtype)
+        for column in range(n_columns):
+            stream.seek(self._offset + (column * n_rows + start) * self.dtype.itemsize)
+            part = b"".join(_steps(stream, (stop - start) * self.dtype.itemsize))
+            rows[:, column] = np.frombuffer(part, self.dtype)
+        return rows
 
 
 def _mapped(
@@ -130,10 +142,11 @@ class PackedArray(ArraySource):
         with self._open_data() as stream:
             if self._layout.by_columns:
                 # No row is complete before the end, so the columns wait on disk, not in memory.
-                with tempfile.TemporaryFile() as unpacked:
+                with tempfile.TemporaryFile(buffering=0) as unpacked:
                     _copy(stream, unpacked, self._layout.n_bytes)
+                    _finish(stream)
                     array = MappedArray(self.path, self._layout, 0)
-                    yield lambda start, stop: array.read_from(unpacked.fileno(), start, stop)
+                    yield lambda start, stop: array.read_from(unpacked, start, stop)
                 return
             at = 0
 
@@ -143,6 +156,8 @@ class PackedArray(ArraySource):
                 rows = np.empty((stop - start, *self.shape[1:]), self.dtype)
                 _fill(stream, rows.reshape(-1).view(np.uint8))
                 at = stop
+                if stop == self.shape[0]:
+                    _finish(stream)
                 return rows.astype(self.dtype.newbyteorder("="), copy=False)
 
             yield read
@@ -158,6 +173,13 @@ def _steps(stream: ByteStream, n_bytes: int) -> Iterator[bytes]:
         yield step
 
 
+def _finish(stream: ByteStream) -> None:
+    """Go over the padding to the end, where the checksum of what was unpacked is compared."""
+    for _ in range(4):
+        if not stream.read(64):
+            break
+
+
 def skip(stream: ByteStream, n_bytes: int) -> None:
     """Go forward."""
     for _ in _steps(stream, n_bytes):
@@ -166,8 +188,9 @@ def skip(stream: ByteStream, n_bytes: int) -> None:
 
 def _copy(stream: ByteStream, target: IO[bytes], n_bytes: int) -> None:
     for step in _steps(stream, n_bytes):
-        target.write(step)
-    target.flush()
+        view = memoryview(step)
+        while len(view):  # a file without a buffer may take a part
+            view = view[target.write(view) :]
 
 
 def _fill(stream: ByteStream, memory: NDArray[np.uint8]) -> None:

@@ -20,7 +20,7 @@ from bitclass.data.rowfile import Piece, RowFile
 
 __all__ = ["TextRows", "blocks", "open_text"]
 
-_BLOCK_BYTES = 1 << 21
+_BLOCK_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
