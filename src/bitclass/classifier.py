@@ -19,12 +19,13 @@ from bitclass.losses import Loss
 from bitclass.predicting import Predicting
 from bitclass.rows import Features
 from bitclass.summary import summarise
-from bitclass.training import STARTING_CODES, Statistics, standardisation, start_codes
+from bitclass.training import Statistics, standardisation, start_codes
 from bitclass.validation import (
     check_announced_classes,
     check_class_count,
     check_continuation,
     check_initial_codes,
+    check_named_codes,
     check_parameters,
     check_rows,
 )
@@ -251,11 +252,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
                 "hold them: call fit to start anew"
             )
         X, labels, new_classes, weights = check_rows(self, X, y, sample_weight, reset=first)
-        if not isinstance(self.initial_codes, str):
-            raise ValueError(
-                f"initial_codes must be one of {list(STARTING_CODES)} for partial_fit, found an "
-                f"array of shape {np.shape(self.initial_codes)}"
-            )
+        codes = check_named_codes(self.initial_codes)
         if weights is not None and not weights.all():
             counts = weights > 0
             X, labels, weights = X[counts], labels[counts], weights[counts]
@@ -265,7 +262,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             if statistics is None:
                 if len(labels) == 0:
                     raise ValueError("sample_weight must be positive somewhere in the first batch")
-                statistics = self._start(X, labels, weights, self.initial_codes, loss)
+                statistics = self._start(X, labels, weights, codes, loss)
             else:
                 check_continuation(statistics, self.initial_codes, self.n_bits, loss)
             statistics.add_classes(announced)
@@ -289,6 +286,25 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         rows = (X, labels, of_rows, centre, scale)
         starting = start_codes(initial_codes, self.n_bits, *rows, random)
         return Statistics(starting, centre, scale, keep_codes=not loss.closed_form)
+
+    def begin(self, X: Features, y: ArrayLike) -> Self:
+        """Set up the starting codes on sample rows, which are not learned from.
+
+        For rows that will come to `partial_fit` in an order of their own, sorted by class perhaps.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+
+        Returns
+        -------
+        self
+        """
+        _, loss = self._check_parameters()
+        X, labels, _, weights = check_rows(self, X, y, None, reset=True)
+        codes = check_named_codes(self.initial_codes)
+        return self.resume(self._start(X, labels, weights, codes, loss))
 
     def resume(self, statistics: Statistics) -> Self:
         """Take over the sums over rows that another estimator has seen.

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
@@ -27,6 +29,7 @@ Progress = Callable[[str, int], None]
 
 _BATCH_BYTES = 64 << 20
 _SECONDS_BETWEEN_CHECKPOINTS = 30.0
+_SAMPLE_ROWS, _SAMPLE_PLACES = 8192, 8
 
 
 class Checkpoint:
@@ -90,6 +93,28 @@ def batch_rows_for(reader: Reader) -> int:
     return int(min(max(_BATCH_BYTES // row_bytes, 256), 65_536))
 
 
+def spread_sample(reader: Reader) -> tuple[Features, NDArray[Any]]:
+    """Some thousand rows from places all over the files, which may be sorted by class.
+
+    Returns
+    -------
+    X : (m, d)
+    labels : (m,)
+    """
+    if reader.n_rows == 0:
+        raise DataFileError(f"{reader.description}: no rows")
+    rows_a_place = -(-_SAMPLE_ROWS // _SAMPLE_PLACES)
+    n_places = min(_SAMPLE_PLACES, -(-reader.n_rows // rows_a_place))
+    starts = np.linspace(0, reader.n_rows, n_places, endpoint=False).astype(int)
+    found = []
+    for start in starts // rows_a_place * rows_a_place:
+        with closing(reader.batches(rows_a_place, start_row=int(start))) as batches:
+            found.append(next(batches))
+    parts = [batch.X for batch in found]
+    X = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else scipy.sparse.vstack(parts)
+    return X, np.concatenate([labels_of(batch) for batch in found])
+
+
 def labels_of(batch: Batch) -> NDArray[Any]:
     """Labels of a batch that must have some."""
     if batch.labels is None:
@@ -127,6 +152,8 @@ def fit_reader(
     if statistics is not None:
         classifier.resume(statistics)
         tell("learning", statistics.n_rows)
+    else:
+        classifier.begin(*spread_sample(reader))
     done = 0 if statistics is None else statistics.n_rows
     for batch in prefetched(reader.batches(batch_rows, start_row=done)):
         classifier.partial_fit(batch.X, labels_of(batch))

@@ -26,6 +26,7 @@ __all__ = [
     "check_class_count",
     "check_continuation",
     "check_initial_codes",
+    "check_named_codes",
     "check_parameters",
     "check_rows",
     "is_integer",
@@ -126,6 +127,16 @@ def check_initial_codes(
             f"{codes.ravel()[strange[0]]!r} in row {strange[0] // n_bits}"
         )
     return codes
+
+
+def check_named_codes(initial_codes: str | ArrayLike) -> str:
+    """Refuse an array of starting codes where rows come in batches."""
+    if isinstance(initial_codes, str):
+        return initial_codes
+    raise ValueError(
+        f"initial_codes must be one of {list(STARTING_CODES)} for partial_fit, found an array of "
+        f"shape {np.shape(initial_codes)}"
+    )
 
 
 def check_continuation(
