@@ -5,6 +5,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "training.hpp"
 
 namespace nb = nanobind;
@@ -62,7 +63,7 @@ void bind_margins(nb::module_& m) {
             half_array.require_length(0, code_array.shape(0));
             half_array.require_length(1, weight_array.shape(0));
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half_array.data(), n_threads);
         },
         nb::arg("codes"), nb::arg("weights"), nb::arg("own"), nb::arg("half"), nb::arg("n_threads"));
@@ -79,7 +80,7 @@ void bind_margins(nb::module_& m) {
             old_array.require_length(0, half_array.shape(1));
             new_array.require_length(0, half_array.shape(1));
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             shift_margins(half_array.data(), bit_array.data(), old_array.data(), new_array.data(), own_array.data(),
                           half_array.shape(0), half_array.shape(1), n_threads);
         },
@@ -108,7 +109,7 @@ void bind_pair_sums(nb::module_& m) {
             const PairTables pair_tables = tables_of(table_array);
             require_sums(sum_array, table_array.shape(0), n_classes);
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             pair_sums(half_array.data(), bit_array.data(), weight_bit_array.data(),
                       {own_array.data(), row_weight_array.data(), n, n_classes}, pair_tables, sum_array.data(),
                       n_threads);
@@ -138,7 +139,7 @@ void bind_pair_sums(nb::module_& m) {
                                           .c_str());
             }
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             pair_sums_from_codes(rows_of(code_array), rows_of(weight_array), bit,
                                  {own_array.data(), row_weight_array.data(), n, n_classes}, pair_tables,
                                  sum_array.data(), n_threads);
@@ -159,7 +160,7 @@ void bind_bit_updates(nb::module_& m) {
             field_array.require_length(0, n_classes);
             w_array.require_length(0, n_classes);
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             return flip_bits(coupling_array.data(), field_array.data(), w_array.data(), n_classes, n_threads);
         },
         nb::arg("coupling"), nb::arg("field"), nb::arg("w"), nb::arg("n_threads"));
@@ -184,7 +185,7 @@ void bind_bit_updates(nb::module_& m) {
             new_code_array.require_length(1, code_array.shape(1));
             log_decrease_array.require_length(0, n_bits);
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             update_codes({rows_of(code_array), rows_of(weight_array), own_array.data(), row_weight_array.data(), n_bits,
                           value_array.data(), log_step, new_code_array.data(), log_decrease_array.data()},
                          n_threads);
@@ -206,7 +207,7 @@ void bind_class_sums(nb::module_& m, const char* name) {
             row_weight_array.require_length(0, x_array.shape(0));
             sum_array.require_length(1, x_array.shape(1));
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             class_sums(x_array.data(), x_array.shape(0), x_array.shape(1), label_array.data(),
                        row_weight_array.data(), sum_array.data(), sum_array.shape(0), n_threads);
         },
@@ -226,7 +227,7 @@ void bind_row_statistics(nb::module_& m) {
             first_array.require_length(0, n);
             inverse_array.require_length(0, n);
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             return group_rows(label_array.data(), rows_of(code_array), first_array.data(), inverse_array.data(),
                               n_threads);
         },
