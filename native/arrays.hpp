@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <type_traits>
 
@@ -39,6 +40,11 @@ public:
         return reinterpret_cast<std::uintptr_t>(view_.buf) % bytes == 0;
     }
 
+    const char* name() const { return name_; }
+    bool writable() const { return writable_; }
+    // Whether a byte lies between the first and last of both arrays.
+    bool overlaps(const AnyArray& other) const;
+
     // ValueError unless the axis has that length.
     void require_length(int axis, std::size_t length) const;
     // TypeError that says what was expected and what was found.
@@ -47,6 +53,7 @@ public:
 private:
     Py_buffer view_{};
     const char* name_;
+    bool writable_;
     std::string dtype_;
 };
 
@@ -70,6 +77,10 @@ public:
 
     T* data() const { return static_cast<T*>(pointer()); }
 };
+
+// ValueError where an array that a kernel writes overlaps another argument: what was checked before
+// the kernel began would no longer hold while it runs. All arrays of a call are given.
+void require_apart(std::initializer_list<const AnyArray*> arrays);
 
 // ValueError unless n_threads >= 1.
 void require_threads(int n_threads);

@@ -62,6 +62,7 @@ void bind_margins(nb::module_& m) {
             own_array.require_length(0, code_array.shape(0));
             half_array.require_length(0, code_array.shape(0));
             half_array.require_length(1, weight_array.shape(0));
+            require_apart({&code_array, &weight_array, &own_array, &half_array});
             require_threads(n_threads);
             const WithoutGil released;
             half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half_array.data(), n_threads);
@@ -79,6 +80,7 @@ void bind_margins(nb::module_& m) {
             own_array.require_length(0, half_array.shape(0));
             old_array.require_length(0, half_array.shape(1));
             new_array.require_length(0, half_array.shape(1));
+            require_apart({&half_array, &bit_array, &old_array, &new_array, &own_array});
             require_threads(n_threads);
             const WithoutGil released;
             shift_margins(half_array.data(), bit_array.data(), old_array.data(), new_array.data(), own_array.data(),
@@ -108,6 +110,8 @@ void bind_pair_sums(nb::module_& m) {
             row_weight_array.require_length(0, n);
             const PairTables pair_tables = tables_of(table_array);
             require_sums(sum_array, table_array.shape(0), n_classes);
+            require_apart({&half_array, &bit_array, &weight_bit_array, &own_array, &row_weight_array, &table_array,
+                           &sum_array});
             require_threads(n_threads);
             const WithoutGil released;
             pair_sums(half_array.data(), bit_array.data(), weight_bit_array.data(),
@@ -138,6 +142,7 @@ void bind_pair_sums(nb::module_& m) {
                                        ", found " + std::to_string(bit))
                                           .c_str());
             }
+            require_apart({&code_array, &weight_array, &own_array, &row_weight_array, &table_array, &sum_array});
             require_threads(n_threads);
             const WithoutGil released;
             pair_sums_from_codes(rows_of(code_array), rows_of(weight_array), bit,
@@ -159,6 +164,7 @@ void bind_bit_updates(nb::module_& m) {
             coupling_array.require_length(1, n_classes);
             field_array.require_length(0, n_classes);
             w_array.require_length(0, n_classes);
+            require_apart({&coupling_array, &field_array, &w_array});
             require_threads(n_threads);
             const WithoutGil released;
             return flip_bits(coupling_array.data(), field_array.data(), w_array.data(), n_classes, n_threads);
@@ -184,6 +190,8 @@ void bind_bit_updates(nb::module_& m) {
             new_code_array.require_length(0, n);
             new_code_array.require_length(1, code_array.shape(1));
             log_decrease_array.require_length(0, n_bits);
+            require_apart({&code_array, &weight_array, &own_array, &row_weight_array, &value_array, &new_code_array,
+                           &log_decrease_array});
             require_threads(n_threads);
             const WithoutGil released;
             update_codes({rows_of(code_array), rows_of(weight_array), own_array.data(), row_weight_array.data(), n_bits,
@@ -206,6 +214,7 @@ void bind_class_sums(nb::module_& m, const char* name) {
             label_array.require_length(0, x_array.shape(0));
             row_weight_array.require_length(0, x_array.shape(0));
             sum_array.require_length(1, x_array.shape(1));
+            require_apart({&x_array, &label_array, &row_weight_array, &sum_array});
             require_threads(n_threads);
             const WithoutGil released;
             class_sums(x_array.data(), x_array.shape(0), x_array.shape(1), label_array.data(),
@@ -226,6 +235,7 @@ void bind_row_statistics(nb::module_& m) {
             label_array.require_length(0, n);
             first_array.require_length(0, n);
             inverse_array.require_length(0, n);
+            require_apart({&label_array, &code_array, &first_array, &inverse_array});
             require_threads(n_threads);
             const WithoutGil released;
             return group_rows(label_array.data(), rows_of(code_array), first_array.data(), inverse_array.data(),
