@@ -181,14 +181,30 @@ def test_any_strides_and_alignment_are_read(level, precision, dtype):
         )
 
 
-def test_rows_that_are_not_finite_do_no_harm(level):
-    X, projection, intercept, _ = problem(7, 6, 130, 40)
-    X[1, 3], X[2, 5], X[3, :], X[4] = np.nan, np.inf, np.nan, 1e-40
-    hash_function = Projection(projection, intercept, precision="int8")
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("dtype", FEATURE_TYPES)
+def test_a_row_with_an_entry_that_is_not_finite_counts_as_zeros(level, dtype, standardise):
+    # Wherever the entry stands: first, last, or followed by others in the same lane of a register.
+    X, projection, intercept, rng = problem(7, 400, 130, 40, dtype)
+    for row in range(3, 393):
+        X[row, row // 3 % 130] = (np.nan, -np.nan, np.inf)[row % 3]
+    X[393, :], X[394, :], X[395] = np.nan, -np.inf, 1e-40
+    X[396, 5], X[396, 90] = np.nan, np.inf
+    centre = scale = None
+    if standardise:
+        centre = rng.standard_normal(130).astype(np.float32)
+        scale = rng.uniform(0.1, 10, 130).astype(np.float32)
+    hash_function = Projection(projection, intercept, precision="int8", centre=centre, scale=scale)
+    quantised = reference.quantise_projection(projection, intercept, centre, scale)
     codes = hash_function.encode(X)
-    quantised = reference.quantise_projection(projection, intercept)
-    fine = [0, 2, 4, 5]
-    assert_array_equal(codes[fine], reference.encode_int8(X[fine], quantised))
+    with np.errstate(invalid="ignore"):
+        assert_array_equal(codes, reference.encode_int8(X, quantised))
+    zeros = np.packbits(quantised.thresholds >= 0, bitorder="little")
+    assert_array_equal(codes[3:395], np.broadcast_to(zeros, (392, 5)))
+
+
+def test_entries_that_overflow_do_no_harm(level):
+    _, projection, intercept, _ = problem(7, 6, 130, 40)
     with np.errstate(over="ignore"):
         huge = Projection(
             projection,
