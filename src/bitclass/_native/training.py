@@ -202,6 +202,11 @@ def flip_bits(
     -------
     w : (C,) a point that no single flip improves
     decrease : float, by how much f fell (>= 0)
+
+    Raises
+    ------
+    ValueError
+        Where the diagonal is not 0, or flips do not end, for want of symmetry.
     """
     w = np.array(w, order="C")
     decrease = _kernels.flip_bits(
