@@ -27,6 +27,13 @@ void require_bits(std::size_t n_bits) {
                               .c_str());
 }
 
+// ValueError unless the powers exp(log_step * r) have exponents that fit an integer.
+void require_log_step(double log_step) {
+    constexpr double most = 1000.0;
+    if (log_step >= 0.0 && log_step <= most) return;  // a NaN is neither
+    throw nb::value_error(("log_step: expected a number from 0 to 1000, found " + std::to_string(log_step)).c_str());
+}
+
 // ValueError unless both hold codes of n_bits bits.
 void require_code_widths(const Codes& codes, const Codes& weights, std::size_t n_bits) {
     codes.require_length(1, (n_bits + 7) / 8);
@@ -187,6 +194,7 @@ void bind_bit_updates(nb::module_& m) {
             own_array.require_length(0, n);
             row_weight_array.require_length(0, n);
             value_array.require_length(0, 4 * n_bits + 1);
+            require_log_step(log_step);
             new_code_array.require_length(0, n);
             new_code_array.require_length(1, code_array.shape(1));
             log_decrease_array.require_length(0, n_bits);
