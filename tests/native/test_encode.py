@@ -292,6 +292,27 @@ def test_bad_features_are_refused(precision, X, error, message):
         Projection(PROJECTION, INTERCEPT, precision=precision).encode(X)
 
 
+def test_kernels_refuse_projections_whose_sums_are_undefined():
+    weights, thresholds = np.full((4, 9), 127, np.int8), np.zeros(9)
+    _kernels.Int8Projection(weights, thresholds, None, None)
+    _kernels.Int8Projection(-weights, thresholds, None, None)
+    for place in ((0, 0), (2, 5), (3, 8)):
+        bad = weights.copy()
+        bad[place] = -128
+        with pytest.raises(ValueError, match="weights: expected integers from -127 to 127"):
+            _kernels.Int8Projection(bad, thresholds, None, None)
+    for value in (np.nan, np.inf, -np.inf):
+        for place in (0, 8):
+            bad = thresholds.copy()
+            bad[place] = value
+            with pytest.raises(ValueError, match="thresholds: expected finite numbers only"):
+                _kernels.Int8Projection(weights, bad, None, None)
+    # 133,000 products of 127 * 127 are the most that 32 bits hold.
+    for d in (0, 133_001, 200_000):
+        with pytest.raises(ValueError, match=f"takes 1 to 133000 features, found {d}"):
+            _kernels.Int8Projection(np.zeros((d, 1), np.int8), np.zeros(1), None, None)
+
+
 def test_kernels_refuse_what_would_be_read_or_written_out_of_bounds():
     weights, thresholds = np.zeros((4, 9), np.int8), np.zeros(9)
     quantised = _kernels.Int8Projection(weights, thresholds, None, None)
