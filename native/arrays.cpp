@@ -71,9 +71,13 @@ void AnyArray::require_length(int axis, std::size_t length) const {
                               .c_str());
 }
 
-void AnyArray::refuse(const std::string& expected) const {
-    throw nb::type_error(
-        (std::string(name_) + ": expected " + expected + ", found " + dtype_ + " in another layout or type").c_str());
+void AnyArray::refuse_type(const std::string& expected) const {
+    throw nb::type_error((std::string(name_) + ": expected " + expected + ", found " + dtype_).c_str());
+}
+
+void AnyArray::refuse_layout(const std::string& expected, bool aligned) const {
+    const char* const layout = aligned ? "an array in another layout" : "an array that is not aligned";
+    throw nb::type_error((std::string(name_) + ": expected " + expected + ", found " + layout).c_str());
 }
 
 void require_apart(std::initializer_list<const AnyArray*> arrays) {

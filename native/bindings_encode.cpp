@@ -21,7 +21,7 @@ public:
         const std::size_t size = dtype() == "float16" ? 2 : dtype() == "float32" ? 4 : 8;
         const bool aligned = aligned_to(size) && stride(0) % static_cast<std::ptrdiff_t>(size) == 0;
         const bool side_by_side = stride(1) == static_cast<std::ptrdiff_t>(size) || shape(1) <= 1;
-        if (shape(0) > 0 && !(aligned && side_by_side)) refuse("aligned rows of adjacent features");
+        if (shape(0) > 0 && !(aligned && side_by_side)) refuse_layout("aligned rows of adjacent features", aligned);
     }
     const Features& features() const { return features_; }
 
@@ -30,7 +30,7 @@ private:
         if (dtype() == "float16") return Features::Type::float16;
         if (dtype() == "float32") return Features::Type::float32;
         if (dtype() == "float64") return Features::Type::float64;
-        refuse("float16, float32 or float64");
+        refuse_type("float16, float32 or float64");
     }
     Features features_{};
 };
@@ -66,7 +66,7 @@ void encode_row_of(nb::handle x, nb::handle projection, nb::handle intercept, nb
 void widen_rows(nb::handle X, nb::handle wide, int n_threads) {
     const Array<float> out(wide, "wide", 2);
     const FeatureArray halves(X, out.shape(1));
-    if (halves.dtype() != "float16") halves.refuse("float16");
+    if (halves.dtype() != "float16") halves.refuse_type("float16");
     out.require_length(0, halves.shape(0));
     require_apart({&out, &halves});
     require_threads(n_threads);

@@ -340,3 +340,35 @@ def test_kernels_refuse_what_would_be_read_or_written_out_of_bounds():
         _kernels.pack_signs_float32(np.zeros((2, 9)), np.zeros(9), codes[:2], 1)
     with pytest.raises(TypeError, match="X: expected float16"):
         _kernels.widen(X, np.empty((3, 4), np.float32), 1)
+
+
+def test_errors_tell_a_wrong_type_from_a_wrong_layout():
+    quantised = _kernels.Int8Projection(np.zeros((4, 9), np.int8), np.zeros(9), None, None)
+    X, codes = np.zeros((3, 4), np.float32), np.zeros((3, 2), np.uint8)
+    misplaced = np.zeros(49, np.uint8)[1:].view(np.float32).reshape(3, 4)
+    for bad, message in (
+        ((X, codes.astype(np.int8)), "codes: expected a C-contiguous array of uint8, found int8"),
+        (
+            (X, np.zeros((2, 3), np.uint8).T),
+            "codes: expected a C-contiguous array of uint8, found an array in another layout",
+        ),
+        ((X.astype(np.int32), codes), "X: expected float16, float32 or float64, found int32"),
+        (
+            (X[:, ::-1], codes),
+            "X: expected aligned rows of adjacent features, found an array in another layout",
+        ),
+        (
+            (misplaced, codes),
+            "X: expected aligned rows of adjacent features, found an array that is not aligned",
+        ),
+    ):
+        with pytest.raises(TypeError) as error:
+            quantised.encode(*bad, 1)
+        assert str(error.value) == message
+    with pytest.raises(TypeError) as error:
+        _kernels.class_sums_float32(
+            misplaced, np.zeros(3, np.intp), np.ones(3), np.zeros((1, 4)), 1
+        )
+    assert str(error.value) == (
+        "X: expected a C-contiguous array of float32, found an array that is not aligned"
+    )
