@@ -3,6 +3,24 @@
 namespace bitclass {
 namespace {
 
+// The bytes from an array's first to its last, whatever lies between its entries.
+struct Extent {
+    std::uintptr_t begin;
+    std::uintptr_t end;  // begin where there are no entries
+};
+
+Extent extent_of(const Py_buffer& view) {
+    const auto start = reinterpret_cast<std::uintptr_t>(view.buf);
+    Extent extent{start, start + static_cast<std::uintptr_t>(view.itemsize)};
+    for (int axis = 0; axis < view.ndim; ++axis) {
+        if (view.shape[axis] == 0) return {start, start};
+        const Py_ssize_t reach = (view.shape[axis] - 1) * view.strides[axis];
+        // A negative reach wraps around, and lands below the start.
+        (reach < 0 ? extent.begin : extent.end) += static_cast<std::uintptr_t>(reach);
+    }
+    return extent;
+}
+
 // NumPy's name of a buffer's element type, or its format where NumPy has no plain number for it.
 std::string dtype_of(const Py_buffer& view) {
     const std::string format = view.format == nullptr ? "B" : view.format;
@@ -20,7 +38,8 @@ std::string dtype_of(const Py_buffer& view) {
 
 }  // namespace
 
-AnyArray::AnyArray(nb::handle object, const char* name, int n_dims, bool writable) : name_(name) {
+AnyArray::AnyArray(nb::handle object, const char* name, int n_dims, bool writable)
+    : name_(name), writable_(writable) {
     if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
         PyErr_Clear();
         const std::string type = nb::cast<std::string>(nb::str(object.type().attr("__name__")));
@@ -39,6 +58,12 @@ AnyArray::AnyArray(nb::handle object, const char* name, int n_dims, bool writabl
     }
 }
 
+bool AnyArray::overlaps(const AnyArray& other) const {
+    const Extent a = extent_of(view_);
+    const Extent b = extent_of(other.view_);
+    return a.begin != a.end && b.begin != b.end && a.begin < b.end && b.begin < a.end;
+}
+
 void AnyArray::require_length(int axis, std::size_t length) const {
     if (shape(axis) == length) return;
     throw nb::value_error((std::string(name_) + ": expected length " + std::to_string(length) + " along axis " +
@@ -46,9 +71,25 @@ void AnyArray::require_length(int axis, std::size_t length) const {
                               .c_str());
 }
 
-void AnyArray::refuse(const std::string& expected) const {
-    throw nb::type_error(
-        (std::string(name_) + ": expected " + expected + ", found " + dtype_ + " in another layout or type").c_str());
+void AnyArray::refuse_type(const std::string& expected) const {
+    throw nb::type_error((std::string(name_) + ": expected " + expected + ", found " + dtype_).c_str());
+}
+
+void AnyArray::refuse_layout(const std::string& expected, bool aligned) const {
+    const char* const layout = aligned ? "an array in another layout" : "an array that is not aligned";
+    throw nb::type_error((std::string(name_) + ": expected " + expected + ", found " + layout).c_str());
+}
+
+void require_apart(std::initializer_list<const AnyArray*> arrays) {
+    for (const AnyArray* written : arrays) {
+        if (!written->writable()) continue;
+        for (const AnyArray* other : arrays) {
+            if (other == written || !written->overlaps(*other)) continue;
+            throw nb::value_error(
+                (std::string(written->name()) + ": expected memory of its own, found an overlap with " + other->name())
+                    .c_str());
+        }
+    }
 }
 
 void require_threads(int n_threads) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <type_traits>
 
@@ -39,14 +40,21 @@ public:
         return reinterpret_cast<std::uintptr_t>(view_.buf) % bytes == 0;
     }
 
+    const char* name() const { return name_; }
+    bool writable() const { return writable_; }
+    // Whether a byte lies between the first and last of both arrays.
+    bool overlaps(const AnyArray& other) const;
+
     // ValueError unless the axis has that length.
     void require_length(int axis, std::size_t length) const;
-    // TypeError that says what was expected and what was found.
-    [[noreturn]] void refuse(const std::string& expected) const;
+    // TypeErrors that say what was expected, and which element type or layout was found.
+    [[noreturn]] void refuse_type(const std::string& expected) const;
+    [[noreturn]] void refuse_layout(const std::string& expected, bool aligned) const;
 
 private:
     Py_buffer view_{};
     const char* name_;
+    bool writable_;
     std::string dtype_;
 };
 
@@ -58,18 +66,23 @@ public:
         : AnyArray(object, name, n_dims, !std::is_const_v<T>) {
         using Element = std::remove_const_t<T>;
         std::ptrdiff_t expected_stride = sizeof(T);
-        bool contiguous = aligned_to(alignof(T));
+        bool contiguous = true;
         for (int axis = n_dims - 1; axis >= 0; --axis) {
             contiguous = contiguous && (stride(axis) == expected_stride || shape(axis) <= 1);
             expected_stride *= static_cast<std::ptrdiff_t>(shape(axis));
         }
-        if (dtype() != dtype_name<Element>() || !(contiguous || expected_stride == 0)) {
-            refuse("a C-contiguous array of " + dtype_name<Element>());
-        }
+        const std::string expected = "a C-contiguous array of " + dtype_name<Element>();
+        const bool aligned = aligned_to(alignof(T));
+        if (dtype() != dtype_name<Element>()) refuse_type(expected);
+        if (expected_stride != 0 && !(contiguous && aligned)) refuse_layout(expected, aligned);
     }
 
     T* data() const { return static_cast<T*>(pointer()); }
 };
+
+// ValueError where an array that a kernel writes overlaps another argument: what was checked before
+// the kernel began would no longer hold while it runs. All arrays of a call are given.
+void require_apart(std::initializer_list<const AnyArray*> arrays);
 
 // ValueError unless n_threads >= 1.
 void require_threads(int n_threads);

@@ -21,7 +21,7 @@ public:
         const std::size_t size = dtype() == "float16" ? 2 : dtype() == "float32" ? 4 : 8;
         const bool aligned = aligned_to(size) && stride(0) % static_cast<std::ptrdiff_t>(size) == 0;
         const bool side_by_side = stride(1) == static_cast<std::ptrdiff_t>(size) || shape(1) <= 1;
-        if (shape(0) > 0 && !(aligned && side_by_side)) refuse("aligned rows of adjacent features");
+        if (shape(0) > 0 && !(aligned && side_by_side)) refuse_layout("aligned rows of adjacent features", aligned);
     }
     const Features& features() const { return features_; }
 
@@ -30,7 +30,7 @@ private:
         if (dtype() == "float16") return Features::Type::float16;
         if (dtype() == "float32") return Features::Type::float32;
         if (dtype() == "float64") return Features::Type::float64;
-        refuse("float16, float32 or float64");
+        refuse_type("float16, float32 or float64");
     }
     Features features_{};
 };
@@ -43,6 +43,7 @@ void pack_signs_of(nb::handle scores, nb::handle intercept, nb::handle codes, in
     shift.require_length(0, values.shape(1));
     bits.require_length(0, values.shape(0));
     bits.require_length(1, packed_width(values.shape(1)));
+    require_apart({&values, &shift, &bits});
     require_threads(n_threads);
     const WithoutGil released;
     pack_signs(values.data(), values.shape(0), values.shape(1), shift.data(), bits.data(), n_threads);
@@ -57,6 +58,7 @@ void encode_row_of(nb::handle x, nb::handle projection, nb::handle intercept, nb
     columns.require_length(0, features.shape(0));
     shift.require_length(0, columns.shape(1));
     bits.require_length(0, packed_width(columns.shape(1)));
+    require_apart({&features, &columns, &shift, &bits});
     const WithoutGil released;
     encode_row(features.data(), features.shape(0), columns.data(), columns.shape(1), shift.data(), bits.data());
 }
@@ -64,8 +66,9 @@ void encode_row_of(nb::handle x, nb::handle projection, nb::handle intercept, nb
 void widen_rows(nb::handle X, nb::handle wide, int n_threads) {
     const Array<float> out(wide, "wide", 2);
     const FeatureArray halves(X, out.shape(1));
-    if (halves.dtype() != "float16") halves.refuse("float16");
+    if (halves.dtype() != "float16") halves.refuse_type("float16");
     out.require_length(0, halves.shape(0));
+    require_apart({&out, &halves});
     require_threads(n_threads);
     const WithoutGil released;
     widen(halves.features(), out.data(), n_threads);
@@ -95,6 +98,7 @@ void encode(const Int8Projection& projection, nb::handle X, nb::handle codes, in
     const Array<std::uint8_t> bits(codes, "codes", 2);
     bits.require_length(0, rows.shape(0));
     bits.require_length(1, packed_width(projection.n_bits()));
+    require_apart({&rows, &bits});
     require_threads(n_threads);
     const WithoutGil released;
     projection.encode(rows.features(), bits.data(), n_threads);
@@ -112,6 +116,7 @@ void predict_rows(const Int8Projection& projection, const HammingIndex& index, n
                                " bytes a class, as the codes have, found " + std::to_string(index.n_bytes()))
                                   .c_str());
     }
+    require_apart({&rows, &found, &how_far});
     require_threads(n_threads);
     const WithoutGil released;
     predict(projection, index, rows.features(), found.data(), how_far.data(), n_threads);

@@ -28,6 +28,7 @@ void nearest(const HammingIndex& index, nb::handle codes, nb::handle indices, nb
     const Array<const std::uint8_t> queries(codes, "codes", 2);
     queries.require_length(1, index.n_bytes());
     const Found found(indices, distances, queries.shape(0), 1);
+    require_apart({&queries, &found.indices, &found.distances});
     require_threads(n_threads);
     const WithoutGil released;
     index.nearest(queries.data(), queries.shape(0), found.indices.data(), found.distances.data(), n_threads);
@@ -44,6 +45,7 @@ void top_k(const HammingIndex& index, nb::handle codes, nb::handle indices, nb::
                                std::to_string(k))
                                   .c_str());
     }
+    require_apart({&queries, &found.indices, &found.distances});
     require_threads(n_threads);
     const WithoutGil released;
     index.top_k(queries.data(), queries.shape(0), k, found.indices.data(), found.distances.data(), n_threads);

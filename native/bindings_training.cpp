@@ -5,6 +5,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "gil.hpp"
 #include "training.hpp"
 
 namespace nb = nanobind;
@@ -24,6 +25,13 @@ void require_bits(std::size_t n_bits) {
     throw nb::value_error(("n_bits: expected 1 to " + std::to_string(kMostTrainingBits) + ", found " +
                            std::to_string(n_bits))
                               .c_str());
+}
+
+// ValueError unless the powers exp(log_step * r) have exponents that fit an integer.
+void require_log_step(double log_step) {
+    constexpr double most = 1000.0;
+    if (log_step >= 0.0 && log_step <= most) return;  // a NaN is neither
+    throw nb::value_error(("log_step: expected a number from 0 to 1000, found " + std::to_string(log_step)).c_str());
 }
 
 // ValueError unless both hold codes of n_bits bits.
@@ -61,8 +69,9 @@ void bind_margins(nb::module_& m) {
             own_array.require_length(0, code_array.shape(0));
             half_array.require_length(0, code_array.shape(0));
             half_array.require_length(1, weight_array.shape(0));
+            require_apart({&code_array, &weight_array, &own_array, &half_array});
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half_array.data(), n_threads);
         },
         nb::arg("codes"), nb::arg("weights"), nb::arg("own"), nb::arg("half"), nb::arg("n_threads"));
@@ -78,8 +87,9 @@ void bind_margins(nb::module_& m) {
             own_array.require_length(0, half_array.shape(0));
             old_array.require_length(0, half_array.shape(1));
             new_array.require_length(0, half_array.shape(1));
+            require_apart({&half_array, &bit_array, &old_array, &new_array, &own_array});
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             shift_margins(half_array.data(), bit_array.data(), old_array.data(), new_array.data(), own_array.data(),
                           half_array.shape(0), half_array.shape(1), n_threads);
         },
@@ -107,8 +117,10 @@ void bind_pair_sums(nb::module_& m) {
             row_weight_array.require_length(0, n);
             const PairTables pair_tables = tables_of(table_array);
             require_sums(sum_array, table_array.shape(0), n_classes);
+            require_apart({&half_array, &bit_array, &weight_bit_array, &own_array, &row_weight_array, &table_array,
+                           &sum_array});
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             pair_sums(half_array.data(), bit_array.data(), weight_bit_array.data(),
                       {own_array.data(), row_weight_array.data(), n, n_classes}, pair_tables, sum_array.data(),
                       n_threads);
@@ -137,8 +149,9 @@ void bind_pair_sums(nb::module_& m) {
                                        ", found " + std::to_string(bit))
                                           .c_str());
             }
+            require_apart({&code_array, &weight_array, &own_array, &row_weight_array, &table_array, &sum_array});
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             pair_sums_from_codes(rows_of(code_array), rows_of(weight_array), bit,
                                  {own_array.data(), row_weight_array.data(), n, n_classes}, pair_tables,
                                  sum_array.data(), n_threads);
@@ -158,8 +171,9 @@ void bind_bit_updates(nb::module_& m) {
             coupling_array.require_length(1, n_classes);
             field_array.require_length(0, n_classes);
             w_array.require_length(0, n_classes);
+            require_apart({&coupling_array, &field_array, &w_array});
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             return flip_bits(coupling_array.data(), field_array.data(), w_array.data(), n_classes, n_threads);
         },
         nb::arg("coupling"), nb::arg("field"), nb::arg("w"), nb::arg("n_threads"));
@@ -180,11 +194,14 @@ void bind_bit_updates(nb::module_& m) {
             own_array.require_length(0, n);
             row_weight_array.require_length(0, n);
             value_array.require_length(0, 4 * n_bits + 1);
+            require_log_step(log_step);
             new_code_array.require_length(0, n);
             new_code_array.require_length(1, code_array.shape(1));
             log_decrease_array.require_length(0, n_bits);
+            require_apart({&code_array, &weight_array, &own_array, &row_weight_array, &value_array, &new_code_array,
+                           &log_decrease_array});
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             update_codes({rows_of(code_array), rows_of(weight_array), own_array.data(), row_weight_array.data(), n_bits,
                           value_array.data(), log_step, new_code_array.data(), log_decrease_array.data()},
                          n_threads);
@@ -205,8 +222,9 @@ void bind_class_sums(nb::module_& m, const char* name) {
             label_array.require_length(0, x_array.shape(0));
             row_weight_array.require_length(0, x_array.shape(0));
             sum_array.require_length(1, x_array.shape(1));
+            require_apart({&x_array, &label_array, &row_weight_array, &sum_array});
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             class_sums(x_array.data(), x_array.shape(0), x_array.shape(1), label_array.data(),
                        row_weight_array.data(), sum_array.data(), sum_array.shape(0), n_threads);
         },
@@ -225,8 +243,9 @@ void bind_row_statistics(nb::module_& m) {
             label_array.require_length(0, n);
             first_array.require_length(0, n);
             inverse_array.require_length(0, n);
+            require_apart({&label_array, &code_array, &first_array, &inverse_array});
             require_threads(n_threads);
-            nb::gil_scoped_release release;
+            const WithoutGil released;
             return group_rows(label_array.data(), rows_of(code_array), first_array.data(), inverse_array.data(),
                               n_threads);
         },

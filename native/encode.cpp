@@ -1,6 +1,7 @@
 #include "encode.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -78,6 +79,13 @@ Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_feature
                                     " features, found " + std::to_string(n_features));
     }
     if (n_bits == 0) throw std::invalid_argument("projection: expected at least 1 bit");
+    const std::int8_t* const weights_end = weights + n_features * n_bits;
+    if (std::find(weights, weights_end, std::int8_t{-128}) != weights_end) {
+        throw std::invalid_argument("weights: expected integers from -127 to 127, found -128");
+    }
+    if (!std::all_of(thresholds, thresholds + n_bits, [](double threshold) { return std::isfinite(threshold); })) {
+        throw std::invalid_argument("thresholds: expected finite numbers only");
+    }
     n_padded_ = kernels_.int8_padded_features(n_features);
     const std::size_t n_columns = kernels_.int8_padded_columns(n_bits);
     weights_ = AlignedArray<std::uint8_t>(n_padded_ * n_columns * kernels_.int8_weight_bytes);

@@ -96,8 +96,9 @@ void widen(const Features& halves, float* wide, int n_threads);
 // Encodes with eight-bit integers. reference.encode_int8 defines the result.
 class Int8Projection {
 public:
-    // weights: (n_features, n_bits) in [-127, 127]; thresholds: (n_bits,); centre, inverse_scale:
-    // (n_features,) or both null. n_features in [1, kMostFeatures], n_bits >= 1.
+    // weights: (n_features, n_bits) in [-127, 127]; thresholds: (n_bits,) finite; centre,
+    // inverse_scale: (n_features,) or both null. n_features in [1, kMostFeatures], n_bits >= 1.
+    // Throws where weights, thresholds or sizes are others.
     Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, const double* thresholds,
                    const float* centre, const float* inverse_scale);
 

@@ -86,23 +86,23 @@ struct Tile {
     }
 
     struct Largest {
-        __m256 of[2];
+        __m256i of[2];
     };
-    static Largest none() { return {{_mm256_setzero_ps(), _mm256_setzero_ps()}}; }
+    static Largest none() { return {{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
     template <bool kStandardise, class Source>
     static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
-        const __m256 sign = _mm256_set1_ps(-0.0f);
+        const __m256i magnitude = _mm256_set1_epi32(kMagnitudeBits);
         for (int part = 0; part < 2; ++part) {
-            const __m256 entry = entries<kStandardise>(x, centre, inverse_scale, 8 * part);
-            so_far.of[part] = _mm256_max_ps(so_far.of[part], _mm256_andnot_ps(sign, entry));
+            const __m256i entry = _mm256_castps_si256(entries<kStandardise>(x, centre, inverse_scale, 8 * part));
+            so_far.of[part] = _mm256_max_epi32(so_far.of[part], _mm256_and_si256(entry, magnitude));
         }
         return so_far;
     }
-    static float value(const Largest& largest) {
-        const __m256 eight = _mm256_max_ps(largest.of[0], largest.of[1]);
-        const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-        const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
-        return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+    static std::uint32_t value(const Largest& largest) {
+        const __m256i eight = _mm256_max_epi32(largest.of[0], largest.of[1]);
+        const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+        const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+        return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1))));
     }
 
     template <bool kStandardise, class Source>

@@ -84,23 +84,25 @@ struct Tile {
     }
 
     struct Largest {
-        __m512 of[4];  // four, not to wait for the one before
+        __m512i of[4];  // four, not to wait for the one before
     };
     static Largest none() {
-        const __m512 zero = _mm512_setzero_ps();
+        const __m512i zero = _mm512_setzero_si512();
         return {{zero, zero, zero, zero}};
     }
     template <bool kStandardise, class Source>
     static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
+        const __m512i magnitude = _mm512_set1_epi32(kMagnitudeBits);
         for (int part = 0; part < 4; ++part) {
-            const __m512 entry = entries<kStandardise>(x, centre, inverse_scale, 16 * part);
-            so_far.of[part] = _mm512_range_ps(so_far.of[part], entry, 0x0b);  // the larger magnitude
+            const __m512i entry = _mm512_castps_si512(entries<kStandardise>(x, centre, inverse_scale, 16 * part));
+            so_far.of[part] = _mm512_max_epi32(so_far.of[part], _mm512_and_si512(entry, magnitude));
         }
         return so_far;
     }
-    static float value(const Largest& largest) {
-        return _mm512_reduce_max_ps(
-            _mm512_max_ps(_mm512_max_ps(largest.of[0], largest.of[1]), _mm512_max_ps(largest.of[2], largest.of[3])));
+    static std::uint32_t value(const Largest& largest) {
+        const __m512i low = _mm512_max_epi32(largest.of[0], largest.of[1]);
+        const __m512i high = _mm512_max_epi32(largest.of[2], largest.of[3]);
+        return static_cast<std::uint32_t>(_mm512_reduce_max_epi32(_mm512_max_epi32(low, high)));
     }
 
     template <bool kStandardise, class Source>

@@ -15,6 +15,8 @@
 //   place               index of a weight in its panel
 //   multiply            the sums of kRows rows, or of one, with a panel; may fetch what comes next
 //   largest, quantise   over kStep features
+//   value               the bits of the largest magnitude; magnitudes are compared as the integers their
+//                       bits are, where infinity exceeds every number and NaN infinity
 //   sign_bits           which of 8 sums reach their threshold
 
 namespace {
@@ -34,6 +36,7 @@ struct Upcoming {
 constexpr float kLeastEntry = 1e-30f;
 constexpr float kMostEntry = 3.4028234e38f;
 constexpr float kQuantisedMost = 127.0f;
+constexpr std::int32_t kMagnitudeBits = 0x7fffffff;  // of a float: all but its sign
 
 template <class Tile>
 std::size_t padded_features(std::size_t n) {
@@ -130,7 +133,9 @@ void quantise_rows(const Int8Panels& panels, const Features& features, std::size
             largest[i] = Tile::template largest<kStandardise>(largest[i], last[i], at<kStandardise>(centre, whole),
                                                               at<kStandardise>(inverse_scale, whole));
         }
-        const float most = Tile::value(largest[i]);
+        const std::uint32_t magnitude = Tile::value(largest[i]);
+        float most;
+        std::memcpy(&most, &magnitude, sizeof(most));
         factors[i] = most >= kLeastEntry && most <= kMostEntry ? kQuantisedMost / most : 0.0f;
     }
 

@@ -1,5 +1,7 @@
 #include <arm_neon.h>
 
+#include <cstring>
+
 #include "encode.hpp"
 
 namespace bitclass::neon {
@@ -54,17 +56,17 @@ struct Tile {
         }
     }
 
-    using Largest = float32x4_t;
-    static Largest none() { return vdupq_n_f32(0.0f); }
+    using Largest = int32x4_t;
+    static Largest none() { return vdupq_n_s32(0); }
     template <bool kStandardise, class Source>
     static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
         for (int part = 0; part < 4; ++part) {
-            const float32x4_t entry = entries<kStandardise>(x, centre, inverse_scale, 4 * part);
-            so_far = vmaxq_f32(so_far, vabsq_f32(entry));
+            const int32x4_t entry = vreinterpretq_s32_f32(entries<kStandardise>(x, centre, inverse_scale, 4 * part));
+            so_far = vmaxq_s32(so_far, vandq_s32(entry, vdupq_n_s32(kMagnitudeBits)));
         }
         return so_far;
     }
-    static float value(Largest largest) { return vmaxvq_f32(largest); }
+    static std::uint32_t value(Largest largest) { return static_cast<std::uint32_t>(vmaxvq_s32(largest)); }
 
     template <bool kStandardise, class Source>
     static void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,

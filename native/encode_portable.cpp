@@ -1,4 +1,3 @@
-#include <cmath>
 #include <cstring>
 
 #include "encode.hpp"
@@ -58,21 +57,24 @@ struct Tile {
     }
 
     struct Largest {
-        float of[4];
+        std::int32_t of[4];
     };
-    static Largest none() { return {{0.0f, 0.0f, 0.0f, 0.0f}}; }
+    static Largest none() { return {{0, 0, 0, 0}}; }
     template <bool kStandardise, class Source>
     static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
         for (std::size_t j = 0; j < kStep; ++j) {
-            const float magnitude = std::fabs(entry<kStandardise>(x, centre, inverse_scale, j));
+            const float value = entry<kStandardise>(x, centre, inverse_scale, j);
+            std::int32_t magnitude;
+            std::memcpy(&magnitude, &value, sizeof(magnitude));
+            magnitude &= kMagnitudeBits;
             if (magnitude > so_far.of[j % 4]) so_far.of[j % 4] = magnitude;
         }
         return so_far;
     }
-    static float value(const Largest& largest) {
-        float most = 0.0f;
-        for (const float magnitude : largest.of) most = magnitude > most ? magnitude : most;
-        return most;
+    static std::uint32_t value(const Largest& largest) {
+        std::int32_t most = 0;
+        for (const std::int32_t magnitude : largest.of) most = magnitude > most ? magnitude : most;
+        return static_cast<std::uint32_t>(most);
     }
 
     template <bool kStandardise, class Source>

@@ -1,6 +1,8 @@
 // Bit flipping: the bit of steepest descent, one after another, at the price of one row of couplings.
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "class_runs.hpp"
@@ -12,6 +14,7 @@ namespace bitclass {
 namespace {
 
 constexpr double kRelativeTolerance = 1e-12;  // as in the reference
+constexpr std::size_t kMostFlipsAClass = 1000;  // as in the reference
 constexpr std::size_t kRowsAChunk = 64;
 constexpr std::size_t kCouplingsWorthAThread = 1 << 18;
 
@@ -35,10 +38,21 @@ void start_rows(const double* coupling, const double* field, const double* w, st
     }
 }
 
+// A class coupled to itself would gain by each flip of its bit, back and forth.
+void require_zero_diagonal(const double* coupling, std::size_t n_classes) {
+    for (std::size_t c = 0; c < n_classes; ++c) {
+        const double entry = coupling[c * n_classes + c];
+        if (!(std::fabs(entry) > 0.0)) continue;  // a NaN stops the flips by itself
+        throw std::invalid_argument("coupling: expected a diagonal of zeros, found " + std::to_string(entry) +
+                                    " for class " + std::to_string(c));
+    }
+}
+
 }  // namespace
 
 double flip_bits(const double* coupling, const double* field, std::int8_t* w, std::size_t n_classes, int n_threads) {
     require_signs(w, n_classes, "w");
+    require_zero_diagonal(coupling, n_classes);
     const TileKernels& kernels = tile_kernels();
     std::vector<double> signs(w, w + n_classes);
     std::vector<double> slope(n_classes);
@@ -59,10 +73,13 @@ double flip_bits(const double* coupling, const double* field, std::int8_t* w, st
     const std::vector<double> no_flip_yet(n_classes);
     const double* flipped_row = no_flip_yet.data();
     double factor = 0.0;
-    for (;;) {
+    for (std::size_t n_flips = 0;; ++n_flips) {
         const double largest = kernels.move_slopes(slope.data(), flipped_row, factor, signs.data(), tolerance.data(),
                                                    n_classes, gains.data());
         if (!(largest > 0.0)) break;  // nothing improves, or a NaN among the gains
+        if (n_flips == kMostFlipsAClass * n_classes) {
+            throw std::invalid_argument("coupling: expected a symmetric matrix, found one whose flips do not end");
+        }
         // Among gains that are equal but for rounding, the lowest index: noise must not choose.
         const auto best = std::find(gains.begin(), gains.end(), largest);
         const double equal = largest - tolerance[static_cast<std::size_t>(best - gains.begin())];

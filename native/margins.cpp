@@ -51,13 +51,17 @@ void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own
     parallel_for(chunks_of(codes.n, kRowsAChunk), n_threads, [&](std::size_t chunk) {
         std::vector<std::uint32_t> row_pieces(kTileRows * n_pieces);
         std::size_t rows[kTileRows];
+        std::size_t classes[kTileRows];
         std::uint16_t own_distances[kTileRows];
         std::uint16_t last_columns[kTileRows * kPieceColumns];
         const std::size_t chunk_end = std::min(codes.n, (chunk + 1) * kRowsAChunk);
         for (std::size_t begin = chunk * kRowsAChunk; begin < chunk_end; begin += kTileRows) {
             const std::size_t n_rows = std::min(kTileRows, chunk_end - begin);
-            for (std::size_t i = 0; i < n_rows; ++i) rows[i] = begin + i;
-            kernels.prepare_rows(codes.codes, codes.n_bytes, rows, n_rows, weights.codes, own, row_pieces.data(),
+            for (std::size_t i = 0; i < n_rows; ++i) {
+                rows[i] = begin + i;
+                classes[i] = static_cast<std::size_t>(own[begin + i]);
+            }
+            kernels.prepare_rows(codes.codes, codes.n_bytes, rows, n_rows, weights.codes, classes, row_pieces.data(),
                                  own_distances);
             CodeTile tile{nullptr, n_pieces, row_pieces.data(), n_rows, own_distances,
                           no_column_base, 0xffff, 1, nullptr, 0};

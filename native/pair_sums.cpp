@@ -41,7 +41,7 @@ struct HalfTable {
     public:
         Reader(const HalfTable& table, const TileKernels& kernels) : table_(table), kernels_(kernels) {}
 
-        void start(const TileRows&) {}
+        void start(const TileRows&, std::size_t) {}
 
         // Rows of one side lie at distances no processor foresees.
         void prefetch(const TileRows& rows, std::size_t column, std::size_t end_column) const {
@@ -70,7 +70,6 @@ struct HalfTable {
 struct CodeTable {
     PackedRows codes;
     PackedRows weights;
-    const std::intptr_t* own;
     std::vector<std::uint16_t> pieces;
 
     class Reader {
@@ -79,9 +78,11 @@ struct CodeTable {
             : table_(table), kernels_(kernels), n_pieces_(pieces_of(table.codes.n_bytes)),
               row_pieces_(kTileRows * n_pieces_) {}
 
-        void start(const TileRows& rows) {
+        void start(const TileRows& rows, std::size_t own) {
+            std::size_t classes[kTileRows];
+            std::fill_n(classes, kTileRows, own);
             kernels_.prepare_rows(table_.codes.codes, table_.codes.n_bytes, rows.rows, rows.n, table_.weights.codes,
-                                  table_.own, row_pieces_.data(), own_distances_);
+                                  classes, row_pieces_.data(), own_distances_);
         }
 
         void prefetch(const TileRows&, std::size_t, std::size_t) const {}
@@ -222,7 +223,7 @@ private:
             const TileRows& now = buffers[turn];
             TileRows& ahead = buffers[1 - turn];
             take_rows(task, next, ahead);
-            reader.start(now);
+            reader.start(now, task.run.own);
             for (std::size_t column = task.begin_column; column < task.end_column; column += kTileColumns) {
                 if (column + kTileColumns < task.end_column) {
                     reader.prefetch(now, column + kTileColumns, task.end_column);
@@ -311,7 +312,7 @@ void pair_sums_from_codes(PackedRows codes, PackedRows weights, std::size_t bit,
     require_padding(weights, tables.n_bits, "weights");
     const std::vector<std::int8_t> bits = column_of(codes, bit);
     const std::vector<std::int8_t> weight_bits = column_of(weights, bit);
-    const CodeTable table{codes, weights, rows.own, grouped_pieces(weights)};
+    const CodeTable table{codes, weights, grouped_pieces(weights)};
     PairSummation<CodeTable>(table, bits.data(), weight_bits.data(), rows, tables, sums).run(n_threads);
 }
 

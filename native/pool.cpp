@@ -1,6 +1,7 @@
 #include "pool.hpp"
 
 #include <pthread.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -26,6 +27,25 @@ struct Job {
     std::size_t helpers_at_work = 0;
     std::exception_ptr error{};
     std::condition_variable helpers_left{};
+};
+
+// Blocks signals on this thread while it lives. Threads that are started meanwhile inherit that for
+// good: a handler of the program never runs on a worker, nor does a signal miss a thread that waits
+// for it. Faults of a thread's own code stay as they are, for those who report them.
+class WithoutSignals {
+public:
+    WithoutSignals() {
+        sigset_t blocked;
+        sigfillset(&blocked);
+        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&blocked, fault);
+        pthread_sigmask(SIG_BLOCK, &blocked, &before_);
+    }
+    ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    WithoutSignals(const WithoutSignals&) = delete;
+    WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+private:
+    sigset_t before_;
 };
 
 class Pool {
@@ -61,6 +81,8 @@ public:
 
 private:
     void grow_to(std::size_t n_workers) {
+        if (n_workers_ >= n_workers) return;
+        const WithoutSignals blocked;
         try {
             for (; n_workers_ < n_workers; ++n_workers_) {
                 std::thread([this] { serve(); }).detach();

@@ -15,6 +15,9 @@ namespace bitclass {
 //   its own chunks, whether or not a worker is free to help.
 // - The first exception of a chunk stops the handing out and is thrown here.
 // - A forked child starts with a pool of its own.
+// - The pool starts without workers, grows to the largest number that a call could use, less the
+//   caller, and never shrinks: workers without work sleep until the process ends.
+// - Workers take no signals, which are left to the threads of the program.
 void parallel_for(std::size_t n_chunks, int n_threads, const std::function<void(std::size_t)>& run);
 
 // How many chunks of chunk_size cover n items.

@@ -48,15 +48,26 @@ def test_an_unknown_level_is_an_error_that_names_the_variable(name):
     assert "portable" in done.stderr
 
 
-def test_a_process_with_sleeping_workers_ends_cleanly():
+KERNEL_CALLS = {
+    "nearest": "index.nearest(codes, n_threads=4)",
+    "encode": "hash_function.encode(X, n_threads=4)",
+    "group_rows": "native.group_rows(labels, codes, n_threads=4)",
+}
+
+
+@pytest.mark.parametrize("kernel", KERNEL_CALLS)
+def test_a_process_with_sleeping_workers_ends_cleanly(kernel):
     code = (
-        "import threading, numpy as np; from bitclass._native import HammingIndex\n"
-        "index = HammingIndex(np.zeros((100, 16), np.uint8))\n"
-        "codes = np.zeros((9000, 16), np.uint8)\n"
-        "index.nearest(codes, n_threads=4)\n"
+        "import threading, time, numpy as np; from bitclass import _native as native\n"
+        "codes, labels = np.zeros((9000, 16), np.uint8), np.zeros(9000, np.intp)\n"
+        "X = np.ones((9000, 64), np.float32)\n"
+        "index = native.HammingIndex(codes[:100])\n"
+        "hash_function = native.Projection(X[:64], np.zeros(64), precision='int8')\n"
+        f"{KERNEL_CALLS[kernel]}\n"
         "def forever():\n"
-        "    while True: index.nearest(codes, n_threads=4)\n"
-        "threading.Thread(target=forever, daemon=True).start()\n"
+        f"    while True: {KERNEL_CALLS[kernel]}\n"
+        "for _ in range(4): threading.Thread(target=forever, daemon=True).start()\n"
+        "time.sleep(0.2)\n"
     )
     done = run(code)
     assert (done.returncode, done.stderr) == (0, "")

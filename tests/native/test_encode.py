@@ -181,14 +181,30 @@ def test_any_strides_and_alignment_are_read(level, precision, dtype):
         )
 
 
-def test_rows_that_are_not_finite_do_no_harm(level):
-    X, projection, intercept, _ = problem(7, 6, 130, 40)
-    X[1, 3], X[2, 5], X[3, :], X[4] = np.nan, np.inf, np.nan, 1e-40
-    hash_function = Projection(projection, intercept, precision="int8")
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("dtype", FEATURE_TYPES)
+def test_a_row_with_an_entry_that_is_not_finite_counts_as_zeros(level, dtype, standardise):
+    # Wherever the entry stands: first, last, or followed by others in the same lane of a register.
+    X, projection, intercept, rng = problem(7, 400, 130, 40, dtype)
+    for row in range(3, 393):
+        X[row, row // 3 % 130] = (np.nan, -np.nan, np.inf)[row % 3]
+    X[393, :], X[394, :], X[395] = np.nan, -np.inf, 1e-40
+    X[396, 5], X[396, 90] = np.nan, np.inf
+    centre = scale = None
+    if standardise:
+        centre = rng.standard_normal(130).astype(np.float32)
+        scale = rng.uniform(0.1, 10, 130).astype(np.float32)
+    hash_function = Projection(projection, intercept, precision="int8", centre=centre, scale=scale)
+    quantised = reference.quantise_projection(projection, intercept, centre, scale)
     codes = hash_function.encode(X)
-    quantised = reference.quantise_projection(projection, intercept)
-    fine = [0, 2, 4, 5]
-    assert_array_equal(codes[fine], reference.encode_int8(X[fine], quantised))
+    with np.errstate(invalid="ignore"):
+        assert_array_equal(codes, reference.encode_int8(X, quantised))
+    zeros = np.packbits(quantised.thresholds >= 0, bitorder="little")
+    assert_array_equal(codes[3:395], np.broadcast_to(zeros, (392, 5)))
+
+
+def test_entries_that_overflow_do_no_harm(level):
+    _, projection, intercept, _ = problem(7, 6, 130, 40)
     with np.errstate(over="ignore"):
         huge = Projection(
             projection,
@@ -276,6 +292,27 @@ def test_bad_features_are_refused(precision, X, error, message):
         Projection(PROJECTION, INTERCEPT, precision=precision).encode(X)
 
 
+def test_kernels_refuse_projections_whose_sums_are_undefined():
+    weights, thresholds = np.full((4, 9), 127, np.int8), np.zeros(9)
+    _kernels.Int8Projection(weights, thresholds, None, None)
+    _kernels.Int8Projection(-weights, thresholds, None, None)
+    for place in ((0, 0), (2, 5), (3, 8)):
+        bad = weights.copy()
+        bad[place] = -128
+        with pytest.raises(ValueError, match="weights: expected integers from -127 to 127"):
+            _kernels.Int8Projection(bad, thresholds, None, None)
+    for value in (np.nan, np.inf, -np.inf):
+        for place in (0, 8):
+            bad = thresholds.copy()
+            bad[place] = value
+            with pytest.raises(ValueError, match="thresholds: expected finite numbers only"):
+                _kernels.Int8Projection(weights, bad, None, None)
+    # 133,000 products of 127 * 127 are the most that 32 bits hold.
+    for d in (0, 133_001, 200_000):
+        with pytest.raises(ValueError, match=f"takes 1 to 133000 features, found {d}"):
+            _kernels.Int8Projection(np.zeros((d, 1), np.int8), np.zeros(1), None, None)
+
+
 def test_kernels_refuse_what_would_be_read_or_written_out_of_bounds():
     weights, thresholds = np.zeros((4, 9), np.int8), np.zeros(9)
     quantised = _kernels.Int8Projection(weights, thresholds, None, None)
@@ -303,3 +340,35 @@ def test_kernels_refuse_what_would_be_read_or_written_out_of_bounds():
         _kernels.pack_signs_float32(np.zeros((2, 9)), np.zeros(9), codes[:2], 1)
     with pytest.raises(TypeError, match="X: expected float16"):
         _kernels.widen(X, np.empty((3, 4), np.float32), 1)
+
+
+def test_errors_tell_a_wrong_type_from_a_wrong_layout():
+    quantised = _kernels.Int8Projection(np.zeros((4, 9), np.int8), np.zeros(9), None, None)
+    X, codes = np.zeros((3, 4), np.float32), np.zeros((3, 2), np.uint8)
+    misplaced = np.zeros(49, np.uint8)[1:].view(np.float32).reshape(3, 4)
+    for bad, message in (
+        ((X, codes.astype(np.int8)), "codes: expected a C-contiguous array of uint8, found int8"),
+        (
+            (X, np.zeros((2, 3), np.uint8).T),
+            "codes: expected a C-contiguous array of uint8, found an array in another layout",
+        ),
+        ((X.astype(np.int32), codes), "X: expected float16, float32 or float64, found int32"),
+        (
+            (X[:, ::-1], codes),
+            "X: expected aligned rows of adjacent features, found an array in another layout",
+        ),
+        (
+            (misplaced, codes),
+            "X: expected aligned rows of adjacent features, found an array that is not aligned",
+        ),
+    ):
+        with pytest.raises(TypeError) as error:
+            quantised.encode(*bad, 1)
+        assert str(error.value) == message
+    with pytest.raises(TypeError) as error:
+        _kernels.class_sums_float32(
+            misplaced, np.zeros(3, np.intp), np.ones(3), np.zeros((1, 4)), 1
+        )
+    assert str(error.value) == (
+        "X: expected a C-contiguous array of float32, found an array that is not aligned"
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -107,6 +109,39 @@ def test_a_forked_child_has_a_working_pool():
         stop.set()
         busy.join()
     assert_array_equal(index.nearest(codes, n_threads=3)[0], indices)
+
+
+BLOCKED_SIGNALS = """
+import os, signal, threading
+from bitclass._native import _kernels
+
+def blocked(task):
+    with open(f"/proc/self/task/{task}/status") as status:
+        mask = next(int(line.split()[1], 16) for line in status if line.startswith("SigBlk"))
+    return {number for number in range(1, 65) if mask >> number - 1 & 1}
+
+before = set(os.listdir("/proc/self/task"))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+everybody = threading.Barrier(4, timeout=20)  # a thread that has not begun blocks all signals
+_kernels._parallel_for(4, 4, lambda _: everybody.wait())
+workers = set(os.listdir("/proc/self/task")) - before
+faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+assert len(workers) == 3, workers
+for worker in workers:
+    taken = set(range(1, 32)) - blocked(worker) - {signal.SIGKILL, signal.SIGSTOP}
+    assert taken == faults | {signal.SIGTRAP, signal.SIGSYS}, taken
+assert blocked(os.getpid()) == {signal.SIGUSR2}
+_kernels._parallel_for(8, 2, lambda _: None)
+assert set(os.listdir("/proc/self/task")) - before == workers
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux")
+def test_workers_leave_signals_to_the_program():
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED_SIGNALS], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_idle_workers_use_no_time():

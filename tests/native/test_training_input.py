@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from training_problems import Problem, losses, strided
 
+from bitclass import BinaryCodeClassifier
 from bitclass import _native as native
+from bitclass._native import reference
 
 Arguments = dict[str, Any]
 
@@ -105,6 +107,11 @@ def test_wrong_types_and_shapes_are_refused(kernel: str, name: str) -> None:
         ("update_codes", "n_bits", 0, "n_bits: "),
         ("update_codes", "n_bits", -5, "n_bits: "),
         ("update_codes", "n_bits", 17, "codes: "),
+        ("update_codes", "log_step", np.nan, "log_step: .*found nan"),
+        ("update_codes", "log_step", np.inf, "log_step: .*found inf"),
+        ("update_codes", "log_step", -0.1, "log_step: "),
+        ("update_codes", "log_step", 1000.1, "log_step: .*from 0 to 1000"),
+        ("update_codes", "log_step", 1e300, "log_step: "),
         ("update_codes", "own", [0, 0, 0, 0, 0, 3], "own: "),
         ("update_codes", "weights", np.full((3, 2), 255, dtype=np.uint8), "weights: .*zeros"),
         ("class_sums", "labels", [0, 0, 0, 0, 0, 3], "labels: "),
@@ -152,6 +159,9 @@ def test_numpy_integers_serve_as_counts() -> None:
 
 def test_codes_too_long_for_compiled_tables_still_work() -> None:
     p = Problem(n=4, n_classes=3, n_bits=8200, seed=2)
+    half = native.half_margins(p.codes, p.weights, p.own)
+    np.testing.assert_array_equal(half, reference.half_margins(p.codes, p.weights, p.own))
+    assert half.dtype == np.int16
     values, log_step = losses(p.n_bits, 1e-3)[1]
     codes, _ = native.update_codes(
         p.codes, p.weights, p.own, p.row_weights, p.n_bits, values, log_step
@@ -160,6 +170,15 @@ def test_codes_too_long_for_compiled_tables_still_work() -> None:
     tables = np.zeros((1, 2 * p.n_bits + 1))
     sums = np.zeros((2, 1, 3, 3))
     native.pair_sums_from_codes(p.codes, p.weights, 7, p.own, p.row_weights, tables, sums)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_fit_takes_codes_too_long_for_compiled_tables() -> None:
+    X = np.random.default_rng(0).standard_normal((12, 5))
+    y = np.arange(12) % 3
+    X += 10.0 * np.eye(3, 5)[y]
+    model = BinaryCodeClassifier(8200, max_iter=1, random_state=0).fit(X, y)
+    assert model.predict(X).tolist() == y.tolist()
 
 
 @pytest.mark.parametrize(

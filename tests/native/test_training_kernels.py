@@ -146,6 +146,26 @@ def test_flip_bits_stops_at_undefined_numbers(level: str) -> None:
     w, decrease = native.flip_bits(coupling, field, np.ones(3, dtype=np.int8))
     assert w.tolist() == [1, 1, 1]
     assert decrease == 0.0
+    np.fill_diagonal(coupling, np.nan)
+    w, decrease = native.flip_bits(coupling, np.ones(3), np.ones(3, dtype=np.int8))
+    assert w.tolist() == [1, 1, 1]
+    assert decrease == 0.0
+
+
+@pytest.mark.parametrize("flip", [native.flip_bits, reference.flip_bits])
+@pytest.mark.parametrize("entry", [1.0, -1.0, 1e-300, np.inf])
+def test_flip_bits_refuses_a_class_coupled_to_itself(level: str, flip: Any, entry: float) -> None:
+    coupling = np.zeros((3, 3))
+    coupling[1, 1] = entry
+    with pytest.raises(ValueError, match="coupling: expected a diagonal of zeros"):
+        flip(coupling, np.zeros(3), np.ones(3, dtype=np.int8))
+
+
+@pytest.mark.parametrize("flip", [native.flip_bits, reference.flip_bits])
+def test_flip_bits_ends_without_symmetry(level: str, flip: Any) -> None:
+    coupling = np.array([[0.0, 1.0], [-1.0, 0.0]])  # one follows the other, which flees
+    with pytest.raises(ValueError, match="coupling: expected a symmetric matrix"):
+        flip(coupling, np.array([-2.0, 2.0]), np.ones(2, dtype=np.int8))
 
 
 @kernel_settings

@@ -35,6 +35,9 @@ __all__ = [
 # rounding, not progress: the present bit is kept.
 RELATIVE_TOLERANCE = 1e-12
 
+# Flips of bits end by themselves, after about one a class, where couplings are symmetric.
+_MOST_FLIPS_A_CLASS = 1000
+
 
 def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """Sum along `axis`, adding the terms strictly in order (`np.sum` adds them pairwise)."""
@@ -315,13 +318,20 @@ def flip_bits(
     -------
     w : (C,) a point that no single flip improves
     decrease : float, by how much f fell (>= 0)
+
+    Raises
+    ------
+    ValueError
+        Where the diagonal is not 0, or flips do not end, for want of symmetry.
     """
+    if (np.abs(np.diagonal(coupling)) > 0).any():  # a NaN stops the flips by itself
+        raise ValueError("coupling: expected a diagonal of zeros")
     w = w.copy()
     slope = _running_sum(coupling * w, axis=1) + field
     tolerance = RELATIVE_TOLERANCE * (_running_sum(np.abs(coupling), axis=1) + np.abs(field))
     decrease = 0.0
     # Each flip lowers f by more than rounding, so no state returns and the loop ends.
-    while True:
+    for _ in range(_MOST_FLIPS_A_CLASS * len(w) + 1):
         gains = w * slope  # flipping c changes f by -2 * gains[c]
         gains[gains <= tolerance] = 0.0
         best = int(np.argmax(gains))
@@ -332,6 +342,7 @@ def flip_bits(
         decrease += 2.0 * gains[c]
         w[c] = -w[c]
         slope += coupling[c] * (2.0 * w[c])
+    raise ValueError("coupling: expected a symmetric matrix, found one whose flips do not end")
 
 
 def update_codes(

@@ -52,6 +52,8 @@ def half_margins(
     -------
     (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
     """
+    if codes.shape[-1] > (_MOST_BITS + 7) // 8:
+        return reference.half_margins(codes, weights, own)
     codes, weights = np.ascontiguousarray(codes), np.ascontiguousarray(weights)
     half = np.empty((codes.shape[0], weights.shape[0]), dtype=np.int16)
     own = np.ascontiguousarray(own)
@@ -200,6 +202,11 @@ def flip_bits(
     -------
     w : (C,) a point that no single flip improves
     decrease : float, by how much f fell (>= 0)
+
+    Raises
+    ------
+    ValueError
+        Where the diagonal is not 0, or flips do not end, for want of symmetry.
     """
     w = np.array(w, order="C")
     decrease = _kernels.flip_bits(

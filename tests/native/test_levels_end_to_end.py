@@ -1,0 +1,81 @@
+"""What is learned and predicted depends neither on the SIMD level nor on the number of threads."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from bitclass._native import _kernels
+
+# Enough rows and classes for several threads, and noise enough that most codes differ.
+FIT_AND_PREDICT = """
+import hashlib, itertools, json, warnings
+import numpy as np
+from bitclass import BinaryCodeClassifier, get_config
+
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+y = rng.integers(0, 30, 2500)
+X = (rng.standard_normal((30, 37))[y] + rng.standard_normal((2500, 37))).astype(np.float32)
+X_test = (2.0 * rng.standard_normal((500, 37))).astype(np.float32)
+
+def digest(array):
+    array = np.ascontiguousarray(array)
+    return f"{array.dtype} {array.shape} {hashlib.sha256(array).hexdigest()}"
+
+found = {"simd": get_config()["simd"], "models": {}}
+for n_jobs, loss, n_bits, precision in itertools.product(
+    (1, 2), ("hinge", "exponential"), (7, 128), ("int8", "float32")
+):
+    model = BinaryCodeClassifier(
+        n_bits, loss=loss, scale=8 / n_bits, max_iter=2, precision=precision, random_state=0,
+        n_jobs=n_jobs,
+    ).fit(X, y)
+    found["models"].setdefault(f"{loss} {n_bits} {precision}", []).append({
+        "weights": digest(model.weights_),
+        "projection": digest(model.projection_),
+        "intercept": digest(model.intercept_),
+        "codes": digest(model.encode(X_test)),
+        "predictions": digest(model.predict(X_test)),
+        "scores": digest(model.decision_function(X_test)),
+    })
+print(json.dumps(found))
+"""
+
+Digests = dict[str, str]
+
+
+@functools.cache
+def fit_and_predict(level: str) -> dict[str, list[Digests]]:
+    """Digests of what each kind of model holds and predicts, with one thread and with two."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIT_AND_PREDICT],
+        # NumPy's own threads may add in another order, which is no concern of the levels.
+        env={**os.environ, "BITCLASS_SIMD": level, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["simd"] == level
+    models: dict[str, list[Digests]] = found["models"]
+    return models
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Digests]:
+    """Those of the portable kernels with one thread."""
+    return {kind: digests[0] for kind, digests in fit_and_predict("portable").items()}
+
+
+@pytest.mark.parametrize("level", _kernels.available_levels())
+def test_models_and_predictions_are_the_same(expected: dict[str, Digests], level: str) -> None:
+    assert len({digests["codes"] for digests in expected.values()}) > 4  # the kinds do differ
+    for kind, digests in fit_and_predict(level).items():
+        assert digests == [expected[kind]] * 2, kind

@@ -1,0 +1,186 @@
+"""The kernels refuse outputs that share memory with another argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from training_problems import Problem
+
+from bitclass._native import _kernels
+
+Call = tuple[Callable[..., Any], dict[str, Any], tuple[str, ...]]
+
+
+def calls() -> dict[str, Call]:
+    """Each kernel that writes: good arguments, and the names of those it writes."""
+    p = Problem(n=6, n_classes=3, n_bits=10, seed=1)
+    packed = {"codes": p.codes, "weights": p.weights}
+    rows = {"own": p.own, "row_weights": p.row_weights}
+    half = np.zeros((6, 3), np.int16)
+    sums = {"tables": np.zeros((1, 21)), "sums": np.zeros((2, 1, 3, 3))}
+    X = np.zeros((6, 4), np.float32)
+    codes = np.zeros((6, 2), np.uint8)
+    found = {"indices": np.zeros(6, np.int64), "distances": np.zeros(6, np.int32)}
+    several = {"indices": np.zeros((6, 2), np.int64), "distances": np.zeros((6, 2), np.int32)}
+    index = _kernels.HammingIndex(p.weights)
+    projection = _kernels.Int8Projection(np.ones((4, 10), np.int8), np.zeros(10), None, None)
+    all_calls: dict[str, Call] = {
+        "half_margins": (
+            _kernels.half_margins,
+            {**packed, "own": p.own, "half": half},
+            ("half",),
+        ),
+        "shift_margins": (
+            _kernels.shift_margins,
+            {
+                "half": half,
+                "bits": p.bits,
+                "old_bits": p.weight_bits,
+                "new_bits": -p.weight_bits,
+                "own": p.own,
+            },
+            ("half",),
+        ),
+        "pair_sums": (
+            _kernels.pair_sums,
+            {"half": half, "bits": p.bits, "weight_bits": p.weight_bits, **rows, **sums},
+            ("sums",),
+        ),
+        "pair_sums_from_codes": (
+            _kernels.pair_sums_from_codes,
+            {**packed, "bit": 0, **rows, **sums},
+            ("sums",),
+        ),
+        "flip_bits": (
+            _kernels.flip_bits,
+            {"coupling": np.zeros((3, 3)), "field": np.zeros(3), "w": p.weight_bits},
+            ("w",),
+        ),
+        "update_codes": (
+            _kernels.update_codes,
+            {
+                **packed,
+                **rows,
+                "n_bits": 10,
+                "values": np.zeros(41),
+                "log_step": 0.0,
+                "new_codes": codes,
+                "log_decreases": np.zeros(10),
+            },
+            ("new_codes", "log_decreases"),
+        ),
+        "group_rows": (
+            _kernels.group_rows,
+            {
+                "labels": p.own,
+                "codes": p.codes,
+                "first": np.zeros(6, np.intp),
+                "inverse": np.zeros(6, np.intp),
+            },
+            ("first", "inverse"),
+        ),
+        "nearest": (index.nearest, {"codes": p.codes, **found}, tuple(found)),
+        "top_k": (index.top_k, {"codes": p.codes, **several}, tuple(found)),
+        "encode": (projection.encode, {"X": X, "codes": codes}, ("codes",)),
+        "predict": (projection.predict, {"index": index, "X": X, **found}, tuple(found)),
+        "widen": (
+            _kernels.widen,
+            {"X": X.astype(np.float16), "wide": np.zeros((6, 4), np.float32)},
+            ("wide",),
+        ),
+    }
+    for dtype in (np.float32, np.float64):
+        name = np.dtype(dtype).name
+        all_calls[f"class_sums_{name}"] = (
+            getattr(_kernels, f"class_sums_{name}"),
+            {
+                "X": X.astype(dtype),
+                "labels": p.own,
+                "row_weights": p.row_weights,
+                "sums": np.zeros((3, 4)),
+            },
+            ("sums",),
+        )
+        all_calls[f"pack_signs_{name}"] = (
+            getattr(_kernels, f"pack_signs_{name}"),
+            {"scores": np.zeros((6, 10), dtype), "intercept": np.zeros(10, dtype), "codes": codes},
+            ("codes",),
+        )
+        all_calls[f"encode_row_{name}"] = (
+            getattr(_kernels, f"encode_row_{name}"),
+            {
+                "x": np.zeros(4, dtype),
+                "projection": np.zeros((4, 10), dtype),
+                "intercept": np.zeros(10, dtype),
+                "code": codes[0],
+            },
+            ("code",),
+        )
+    for name, (_, arguments, _) in all_calls.items():
+        if not name.startswith("encode_row"):
+            arguments["n_threads"] = 1
+    return all_calls
+
+
+PAIRS = [
+    (kernel, written, other)
+    for kernel, (_, arguments, outputs) in calls().items()
+    for written in outputs
+    for other, value in arguments.items()
+    if other != written and isinstance(value, np.ndarray)
+]
+
+
+def in_memory(memory: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """A copy of an array at the beginning of some memory."""
+    view = memory[: array.nbytes].view(array.dtype).reshape(array.shape)
+    view[...] = array
+    return view
+
+
+@pytest.mark.parametrize(("kernel", "written", "other"), PAIRS)
+def test_an_output_may_not_overlap_another_argument(kernel: str, written: str, other: str) -> None:
+    call, arguments, outputs = calls()[kernel]
+    memory = np.zeros(1024, np.uint8)
+    arguments[written] = in_memory(memory, arguments[written])
+    arguments[other] = in_memory(memory, arguments[other])
+    with pytest.raises(
+        ValueError, match=r": expected memory of its own, found an overlap"
+    ) as error:
+        call(**arguments)
+    assert str(error.value).split(":")[0] in outputs
+    assert {written, other} <= set(str(error.value).replace(":", " ").split())
+
+
+@pytest.mark.parametrize("kernel", calls())
+def test_neighbours_in_memory_are_no_overlap(kernel: str) -> None:
+    call, arguments, _ = calls()[kernel]
+    memory, at = np.zeros(8192, np.uint8), 0
+    for name, value in arguments.items():
+        if isinstance(value, np.ndarray):
+            at += -at % value.itemsize
+            arguments[name] = in_memory(memory[at:], value)
+            at += value.nbytes
+    call(**arguments)
+
+
+def test_features_read_backwards_may_not_overlap_their_codes() -> None:
+    projection = _kernels.Int8Projection(np.ones((4, 10), np.int8), np.zeros(10), None, None)
+    memory = np.zeros((7, 4), np.float32)
+    codes = memory.view(np.uint8).reshape(-1)[:12].reshape(6, 2)
+    projection.encode(memory[:0:-1], codes, 1)  # all but the first row, which the codes take
+    with pytest.raises(ValueError, match="codes: .* overlap with X"):
+        projection.encode(memory[5::-1], codes, 1)
+
+
+def test_class_indices_under_the_output_do_not_lead_astray() -> None:
+    n, n_classes = 2048, 32
+    memory = np.zeros(n * n_classes, np.int16)
+    codes = np.full((n, 2), 255, np.uint8)
+    weights = np.zeros((n_classes, 2), np.uint8)
+    own, half = memory.view(np.intp)[:n], memory.reshape(n, n_classes)
+    with pytest.raises(ValueError, match="half: .* overlap with own"):
+        _kernels.half_margins(codes, weights, own, half, 1)
