@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,7 +36,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="bitclass",
     help="Classification with very many classes: binary codes, binary weights, Hamming argmin.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -217,5 +217,6 @@ def bench(
 
 
 def main() -> None:
-    """Run the command."""
-    run_reporting(app)
+    """Run the command; without arguments it shows what there is."""
+    arguments = sys.argv[1:] or ["--help"]
+    run_reporting(lambda: app(arguments, standalone_mode=False))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import typer
 
 __all__ = ["UsageError", "run_reporting"]
 
@@ -13,10 +16,17 @@ class UsageError(ValueError):
     """Arguments that do not go together."""
 
 
-def run_reporting(command: Callable[[], None]) -> None:
+# What Typer raises for arguments it cannot take; where the class lives depends on its version.
+_ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+def run_reporting(command: Callable[[], int | None]) -> NoReturn:
     """Run a command; turn errors that a user can mend into a line and an exit code."""
+    warnings.showwarning = _show_warning
     try:
-        command()
+        raise SystemExit(command())
+    except _ArgumentError as error:
+        _give_up(getattr(error, "format_message", error.__str__)())
     except BrokenPipeError:
         # Whoever read our output has had enough of it.
         sys.stderr.close()
@@ -28,6 +38,11 @@ def run_reporting(command: Callable[[], None]) -> None:
         _give_up(f"{name}{error.strerror or error}")
     except (ValueError, ImportError, MemoryError) as error:
         _give_up(str(error) or type(error).__name__)
+
+
+def _show_warning(message: Warning | str, *where: Any, **options: Any) -> None:
+    """One line for the person at the command; the place in the code says nothing to them."""
+    print("bitclass: warning: " + " ".join(str(message).split()), file=sys.stderr)
 
 
 def _give_up(message: str) -> NoReturn:

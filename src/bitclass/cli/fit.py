@@ -54,6 +54,11 @@ def run_fit(
             "rows": reader.n_rows,
             "features": reader.n_features,
             "data": reader.description,
+            # Sizes and times: a file that changed under the same name is another file.
+            "files": [
+                [path.stat().st_size, path.stat().st_mtime_ns]
+                for path in [*reader.paths, *reader.label_paths]
+            ],
             "batch_rows": batch_rows_for(reader),
             "parameters": parameters,
         }

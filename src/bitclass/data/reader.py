@@ -189,6 +189,7 @@ class Reader:
     is_sparse : whether features come as CSR
     has_labels : bool
     paths : the feature files, in order
+    label_paths : the files of labels apart from the features, in order
     description : what is read from where, one line a file, for people
 
     Examples
@@ -212,6 +213,7 @@ class Reader:
         self.is_sparse = files[0].is_sparse
         self.has_labels = bool(label_files) or files[0].text_labels is not None
         self.paths = [file.path for file in files]
+        self.label_paths = [file.path for file in label_files]
         self.description = "\n".join(
             f"{file.path}: {file.description}" for file in [*files, *label_files]
         )

@@ -234,6 +234,9 @@ class Statistics:
         scaled = self.feature_sums / np.sqrt(weights)[:, None]
         within = (self.gram - scaled.T @ scaled) / max(self.total_weight, 1e-300)
         self.gram -= self.class_weights[gone].sum() * within + scaled[gone].T @ scaled[gone]
+        # Exact where all rows have the same weight.
+        share = self.class_weights[gone].sum() / max(self.total_weight, 1e-300)
+        self.n_rows -= round(self.n_rows * share)
         if self.keep_codes:
             own, codes, row_weights = self.kept_rows()
             stay = ~gone[own]
