@@ -390,10 +390,6 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         )
         return solution
 
-    def _report(self, line: str) -> None:
-        if self.verbose:
-            print(f"[{type(self).__name__}] {line}", flush=True)
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_knowledge")
 
@@ -404,4 +400,4 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
 
     def _check_parameters(self) -> tuple[Settings, Loss]:
         """Check all parameters before any work, and put them into the form learning takes."""
-        return check_parameters(self.get_params(deep=False), self._report)
+        return check_parameters(self.get_params(deep=False))

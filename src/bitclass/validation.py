@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -45,15 +45,12 @@ _SMALLEST_SCALE = 1e-6
 _MATRICES_OF_A_BIT = 10
 
 
-def check_parameters(
-    parameters: Mapping[str, Any], report: Callable[[str], None]
-) -> tuple[Settings, Loss]:
+def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
     """Check the parameters of the estimator, and put them into the form learning takes.
 
     Parameters
     ----------
     parameters : by name, as `BinaryCodeClassifier.get_params` gives them
-    report : called with each line of progress
     """
     n_bits, scale, solver = (parameters[name] for name in ("n_bits", "scale", "solver"))
     _check_integer("n_bits", n_bits, 1, _MOST_BITS)
@@ -98,9 +95,17 @@ def check_parameters(
         alpha=float(parameters["alpha"]),
         max_bytes=int(get_config()["working_memory"] * 2**20),
         precision=precision,
-        report=report,
+        report=_print_line if parameters["verbose"] else _no_line,
     )
     return settings, loss
+
+
+def _print_line(line: str) -> None:
+    print(f"[BinaryCodeClassifier] {line}", flush=True)
+
+
+def _no_line(line: str) -> None:
+    pass
 
 
 def check_initial_codes(
