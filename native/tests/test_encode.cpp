@@ -17,6 +17,8 @@ struct Problem {
     Problem(std::size_t n, std::size_t d, std::size_t r) : n(n), d(d), r(r) {
         Random random(static_cast<unsigned>(n * 1000003 + d * 1009 + r));
         for (std::size_t i = 0; i < n * d; ++i) X.push_back(i / d % 5 == 3 ? 0.0f : random.real());
+        // Some rows have an entry that is not finite: they count as rows of zeros.
+        for (std::size_t i = 4; i < n; i += 5) X[i * d + i % d] = i % 2 == 0 ? NAN : -INFINITY;
         for (std::size_t j = 0; j < d; ++j) {
             centre.push_back(random.real());
             inverse_scale.push_back(0.5f + std::fabs(random.real()));
@@ -50,9 +52,15 @@ void check_int8(const Problem& p, bool standardise, int n_threads) {
         std::vector<float> row(p.X.begin() + static_cast<std::ptrdiff_t>(i * p.d),
                                p.X.begin() + static_cast<std::ptrdiff_t>((i + 1) * p.d));
         float largest = 0.0f;
+        bool finite = true;
         for (std::size_t j = 0; j < p.d; ++j) {
             if (standardise) row[j] = (row[j] - p.centre[j]) * p.inverse_scale[j];
             largest = std::max(largest, std::fabs(row[j]));
+            finite = finite && std::isfinite(row[j]);
+        }
+        if (!finite) {
+            std::fill(row.begin(), row.end(), 0.0f);
+            largest = 0.0f;
         }
         const float factor = largest > 0.0f ? 127.0f / largest : 1.0f;
         for (std::size_t k = 0; k < p.r; ++k) {
