@@ -22,7 +22,8 @@ D, R = 9, 60
 def starting(kind, rng):
     if kind == "random":
         return RandomCodes(R, seed=12345678901)
-    return ProjectionCodes(rng.standard_normal((D, R)).astype(np.float32), rng.standard_normal(R))
+    centre, scale = rng.standard_normal(D), rng.uniform(0.5, 2.0, D)
+    return ProjectionCodes(rng.standard_normal((D, R)), centre, scale, "projection")
 
 
 def batches(rng, classes, n=4, weighted=True):
@@ -71,8 +72,8 @@ def test_training_goes_on_bit_for_bit(tmp_path, loss, kind, labels, weighted):
     rng = np.random.default_rng(0)
     parts = list(batches(rng, classes, weighted=weighted))
     codes, shift = starting(kind, rng), rng.standard_normal(D)
-    whole = Statistics(codes, shift, keep_codes=loss == "exponential")
-    interrupted = Statistics(codes, shift, keep_codes=loss == "exponential")
+    whole = Statistics(codes, shift, np.full(D, 1.5), keep_codes=loss == "exponential")
+    interrupted = Statistics(codes, shift, np.full(D, 1.5), keep_codes=loss == "exponential")
     for at, (X, y, weights) in enumerate(parts):
         whole.add(X, y, weights)
         interrupted.add(X, y, weights)
@@ -89,7 +90,7 @@ def test_training_goes_on_bit_for_bit(tmp_path, loss, kind, labels, weighted):
 @pytest.mark.parametrize("keep_codes", [True, False])
 def test_statistics_without_any_row_can_be_saved(tmp_path, keep_codes):
     rng = np.random.default_rng(0)
-    empty = Statistics(starting("projection", rng), rng.standard_normal(D), keep_codes)
+    empty = Statistics(starting("projection", rng), rng.standard_normal(D), np.ones(D), keep_codes)
     save_statistics(tmp_path / "statistics", empty)
     read, notes = load_statistics(tmp_path / "statistics")
     assert notes == {}
@@ -104,7 +105,7 @@ def test_weights_of_one_take_no_room(tmp_path):
     rng = np.random.default_rng(0)
     sizes = {}
     for weighted in (True, False):
-        statistics = Statistics(starting("random", rng), np.zeros(D), keep_codes=True)
+        statistics = Statistics(starting("random", rng), np.zeros(D), np.ones(D), keep_codes=True)
         for X, y, weights in batches(np.random.default_rng(1), CLASSES["text"], weighted=weighted):
             statistics.add(X, y, weights)
         save_statistics(tmp_path / "statistics", statistics)
@@ -114,14 +115,14 @@ def test_weights_of_one_take_no_room(tmp_path):
 
 
 def test_codes_that_were_given_cannot_be_saved(tmp_path):
-    statistics = Statistics(GivenCodes(np.ones((4, R))), np.zeros(D), keep_codes=True)
+    statistics = Statistics(GivenCodes(np.ones((4, R))), np.zeros(D), np.ones(D), keep_codes=True)
     with pytest.raises(ValueError, match="codes given as an array cannot be saved"):
         save_statistics(tmp_path / "statistics", statistics)
     assert os.listdir(tmp_path) == []
 
 
 def test_labels_whose_random_codes_would_change_cannot_be_saved(tmp_path):
-    statistics = Statistics(RandomCodes(R, 0), np.zeros(D), keep_codes=False)
+    statistics = Statistics(RandomCodes(R, 0), np.zeros(D), np.ones(D), keep_codes=False)
     statistics.add_classes(np.array([np.str_("a"), np.str_("b")], dtype=object))
     with pytest.raises(ValueError, match="NumPy scalars inside an array of objects"):
         save_statistics(tmp_path / "statistics", statistics)
@@ -140,7 +141,7 @@ def test_golden_statistics_load_forever():
     statistics, notes = load_statistics(GOLDEN / "statistics_v1_projection.safetensors")
     assert notes == {}
     assert statistics.classes.tolist() == ["a", "b", "c", "d"]
-    assert statistics.starting.projection.shape == (12, 10)
+    assert statistics.starting.mapping.shape == (12, 10)
     labels, _, weights = statistics.kept_rows()
     sums = np.bincount(labels, weights=weights, minlength=4)
     np.testing.assert_array_equal(sums, statistics.class_weights)
@@ -150,7 +151,7 @@ def test_golden_statistics_load_forever():
 @pytest.fixture
 def content(tmp_path):
     rng = np.random.default_rng(0)
-    statistics = Statistics(starting("projection", rng), np.zeros(D), keep_codes=True)
+    statistics = Statistics(starting("projection", rng), np.zeros(D), np.ones(D), keep_codes=True)
     for X, y, weights in batches(rng, CLASSES["integers"]):
         statistics.add(X, y, weights)
     save_statistics(tmp_path / "statistics", statistics)
@@ -190,7 +191,7 @@ def test_a_header_that_is_not_as_it_must_be_is_refused(tmp_path, content, change
     [
         ("gram", "<f8", [np.nan], "'gram' must hold finite numbers"),
         ("shift", "<f8", [np.inf], "'shift' must hold finite numbers"),
-        ("starting_projection", "<f4", [np.nan], "finite"),
+        ("starting_mapping", "<f8", [np.nan], "finite"),
         ("class_weights", "<f8", [-1.0], "'class_weights' must not hold negative"),
         ("row_weights", "<f8", [-1.0], "'row_weights' must not hold negative"),
         ("row_labels", "<i4", [-1], "'row_labels' must hold 0 to 5"),

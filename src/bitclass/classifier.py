@@ -291,15 +291,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         """Set up the starting codes on sample rows, which are not learned from.
 
         For rows that will come to `partial_fit` in an order of their own, sorted by class perhaps.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-
-        Returns
-        -------
-        self
+        X is (n_samples, n_features), y (n_samples,).
         """
         _, loss = self._check_parameters()
         X, labels, _, weights = check_rows(self, X, y, None, reset=True)

@@ -67,7 +67,8 @@ def learned(rng):
 
 
 def statistics(starting, labels, rng):
-    sums = Statistics(starting, shift=rng.standard_normal(D), keep_codes=len(labels) > 3)
+    shift, scale = rng.standard_normal(D), rng.uniform(0.5, 2.0, D)
+    sums = Statistics(starting, shift, scale, keep_codes=len(labels) > 3)
     for _ in range(2):
         X = rng.standard_normal((6, D)).astype(np.float32)
         sums.add(X, labels[rng.integers(len(labels), size=6)], rng.integers(1, 4, 6).astype(float))
@@ -101,7 +102,7 @@ def main():
         {"made for": "tests/golden"},
     )
     projection = ProjectionCodes(
-        rng.standard_normal((D, 10)).astype(np.float32), rng.standard_normal(10)
+        rng.standard_normal((D, 10)), np.zeros(D), np.full(D, 2.0), "projection"
     )
     save_statistics(
         HERE / "statistics_v1_projection.safetensors",

@@ -48,11 +48,6 @@ def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     return total
 
 
-# ---------------------------------------------------------------------------------------------
-# Prediction
-# ---------------------------------------------------------------------------------------------
-
-
 def encode(
     X: NDArray[Any], projection: NDArray[np.float32], intercept: NDArray[np.float64]
 ) -> NDArray[np.uint8]:
