@@ -52,7 +52,7 @@ def all_at_once(work):
 # Runs that are forks of one process, which has imported all there is: the import takes longer than
 # most runs. A line begins one, with its arguments, its folder and who it is to be.
 FORKS = """
-import json, os, sys, tempfile
+import encodings.cp437, json, os, sys, tempfile
 import bitclass.data.csv_files, bitclass.data.numpy_files, bitclass.data.parquet
 import pyarrow.parquet
 from bitclass.cli import main

@@ -1,5 +1,6 @@
 """`fit --checkpoint`: killed at any moment, run again, it ends with the same model."""
 
+import contextlib
 import json
 import random
 import subprocess
@@ -89,10 +90,8 @@ class Watch:
         self._thread = threading.Thread(target=self._look)
 
     def look(self):
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self.half_written |= self.path.read_bytes() != self.whole
-        except FileNotFoundError:
-            pass
 
     def _look(self):
         while not self._end.wait(0.002):
