@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,8 @@ def _check_room(model: Path) -> None:
         raise UsageError(f"{model}: is a folder; --model takes the name of a file")
     if not model.absolute().parent.is_dir():
         raise UsageError(f"{model.absolute().parent}: no such folder for the model")
+    if not os.access(model.absolute().parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(model))
 
 
 def _save(

@@ -1,0 +1,274 @@
+"""What goes wrong is one clear line and exit code 2; nothing is lost, nothing half-written."""
+
+import contextlib
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from running import (
+    COMMAND,
+    all_at_once,
+    assert_one_line,
+    bitclass,
+    environment,
+    in_forks,
+    problem,
+    succeed,
+)
+
+FIT = ("--model", "new.safetensors")
+PREDICT = ("predict", "m.safetensors")
+
+
+def _files(folder):
+    """Good files and bad ones."""
+    X, own = problem(60, 6)
+    np.savez(folder / "good.npz", X=X, y=own)
+    np.savez(folder / "keys.npz", first=X, second=X, other=own)
+    np.savez(folder / "narrow.npz", X=X[:, :4], y=own)
+    np.savez(folder / "one_class.npz", X=X, y=np.zeros(60, int))
+    np.savez(folder / "no_rows.npz", X=X[:0], y=own[:0])
+    np.savez(folder / "unlabelled.npz", X=X)
+    np.savez(folder / "uneven.npz", X=X, y=own[:57])
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", own[:57])
+    (folder / "empty.npz").touch()
+    (folder / "empty.csv").touch()
+    table = {f"f{j}": X[:, j] for j in range(6)}
+    pq.write_table(pa.table(table | {"label": own}), folder / "columns.parquet")
+    spoiled = X.copy()
+    spoiled[41, 2] = np.nan
+    np.savez(folder / "nan.npz", X=spoiled, y=own)
+    lines = ["a,b,label", "1,2,x", "3,4,y", "5,6,7,z", "8,9,x"]
+    (folder / "ragged.csv").write_text("\n".join(lines) + "\n")
+    (folder / "no_model.safetensors").write_bytes(b"this is no model" * 100)
+    (folder / "a_folder").mkdir()
+
+
+# Arguments, and words that the line must have.
+CASES = {
+    "missing file": (("fit", "none.npz", *FIT), ["none.npz", "o such file"]),
+    "missing model": (("predict", "none.safetensors", "good.npz"), ["none.safetensors"]),
+    "missing model to inspect": (("inspect", "none.safetensors"), ["none.safetensors"]),
+    "wrong key": (
+        ("fit", "keys.npz", "--features", "X", *FIT),
+        ["keys.npz", "'X'", "first", "second", "other"],
+    ),
+    "wrong key of labels": (
+        ("fit", "good.npz", "--labels", "label", *FIT),
+        ["good.npz", "label", "'X'", "'y'"],
+    ),
+    "wrong column": (
+        ("fit", "columns.parquet", "--labels", "species", *FIT),
+        ["columns.parquet", "species", "f0", "label"],
+    ),
+    "mixed widths": (("fit", "good.npz", "narrow.npz", *FIT), ["narrow.npz", "good.npz", 4, 6]),
+    "mixed widths within": (("fit", "ragged.csv", *FIT), ["ragged.csv", 4]),
+    "labels and rows": (("fit", "uneven.npz", *FIT), ["uneven.npz", 57, 60]),
+    "labels apart and rows": (
+        ("fit", "X.npy", "--labels-file", "y.npy", *FIT),
+        ["y.npy", "57", "X.npy", "60"],
+    ),
+    "no labels": (("fit", "unlabelled.npz", *FIT), ["unlabelled.npz", "--labels"]),
+    "empty npz": (("fit", "empty.npz", *FIT), ["empty.npz", "empty"]),
+    "empty csv": (("fit", "empty.csv", *FIT), ["empty.csv", "empty"]),
+    "no rows": (("fit", "no_rows.npz", *FIT), ["no_rows.npz", "0 rows"]),
+    "not a number": (("fit", "nan.npz", *FIT), ["nan.npz", "row 41", "feature 2"]),
+    "not a number at predict": ((*PREDICT, "nan.npz", "--out", "new.csv"), ["nan.npz", "row 41"]),
+    "folder that is not there": (
+        ("fit", "good.npz", "--model", "nowhere/m.safetensors"),
+        ["nowhere", "no such folder"],
+    ),
+    "model that is a folder": (("fit", "good.npz", "--model", "a_folder"), ["a_folder"]),
+    "out in no folder": ((*PREDICT, "good.npz", "--out", "nowhere/p.csv"), ["nowhere/p.csv"]),
+    "unknown loss": (("fit", "good.npz", "--loss", "absolute", *FIT), ["'absolute'", "hinge"]),
+    "no bits": (("fit", "good.npz", "--bits", 0, *FIT), ["n_bits", "0"]),
+    "bits in words": (("fit", "good.npz", "--bits", "many", *FIT), ["--bits"]),
+    "negative alpha": (("fit", "good.npz", "--alpha", -1, *FIT), ["alpha", "-1"]),
+    "one class": (("fit", "one_class.npz", *FIT), ["class"]),
+    "wrong width at predict": ((*PREDICT, "narrow.npz"), ["narrow.npz", 4, 6]),
+    "wrong width at evaluate": (("evaluate", "m.safetensors", "narrow.npz"), [4, 6]),
+    "no model": (("predict", "no_model.safetensors", "good.npz"), ["no_model.safetensors"]),
+    "a model of rows": (("inspect", "good.npz"), ["good.npz"]),
+    "top too large": ((*PREDICT, "good.npz", "--top", 5, "--out", "new.csv"), ["--top 5", 4]),
+    "top of none": ((*PREDICT, "good.npz", "--top", 0), ["--top"]),
+    "strange ending": (
+        (*PREDICT, "good.npz", "--out", "new.xlsx"),
+        ["new.xlsx", ".csv", ".parquet", ".npy"],
+    ),
+    "columns in npy": ((*PREDICT, "good.npz", "--top", 2, "--out", "new.npy"), [".csv"]),
+    "unknown option": (("fit", "good.npz", "--modell", "new.safetensors"), ["--modell"]),
+    "unknown command": (("train", "good.npz"), ["train"]),
+    "no model named": (("fit", "good.npz"), ["--model"]),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad")
+    _files(folder)
+    succeed("fit", "good.npz", "--model", "m.safetensors", "--bits", 16, cwd=folder)
+    return folder
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture(scope="module")
+def outcomes(folder):
+    """All cases, run at once; and what they left behind."""
+    before = contents(folder)
+    done = in_forks([arguments for arguments, _ in CASES.values()], folder)
+    return dict(zip(CASES, done, strict=True)), before, contents(folder)
+
+
+def test_the_command_itself_gives_the_same_line(folder, outcomes):
+    done = bitclass(*CASES["wrong key"][0], cwd=folder)
+    assert_one_line(done, *CASES["wrong key"][1])
+    assert done.stderr == outcomes[0]["wrong key"].stderr
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_one_line(outcomes, case):
+    done, _, _ = outcomes
+    assert_one_line(done[case], *CASES[case][1])
+
+
+def test_bad_input_leaves_nothing_behind(outcomes):
+    _, before, after = outcomes
+    assert after == before
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that everybody may look into, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def test_no_permission(folder, open_folder):
+    # The superuser may do all, so somebody else must try.
+    other = 65534 if os.geteuid() == 0 else None
+    for name in ("good.npz", "m.safetensors"):
+        shutil.copy(folder / name, open_folder / name)
+        os.chmod(open_folder / name, 0o644)
+    shutil.copy(folder / "good.npz", open_folder / "secret.npz")
+    os.chmod(open_folder / "secret.npz", 0)
+    os.chmod(open_folder, 0o555)
+    before = {path.name for path in open_folder.iterdir()}
+    work = {
+        "secret.npz": ("fit", "secret.npz", *FIT),
+        "new.safetensors": ("fit", "good.npz", *FIT),
+        "new.csv": ("predict", "m.safetensors", "good.npz", "--out", "new.csv"),
+    }
+    try:
+        done = in_forks(list(work.values()), open_folder, other)
+        after = {path.name for path in open_folder.iterdir()}
+    finally:
+        os.chmod(open_folder, 0o755)
+    for name, outcome in zip(work, done, strict=True):
+        assert_one_line(outcome, name)
+        assert re.search("ermission|not readable", outcome.stderr), outcome.stderr
+    assert after == before
+
+
+@contextlib.contextmanager
+def small_disk(path):
+    path.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only the superuser may mount a small disk")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", path], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted: {mounted.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """Rows whose model takes about 2 MB, and their statistics more."""
+    path = tmp_path_factory.mktemp("wide") / "wide.npz"
+    X, own = problem(80, 1200)
+    np.savez(path, X=X, y=own)
+    return path
+
+
+def test_a_full_disk(wide, tmp_path):
+    options = ("--bits", 512, "--loss", "hinge")
+    with small_disk(tmp_path / "small") as disk:
+        (disk / "m.safetensors").write_bytes(b"the model of before")
+        work = [
+            ("fit", wide, "--model", disk / "m.safetensors", *options),
+            ("fit", wide, "--model", tmp_path / "m.safetensors", "--checkpoint", disk, *options),
+        ]
+        full, unsaved = all_at_once([lambda a=a: bitclass(*a) for a in work])
+        assert_one_line(full, disk / "m.safetensors", "No space left")
+        assert_one_line(unsaved, disk, "No space left")
+        assert [path.name for path in disk.iterdir()] == ["m.safetensors"]
+        assert (disk / "m.safetensors").read_bytes() == b"the model of before"
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def test_a_limit_on_the_size_of_files(wide, tmp_path):
+    model = tmp_path / "m.safetensors"
+    model.write_bytes(b"the model of before")
+    done = bitclass(
+        "fit", wide, "--model", model, "--bits", 512, "--loss", "hinge",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
+    )  # fmt: skip
+    assert_one_line(done, model, "too large")
+    assert contents(tmp_path) == {Path("m.safetensors"): b"the model of before"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_output_that_nobody_can_write(folder):
+    with open("/dev/full", "w") as full:
+        done = bitclass(*PREDICT, "good.npz", cwd=folder, stdout=full)
+    assert_one_line(done, "No space left")
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.3])
+def test_an_interrupt_ends_a_run_quietly(tmp_path, moment):
+    n, d = 4_000_000, 16
+    with open(tmp_path / "X.npy", "wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (n, d)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + 4 * n * d)  # zeros that take no room
+    np.save(tmp_path / "y.npy", np.tile(np.arange(4, dtype=np.int8), n // 4))
+    process = subprocess.Popen(
+        [COMMAND, "fit", "X.npy", "--labels-file", "y.npy", *FIT, "--loss", "hinge",
+         "--bits", "256", "--checkpoint", "progress"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )  # fmt: skip
+    end = time.monotonic() + 60
+    while not (tmp_path / "progress").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(moment)
+    process.send_signal(signal.SIGINT)
+    printed, complained = process.communicate(timeout=60)
+    assert (process.returncode, printed, complained) == (130, "", "")
+    assert not (tmp_path / "new.safetensors").exists()
+    assert list((tmp_path / "progress").iterdir()) == []

@@ -1,0 +1,231 @@
+"""From files to a model to predictions: the commands give what the library gives."""
+
+import csv
+import inspect
+import io
+import json
+import re
+import subprocess
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from running import COMMAND, all_at_once, bitclass, problem, succeed
+
+import bitclass as library
+from bitclass import BinaryCodeClassifier
+from bitclass.codes import hamming
+
+NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox", "gnu"])
+FORMATS = ("npz", "parquet", "csv")
+
+
+def write(path, X, y):
+    if path.suffix == ".npz":
+        np.savez(path, X=X, y=y)
+    elif path.suffix == ".parquet":
+        rows = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])
+        pq.write_table(pa.table({"embedding": rows, "label": y.tolist()}), path)
+    else:
+        columns = {f"f{j}": X[:, j].astype(np.float64) for j in range(X.shape[1])}
+        pyarrow.csv.write_csv(pa.table(columns | {"label": y.tolist()}), path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files of rows to learn from and to try, and a model for each format."""
+    folder = tmp_path_factory.mktemp("commands")
+    for name, seed, n in (("train", 0, 300), ("test", 1, 90)):
+        X, own = problem(n, n_classes=7, seed=seed, noise=2.0)
+        for ending in FORMATS:
+            write(folder / f"{name}.{ending}", X, NAMES[own])
+    fits = [
+        lambda ending=ending: succeed(
+            "fit", f"train.{ending}", "--model", f"{ending}.safetensors", "--bits", 32, "--json",
+            cwd=folder,
+        )
+        for ending in FORMATS
+    ]  # fmt: skip
+    for ending, told in zip(FORMATS, all_at_once(fits), strict=True):
+        (folder / f"{ending}.json").write_text(told)
+    return folder
+
+
+def rows(seed, n):
+    X, own = problem(n, n_classes=7, seed=seed, noise=2.0)
+    return X, NAMES[own]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return BinaryCodeClassifier(32, random_state=0).fit(*rows(0, 300))
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+def test_fit_gives_the_model_of_the_library(folder, fitted, ending):
+    model = library.load(folder / f"{ending}.safetensors")
+    if ending == "csv":  # which is read as float64
+        X, y = rows(0, 300)
+        fitted = BinaryCodeClassifier(32, random_state=0).fit(X.astype(np.float64), y)
+    np.testing.assert_array_equal(model.unpacked_weights(), fitted.weights_)
+    np.testing.assert_array_equal(model.projection, fitted.projection_)
+    np.testing.assert_array_equal(model.intercept, fitted.intercept_)
+    X, _ = rows(1, 90)
+    np.testing.assert_array_equal(model.predict(X), fitted.predict(X))
+    told = json.loads((folder / f"{ending}.json").read_text())
+    assert told.pop("seconds") >= 0
+    assert told == {
+        "model": f"{ending}.safetensors",
+        "bytes": (folder / f"{ending}.safetensors").stat().st_size,
+        "rows": 300,
+        "features": 6,
+        "classes": 7,
+        "bits": 32,
+        "loss": "exponential",
+        "rounds": fitted.n_iter_,
+    }
+
+
+@pytest.fixture(scope="module")
+def outputs(folder):
+    """What predict and evaluate and inspect write, all run at once."""
+    work = {
+        "printed": ("predict", "npz.safetensors", "test.npz"),
+        "top": ("predict", "npz.safetensors", "test.npz", "--top", 3, "--probabilities"),
+        "csv": ("predict", "npz.safetensors", "test.csv", "--features", "f*", "--out", "p.csv"),
+        "parquet": ("predict", "npz.safetensors", "test.parquet", "--out", "p.parquet",
+                    "--top", 2, "--probabilities"),
+        "npy": ("predict", "npz.safetensors", "test.npz", "--out", "p.npy"),
+        "evaluate": ("evaluate", "npz.safetensors", "test.npz", "--json", "--plot", "e.png"),
+        "table": ("evaluate", "npz.safetensors", "test.parquet"),
+        "inspect": ("inspect", "npz.safetensors", "--json", "--plot", "i.png"),
+        "shown": ("inspect", "npz.safetensors"),
+    }  # fmt: skip
+    done = all_at_once([lambda a=a: succeed(*a, cwd=folder) for a in work.values()])
+    return dict(zip(work, done, strict=True))
+
+
+def test_predictions_are_printed(outputs, fitted):
+    X, _ = rows(1, 90)
+    assert outputs["printed"].splitlines() == ["label", *fitted.predict(X)]
+
+
+def test_the_nearest_classes_with_distances_and_probabilities(outputs, fitted):
+    X, _ = rows(1, 90)
+    labels, distances = fitted.top_classes(X, 3)
+    probabilities = fitted.predict_proba(X).max(axis=1)
+    found = list(csv.DictReader(io.StringIO(outputs["top"])))
+    assert len(found) == 90
+    for row, label, distance, probability in zip(
+        found, labels, distances, probabilities, strict=True
+    ):
+        assert [row["label"], row["label_2"], row["label_3"]] == label.tolist()
+        shown = [int(row[name]) for name in ("distance", "distance_2", "distance_3")]
+        assert shown == distance.tolist()
+        assert float(row["probability"]) == pytest.approx(probability, rel=1e-9)
+
+
+def test_predictions_in_files(outputs, folder, fitted):
+    X, _ = rows(1, 90)
+    expected = fitted.predict(X)
+    assert outputs["csv"] == outputs["parquet"] == outputs["npy"] == ""
+    assert (folder / "p.csv").read_text().splitlines() == ["label", *expected]
+    np.testing.assert_array_equal(np.load(folder / "p.npy", allow_pickle=False), expected)
+    table = pq.read_table(folder / "p.parquet").to_pydict()
+    labels, distances = fitted.top_classes(X, 2)
+    assert list(table) == ["label", "distance", "probability", "label_2", "distance_2"]
+    assert table["label"] == labels[:, 0].tolist()
+    assert table["label_2"] == labels[:, 1].tolist()
+    assert table["distance_2"] == distances[:, 1].tolist()
+    np.testing.assert_allclose(table["probability"], fitted.predict_proba(X).max(axis=1))
+
+
+def test_evaluate_counts_truly(outputs, folder, fitted):
+    X, y = rows(1, 90)
+    predicted = fitted.predict(X)
+    nearest, _ = fitted.top_classes(X, 5)
+    found = json.loads(outputs["evaluate"])
+    assert found["rows"] == 90
+    assert found["accuracy"] == pytest.approx(np.mean(predicted == y))
+    assert 0.2 < found["accuracy"] < 1, "too easy or too hard to tell anything"
+    assert found["top_5"] == pytest.approx(np.mean((nearest == y[:, None]).any(axis=1)))
+    recalls = {name: np.mean(predicted[y == name] == name) for name in NAMES}
+    assert found["macro_recall"] == pytest.approx(np.mean(list(recalls.values())))
+    for row in found["classes"]:
+        name = row["class"]
+        assert row["rows"] == np.sum(y == name)
+        assert row["recall"] == pytest.approx(recalls[name])
+        if row["precision"] is not None:
+            assert row["precision"] == pytest.approx(np.mean(y[predicted == name] == name))
+    assert sorted(row["class"] for row in found["classes"]) == NAMES.tolist()
+    counts = [pair["rows"] for pair in found["confused"]]
+    assert counts == sorted(counts, reverse=True)
+    for pair in found["confused"]:
+        mistaken = (y == pair["class"]) & (predicted == pair["taken for"])
+        assert pair["rows"] == mistaken.sum() > 0
+    assert f"accuracy {found['accuracy']:.2%}" in outputs["table"]
+    assert (folder / "e.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_inspect_measures_truly(outputs, folder, fitted):
+    weights = library.load(folder / "npz.safetensors").weights
+    between = hamming(weights[:, None], weights[None])[np.triu_indices(7, 1)]
+    found = json.loads(outputs["inspect"])
+    assert found["bytes"] == (folder / "npz.safetensors").stat().st_size
+    assert (found["classes"], found["bits"], found["features"]) == (7, 32, 6)
+    assert found["labels"] == NAMES.tolist()
+    assert found["distances"]["smallest"] == between.min()
+    assert found["distances"]["largest"] == between.max()
+    assert found["distances"]["mean"] == pytest.approx(between.mean())
+    balance = (fitted.weights_ > 0).mean(axis=0)
+    assert found["bit_balance"]["mean"] == pytest.approx(balance.mean())
+    assert found["bit_balance"]["constant"] == np.sum((balance == 0) | (balance == 1))
+    assert found["summary"]["n_rows"] == 300
+    assert "ant, bee, cat" in outputs["shown"]
+    assert (folder / "i.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_pipe_gets_no_colours_and_no_bars(outputs, folder):
+    # `succeed` has seen that nothing at all went to standard error.
+    assert not any("\x1b" in text or "\r" in text for text in outputs.values())
+    told = succeed("fit", "train.npz", "--model", "again.safetensors", cwd=folder)
+    assert "\x1b" not in told
+    assert "\r" not in told
+    assert "a second" not in told
+    assert "learned 7 classes from 300 rows" in told
+
+
+def test_defaults_are_those_of_the_library():
+    shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", bitclass("fit", "--help").stdout).split())
+    parameters = inspect.signature(BinaryCodeClassifier).parameters
+    options = {
+        "bits": "n_bits", "loss": "loss", "scale": "scale", "initial-codes": "initial_codes",
+        "solver": "solver", "max-iter": "max_iter", "alpha": "alpha",
+    }  # fmt: skip
+    for option, name in options.items():
+        # The text of an option ends where the next begins.
+        text = re.search(rf"--{option} (.*?)(?= --[a-z]|$)", shown)[1]
+        assert f"[default: {parameters[name].default}]" in text, option
+
+
+def test_without_arguments_help_is_shown():
+    assert "evaluate" in succeed()
+    assert succeed("--version") == f"bitclass {library.__version__}\n"
+
+
+def test_warnings_are_one_line(folder):
+    done = bitclass("fit", "train.npz", "--model", "short.safetensors", "--max-iter", 1, cwd=folder)
+    assert done.returncode == 0
+    assert done.stderr.startswith("bitclass: warning: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_whoever_reads_may_stop_early(folder):
+    X = np.tile(rows(1, 90)[0], (2000, 1))
+    np.save(folder / "long.npy", X)
+    command = f"'{COMMAND}' predict npz.safetensors long.npy | head -n 1"
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
+    assert done.stdout == "label\n"
+    assert done.stderr == ""

@@ -1,0 +1,58 @@
+"""In a terminal the progress of a run is seen."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+
+import numpy as np
+from running import COMMAND, environment, problem
+
+
+def in_terminal(*arguments, **options):
+    """Run in a terminal of 120 columns; the exit code, and all that was shown."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    process = subprocess.Popen(
+        [COMMAND, *map(str, arguments)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(TERM="xterm-256color"),
+        **options,
+    )
+    os.close(theirs)
+    shown = bytearray()
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    return process.wait(60), shown.decode()
+
+
+def test_the_progress_of_a_fit_is_seen(tmp_path):
+    X, own = problem(150_000, 4)
+    np.savez(tmp_path / "train.npz", X=X, y=own)
+    code, shown = in_terminal("fit", "train.npz", "--model", "m.safetensors", cwd=tmp_path)
+    assert code == 0, shown
+    assert re.search(r"\x1b\[(1;)?3\d", shown), "no colours"
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    assert re.search(r"learning ━+.* 150,000 rows, [\d,]+ a second 0:00:\d\d left 0:00:00", plain)
+    assert "second pass" in plain
+    assert max(map(len, re.split(r"[\r\n]+", plain))) <= 120
+    assert "learned 4 classes from 150,000 rows" in plain
+
+
+def test_an_error_in_a_terminal_is_one_line_too(tmp_path):
+    code, shown = in_terminal("fit", "none.npz", "--model", "m.safetensors", cwd=tmp_path)
+    assert code == 2
+    assert shown.startswith("bitclass: ")
+    assert shown.count("\n") == 1
