@@ -12,6 +12,7 @@ import importlib
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -61,18 +62,18 @@ class CsvRows(TextRows):
     format_name = "CSV"
     dtype = np.dtype(np.float64)
 
-    def __init__(self, path: Path, request: Request) -> None:
+    def __init__(self, path: Path, request: Request, first: CsvRows | None) -> None:
         super().__init__(path)
         self.label_kinds = {"integer"}
         with reading(path, self.format_name):
-            start = self._read_head(request)
+            start = self._read_head(request, first)
             with closing(blocks(path, start, quoted=True)) as found:
                 for offset, block in found:
                     self._scan(offset, block)
             self.check_not_empty()
             check_width(path, self.n_features, request.n_features)
 
-    def _read_head(self, request: Request) -> int:
+    def _read_head(self, request: Request, first: CsvRows | None) -> int:
         """Find delimiter, header and columns; return where the rows begin."""
         with closing(blocks(self.path, quoted=True)) as found:
             offset, block = next(found, (0, b""))
@@ -85,11 +86,15 @@ class CsvRows(TextRows):
         lines = _Lines(block)
         fields = next((fields for fields in self._records(lines) if fields), [])
         has_header = request.header if request.header is not None else _is_header(fields)
-        names = (
-            [field.strip() for field in fields]
-            if has_header
-            else list(map(str, range(len(fields))))
-        )
+        names = [field.strip() if has_header else str(at) for at, field in enumerate(fields)]
+        if first is not None and names != first._names:
+            # The same columns in another order, perhaps, but they must be there.
+            label = first.choice.labels
+            request = replace(
+                request,
+                features=first.choice.features or None,
+                labels=False if label is None else label,
+            )
         self._set_columns(names, request)
         return offset + lines.n_bytes if has_header else offset
 
@@ -291,7 +296,9 @@ class LineLabels(TextRows):
 
 def open_csv(paths: Sequence[Path], request: Request) -> list[RowFile]:
     """Open CSV files, whose labels are all of one kind."""
-    files = [CsvRows(path, request) for path in paths]
+    files: list[CsvRows] = []
+    for path in paths:
+        files.append(CsvRows(path, request, files[0] if files else None))
     kind = widest(kind for file in files for kind in file.label_kinds)
     for file in files:
         file.settle(kind)
