@@ -191,7 +191,7 @@ def test_integers_that_become_text_late_in_a_text_file_are_all_text(tmp_path):
 @pytest.mark.parametrize("fast", [True, False], ids=["pyarrow", "plain"])
 def test_csv_means_the_same_with_and_without_pyarrow(tmp_path, monkeypatch, fast):
     if not fast:
-        monkeypatch.setattr("bitclass.data.csv_files._arrow_csv", lambda: None)
+        monkeypatch.setattr("bitclass.data.text.arrow_csv", lambda: None)
     path = tmp_path / "a.csv"
     path.write_text(
         '\ufeffx, label ,z\r\n1e3,"a, ""b""",+2\r\n\r\n"-.5", cat ,0x\n'.replace("0x", " 7 ")
@@ -201,6 +201,21 @@ def test_csv_means_the_same_with_and_without_pyarrow(tmp_path, monkeypatch, fast
     batch = next(open_rows(path).batches(9))
     assert batch.X.tolist() == [[1000, 2], [-0.5, 7], [0.1, 1e-320]]
     assert batch.labels.tolist() == ['a, "b"', "cat", "two\nlines"]
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["pyarrow", "plain"])
+def test_svmlight_means_the_same_with_and_without_pyarrow(tmp_path, monkeypatch, fast):
+    if not fast:
+        monkeypatch.setattr("bitclass.data.text.arrow_csv", lambda: None)
+    path = tmp_path / "a.svm"
+    path.write_text("a 1:1e-3\t2:.5   3:7\n\nb\nc 2:1e-320 #\n")
+    expected = [[1e-3, 0.5, 7], [0, 0, 0], [0, 1e-320, 0]]
+    assert dense(next(open_rows(path).batches(9)).X).tolist() == expected
+    path.write_text("a 1:+1 3:0x\n".replace("0x", "-2E1"))
+    assert dense(next(open_rows(path).batches(9)).X).tolist() == [[1, 0, -20]]
+    path.write_text("a 1:1\nb 1:1,5\n")
+    with pytest.raises(DataFileError, match="row 1 of this file is not"):
+        list(open_rows(path).batches(9))
 
 
 def test_columns_in_another_order_are_put_in_order(tmp_path):

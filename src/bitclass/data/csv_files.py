@@ -8,18 +8,17 @@ way, so that results and errors are the same with and without it.
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.data import text
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.labels import LabelParser, label_kind, widest
 from bitclass.data.limits import check_width
@@ -28,15 +27,6 @@ from bitclass.data.rowfile import Choice, Piece, Request, RowFile, described
 from bitclass.data.text import TextRows, blocks
 
 __all__ = ["CsvRows", "LineLabels", "open_csv", "open_lines"]
-
-
-@cache
-def _arrow_csv() -> Any:
-    """The fast parser, None where it is not installed."""
-    try:
-        return importlib.import_module("pyarrow.csv"), importlib.import_module("pyarrow")
-    except ImportError:
-        return None
 
 
 def _is_number(text: str) -> bool:
@@ -182,7 +172,7 @@ class CsvRows(TextRows):
 
     def parse(self, block: bytes, first_row: int) -> Piece:
         """All rows of a block."""
-        if _arrow_csv() is not None:
+        if text.arrow_csv() is not None:
             piece = self._parse_fast(block, first_row)
             if piece is not None:
                 return piece
@@ -212,7 +202,7 @@ class CsvRows(TextRows):
 
     def _parse_fast(self, block: bytes, first_row: int) -> Piece | None:
         """The same by pyarrow; None where it finds anything out of order."""
-        arrow_csv, pyarrow = _arrow_csv()
+        arrow_csv, pyarrow = text.arrow_csv()
         names = [str(at) for at in range(self._n_columns)]
         types = {str(at): pyarrow.float64() for at in self._places}
         if self._label_place is not None:
