@@ -39,7 +39,7 @@ def settings(loss):
     from bitclass import BinaryCodeClassifier
 
     parameters = BinaryCodeClassifier(R, loss=loss).get_params()
-    return check_parameters(parameters, lambda line: None)[0]
+    return check_parameters(parameters)[0]
 
 
 def assert_same(a, b):

@@ -118,6 +118,7 @@ def work(jobs: list[list], seed: int, progress: Path) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     warnings.simplefilter("ignore")
     isolation.PATIENCE_SECONDS = SECONDS_A_TRIAL / 4
+    isolation.REUSE_AFTER_REFUSAL = True
     for name, first, stop in jobs:
         with tempfile.TemporaryDirectory() as folder:
             result = run_trials(name, range(first, stop), seed, progress, Path(folder))

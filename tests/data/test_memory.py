@@ -13,6 +13,8 @@ import pyarrow.parquet
 import pytest
 import scipy.io
 
+from bitclass.data import open_rows
+
 N_FEATURES = 64
 SMALL, LARGE = 40_000, 240_000  # rows; 10 MB and 61 MB in float32
 
@@ -123,3 +125,15 @@ def test_peak_memory_does_not_grow_with_the_file(tmp_path, make, name):
         assert found == n_rows
     more = np.subtract(peaks[LARGE], peaks[SMALL])
     assert more.max() < 12, f"{more} MB more for a file that has 51 MB more"
+
+
+def test_a_file_of_very_many_columns_is_not_taken_for_a_damaged_one(tmp_path):
+    X = np.random.default_rng(0).random((5000, 1500), dtype=np.float32)
+    table = pa.table({f"f{j}": X[:, j] for j in range(X.shape[1])})
+    pa.parquet.write_table(table, tmp_path / "random.parquet")
+    X[:] = 1.0
+    table = pa.table({f"f{j}": X[:, j] for j in range(X.shape[1])})
+    pa.parquet.write_table(table, tmp_path / "constant.parquet")
+    for name in ("random", "constant"):
+        rows = open_rows(tmp_path / f"{name}.parquet")
+        assert sum(batch.X.shape[0] for batch in rows.batches(2048)) == 5000

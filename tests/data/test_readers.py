@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.io
 import scipy.sparse as sp
 from feature_files import BY_NAME, MAKERS, labels_of, make
 
+from bitclass import BinaryCodeClassifier
 from bitclass.data import DataFileError, open_rows, prefetched
 
 N_ROWS = 23
@@ -110,7 +112,6 @@ def test_labels_in_a_file_of_their_own(tmp_path, kind, ending):
     import gzip
 
     import h5py
-    import pandas as pd
 
     X, labels = features(), labels_of(kind, N_ROWS)
     path = tmp_path / f"labels{ending}"
@@ -190,7 +191,7 @@ def test_integers_that_become_text_late_in_a_text_file_are_all_text(tmp_path):
 @pytest.mark.parametrize("fast", [True, False], ids=["pyarrow", "plain"])
 def test_csv_means_the_same_with_and_without_pyarrow(tmp_path, monkeypatch, fast):
     if not fast:
-        monkeypatch.setattr("bitclass.data.csv_files._arrow_csv", lambda: None)
+        monkeypatch.setattr("bitclass.data.text.arrow_csv", lambda: None)
     path = tmp_path / "a.csv"
     path.write_text(
         '\ufeffx, label ,z\r\n1e3,"a, ""b""",+2\r\n\r\n"-.5", cat ,0x\n'.replace("0x", " 7 ")
@@ -200,6 +201,50 @@ def test_csv_means_the_same_with_and_without_pyarrow(tmp_path, monkeypatch, fast
     batch = next(open_rows(path).batches(9))
     assert batch.X.tolist() == [[1000, 2], [-0.5, 7], [0.1, 1e-320]]
     assert batch.labels.tolist() == ['a, "b"', "cat", "two\nlines"]
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["pyarrow", "plain"])
+def test_svmlight_means_the_same_with_and_without_pyarrow(tmp_path, monkeypatch, fast):
+    if not fast:
+        monkeypatch.setattr("bitclass.data.text.arrow_csv", lambda: None)
+    path = tmp_path / "a.svm"
+    path.write_text("a 1:1e-3\t2:.5   3:7\n\nb\nc 2:1e-320 #\n")
+    expected = [[1e-3, 0.5, 7], [0, 0, 0], [0, 1e-320, 0]]
+    assert dense(next(open_rows(path).batches(9)).X).tolist() == expected
+    path.write_text("a 1:+1 3:0x\n".replace("0x", "-2E1"))
+    assert dense(next(open_rows(path).batches(9)).X).tolist() == [[1, 0, -20]]
+    path.write_text("a 1:1\nb 1:1,5\n")
+    with pytest.raises(DataFileError, match="row 1 of this file is not"):
+        list(open_rows(path).batches(9))
+
+
+def test_columns_in_another_order_are_put_in_order(tmp_path):
+    one, other = tmp_path / "1.csv", tmp_path / "2.csv"
+    one.write_text("a,b,label\n1,2,x\n")
+    other.write_text("label,b,a\ny,4,3\n")
+    batch = next(open_rows([one, other]).batches(9))
+    assert (batch.X.tolist(), batch.labels.tolist()) == ([[1, 2], [3, 4]], ["x", "y"])
+    other.write_text("label,b,c\ny,4,3\n")
+    with pytest.raises(DataFileError, match=r"2.csv: there is no column 'a'"):
+        open_rows([one, other])
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "label": ["x", "y"]})
+    frame.to_parquet(tmp_path / "1.parquet")
+    frame[["label", "b", "a"]].to_parquet(tmp_path / "2.parquet")
+    batch = next(open_rows([tmp_path / "1.parquet", tmp_path / "2.parquet"]).batches(9))
+    assert batch.X.tolist() == [[1, 3], [2, 4]] * 2
+
+
+@pytest.mark.parametrize("name", ["npy", "npz_sparse", "parquet_fixed", "csv", "hdf5"])
+def test_batches_are_what_training_takes(tmp_path, name):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 300)
+    X = (np.eye(3)[labels] * 5 + rng.standard_normal((300, 3))).astype(np.float32)
+    paths, options = make(BY_NAME[name], tmp_path, X, labels)
+    rows = open_rows(paths, **options)
+    classifier = BinaryCodeClassifier(32, random_state=0)
+    for batch in prefetched(rows.batches(64)):
+        classifier.partial_fit(batch.X, batch.labels, classes=np.arange(3))
+    assert classifier.score(X, labels) > 0.9
 
 
 def test_a_wide_label_beside_short_ones_is_not_cut(tmp_path):

@@ -8,17 +8,17 @@ way, so that results and errors are the same with and without it.
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.data import text
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.labels import LabelParser, label_kind, widest
 from bitclass.data.limits import check_width
@@ -27,15 +27,6 @@ from bitclass.data.rowfile import Choice, Piece, Request, RowFile, described
 from bitclass.data.text import TextRows, blocks
 
 __all__ = ["CsvRows", "LineLabels", "open_csv", "open_lines"]
-
-
-@cache
-def _arrow_csv() -> Any:
-    """The fast parser, None where it is not installed."""
-    try:
-        return importlib.import_module("pyarrow.csv"), importlib.import_module("pyarrow")
-    except ImportError:
-        return None
 
 
 def _is_number(text: str) -> bool:
@@ -61,18 +52,18 @@ class CsvRows(TextRows):
     format_name = "CSV"
     dtype = np.dtype(np.float64)
 
-    def __init__(self, path: Path, request: Request) -> None:
+    def __init__(self, path: Path, request: Request, first: CsvRows | None) -> None:
         super().__init__(path)
         self.label_kinds = {"integer"}
         with reading(path, self.format_name):
-            start = self._read_head(request)
+            start = self._read_head(request, first)
             with closing(blocks(path, start, quoted=True)) as found:
                 for offset, block in found:
                     self._scan(offset, block)
             self.check_not_empty()
             check_width(path, self.n_features, request.n_features)
 
-    def _read_head(self, request: Request) -> int:
+    def _read_head(self, request: Request, first: CsvRows | None) -> int:
         """Find delimiter, header and columns; return where the rows begin."""
         with closing(blocks(self.path, quoted=True)) as found:
             offset, block = next(found, (0, b""))
@@ -85,11 +76,15 @@ class CsvRows(TextRows):
         lines = _Lines(block)
         fields = next((fields for fields in self._records(lines) if fields), [])
         has_header = request.header if request.header is not None else _is_header(fields)
-        names = (
-            [field.strip() for field in fields]
-            if has_header
-            else list(map(str, range(len(fields))))
-        )
+        names = [field.strip() if has_header else str(at) for at, field in enumerate(fields)]
+        if first is not None and names != first._names:
+            # The same columns in another order, perhaps, but they must be there.
+            label = first.choice.labels
+            request = replace(
+                request,
+                features=first.choice.features or None,
+                labels=False if label is None else label,
+            )
         self._set_columns(names, request)
         return offset + lines.n_bytes if has_header else offset
 
@@ -177,7 +172,7 @@ class CsvRows(TextRows):
 
     def parse(self, block: bytes, first_row: int) -> Piece:
         """All rows of a block."""
-        if _arrow_csv() is not None:
+        if text.arrow_csv() is not None:
             piece = self._parse_fast(block, first_row)
             if piece is not None:
                 return piece
@@ -207,7 +202,7 @@ class CsvRows(TextRows):
 
     def _parse_fast(self, block: bytes, first_row: int) -> Piece | None:
         """The same by pyarrow; None where it finds anything out of order."""
-        arrow_csv, pyarrow = _arrow_csv()
+        arrow_csv, pyarrow = text.arrow_csv()
         names = [str(at) for at in range(self._n_columns)]
         types = {str(at): pyarrow.float64() for at in self._places}
         if self._label_place is not None:
@@ -291,7 +286,9 @@ class LineLabels(TextRows):
 
 def open_csv(paths: Sequence[Path], request: Request) -> list[RowFile]:
     """Open CSV files, whose labels are all of one kind."""
-    files = [CsvRows(path, request) for path in paths]
+    files: list[CsvRows] = []
+    for path in paths:
+        files.append(CsvRows(path, request, files[0] if files else None))
     kind = widest(kind for file in files for kind in file.label_kinds)
     for file in files:
         file.settle(kind)

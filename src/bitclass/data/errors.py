@@ -46,7 +46,7 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
         raise DataFileError(f"{path}: is a folder, not a file") from error
     except MemoryError as error:
         raise DataFileError(
-            f"{path}: as {format_name} it takes more memory than there is; it may be damaged"
+            f"{path}: as {format_name} it takes more memory than there is for it; it may be damaged"
         ) from error
     except Exception as error:
         why = _one_line(str(error)) or type(error).__name__

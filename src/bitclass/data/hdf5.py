@@ -71,7 +71,10 @@ class Hdf5Array(ArraySource):
         self._transposed = transposed
         self.shape = tuple(dataset.shape[::-1] if transposed else dataset.shape)
         self.dtype = dataset.dtype
-        self.buffer_bytes = self._band_bytes(dataset)
+        self._cache_bytes = self._band_bytes(dataset)
+        # A chunk is unpacked as a whole, by one filter after the other.
+        chunk_bytes = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+        self.buffer_bytes = self._cache_bytes + 4 * chunk_bytes
 
     def _band_bytes(self, dataset: Any) -> int:
         """Bytes of all chunks that the same rows run through.
@@ -92,7 +95,7 @@ class Hdf5Array(ArraySource):
     def cursor(self) -> Iterator[ReadRows]:
         """Open the data set for one pass over its rows."""
         h5py = h5py_for(self.path, "HDF5")
-        cache = max(self.buffer_bytes, 1 << 20)
+        cache = max(self._cache_bytes, 1 << 20)
         with h5py.File(self.path, "r", rdcc_nbytes=cache, rdcc_nslots=100_003) as file:
             dataset = file[self._name]
             shape = tuple(dataset.shape[::-1] if self._transposed else dataset.shape)

@@ -29,6 +29,9 @@ __all__ = ["IsolatedRows", "stop_idle_process"]
 
 # How long one batch, or the opening of a file, may take.
 PATIENCE_SECONDS = 300.0
+# Whether a process is used again after a file that it refused. Its library may have written where
+# it should not, so no; but trying very many damaged files would take very long.
+REUSE_AFTER_REFUSAL = False
 
 # Its memory is limited by address space, and all of these set some aside for times to come.
 _LEAN = {
@@ -155,15 +158,18 @@ def _answers(path: Path, question: dict[str, Any]) -> Generator[Message, None, N
         worker.ask(question)
         while True:
             content, arrays = worker.receive(path)
-            if "error" in content:
-                raise DataFileError(content["error"])
-            if "end" in content:
+            if "error" in content or "end" in content:
                 break
             yield content, arrays
     except BaseException:  # also when nobody wants the rest
         worker.stop()
         raise
-    _workers.give_back(worker)
+    if "error" not in content or REUSE_AFTER_REFUSAL:
+        _workers.give_back(worker)
+    else:
+        worker.stop()
+    if "error" in content:
+        raise DataFileError(content["error"])
 
 
 class IsolatedRows(RowFile):

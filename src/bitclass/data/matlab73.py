@@ -90,12 +90,18 @@ class Matlab73File(ArrayFile):
     def _sparse(self, name: str, group: Any) -> ArraySource:
         if "data" not in group or "ir" not in group or "jc" not in group:
             raise DataFileError(f"{self.path}: {name!r} is empty")
+        n_bytes = 0
         for part in ("data", "ir", "jc"):
             check_stored(self.path, f"{name}/{part}", group[part])
+            n_bytes += group[part].size * group[part].dtype.itemsize
         shape = (int(group.attrs["MATLAB_sparse"]), int(group["jc"].shape[0]) - 1)
         dtype = np.dtype("?" if _matlab_class(group) == "logical" else "f8")
         return LoadedArray(
-            shape, dtype, lambda: self._load_sparse(name, shape, dtype), is_sparse=True
+            shape,
+            dtype,
+            lambda: self._load_sparse(name, shape, dtype),
+            is_sparse=True,
+            buffer_bytes=4 * n_bytes,
         )
 
     def _load_sparse(self, name: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> Any:

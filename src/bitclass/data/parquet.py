@@ -15,6 +15,8 @@ __all__ = ["ParquetRows", "open_parquet"]
 
 # Shared among the columns that are read at the same time.
 _BUFFER_BYTES = 8 << 20
+# What a column needs however little it holds.
+_COLUMN_BYTES = 1 << 16
 
 
 class ParquetRows(RowFile):
@@ -40,8 +42,10 @@ class ParquetRows(RowFile):
                 metadata.row_group(group).total_byte_size
                 for group in range(metadata.num_row_groups)
             )
-            # Every column holds a page and a dictionary unpacked, all of a row group at the worst.
-            self.buffer_bytes = min(largest, 8 * path.stat().st_size)
+            # Every column holds pages and a dictionary, packed and unpacked: with very many columns
+            # that comes to some times the row group.
+            self.buffer_bytes = 4 * min(largest, 64 * path.stat().st_size)
+            self.buffer_bytes += _COLUMN_BYTES * len(self._columns.names)
             self.choice = self._columns.choice
             self.dtype = self._columns.dtype
             self.text_labels = self._columns.text_labels

@@ -18,7 +18,7 @@ from bitclass.data.rowfile import Request, RowFile
 
 __all__ = ["main"]
 
-# For the library and its buffers, beyond the rows themselves.
+# For the library, beyond the rows and what the file justifies.
 _ROOM_BYTES = 256 << 20
 
 
@@ -35,6 +35,11 @@ def limit_memory(n_bytes: int) -> None:
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+
+
+def room_bytes(path: Path) -> int:
+    """What reading a file may take whatever its rows: for names, labels and indices in it."""
+    return _ROOM_BYTES + 4 * path.stat().st_size
 
 
 def facts(file: RowFile) -> dict[str, Any]:
@@ -56,7 +61,7 @@ def send_rows(file: RowFile, rows: Sequence[int], output: IO[bytes]) -> None:
     start_row, piece_rows, offset = rows
     row_bytes = file.dtype.itemsize * max(1, file.n_features)
     batch_bytes = 4 * min(piece_rows, file.n_rows) * row_bytes
-    limit_memory(_ROOM_BYTES + batch_bytes + file.buffer_bytes)
+    limit_memory(room_bytes(file.path) + batch_bytes + file.buffer_bytes)
     for piece in file.pieces(start_row, piece_rows, offset):
         send(output, *piece_to(piece))
 
@@ -95,7 +100,7 @@ class Answers:
         opener: Callable[[Path, Request], RowFile] = getattr(
             importlib.import_module(f"bitclass.data.{module}"), function
         )
-        limit_memory(_ROOM_BYTES)
+        limit_memory(room_bytes(path))
         file = opener(path, Request(**request))
         self._last = key, file
         return file

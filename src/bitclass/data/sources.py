@@ -205,7 +205,7 @@ class LoadedArray(ArraySource):
 
     Parameters
     ----------
-    shape, dtype, is_sparse : as in ArraySource
+    shape, dtype, is_sparse, buffer_bytes : as in ArraySource
     load : gives the array, or the CSR matrix
     """
 
@@ -215,8 +215,10 @@ class LoadedArray(ArraySource):
         dtype: np.dtype[Any],
         load: Callable[[], Any],
         is_sparse: bool = False,
+        buffer_bytes: int = 0,
     ) -> None:
         self.shape, self.dtype, self.is_sparse = shape, dtype, is_sparse
+        self.buffer_bytes = buffer_bytes
         self._load = load
 
     @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.data import text
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.labels import LabelParser, label_kind, widest
 from bitclass.data.limits import check_width
@@ -84,9 +85,9 @@ class SvmlightRows(TextRows):
             raise DataFileError(f"{self.path}: has a label that is not UTF-8 text") from error
 
     def _malformed(self, row: int, found: bytes) -> DataFileError:
-        text = found[:60].decode("latin-1")
+        start = found[:60].decode("latin-1")
         return DataFileError(
-            f"{self.path}: row {row} of this file is not 'label index:value ...', found {text!r}"
+            f"{self.path}: row {row} of this file is not 'label index:value ...', found {start!r}"
         )
 
     def settle(self, n_features: int, first_index: int, kind: str) -> None:
@@ -106,7 +107,7 @@ class SvmlightRows(TextRows):
 
         rows = list(self._split(block))
         pairs = [pairs for _, pairs in rows]
-        counts = np.fromiter((text.count(b":") for text in pairs), np.int64, len(pairs))
+        counts = np.fromiter((content.count(b":") for content in pairs), np.int64, len(pairs))
         ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
         indices, values = self._numbers(pairs, ends, first_row)
         labels = None
@@ -126,13 +127,13 @@ class SvmlightRows(TextRows):
     def _numbers(
         self, pairs: Sequence[bytes], ends: NDArray[np.int64], first_row: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        text = b"\n".join(pairs)
-        numbers = np.zeros(0)
-        if _PAIRS.fullmatch(text):
-            numbers = _parsed(text)
-        if len(numbers) != 2 * ends[-1]:
+        content = b"\n".join(pairs)
+        columns = None
+        if _PAIRS.fullmatch(content):
+            columns = _parsed_fast(content) or _parsed(content)
+        if columns is None or len(columns[0]) != ends[-1]:
             raise self._first_malformed(pairs, first_row)
-        indices = numbers[0::2].astype(np.int64) - self._first_index
+        indices, values = columns[0] - self._first_index, columns[1]
         rises = np.diff(indices, prepend=-1) > 0
         starts = ends[:-1][np.diff(ends) > 0]
         rises[starts] = True
@@ -145,26 +146,50 @@ class SvmlightRows(TextRows):
                 f"{self.path}: row {first_row + row} of this file has index {found}; indices rise "
                 f"from {self._first_index} to {last}"
             )
-        return indices, np.ascontiguousarray(numbers[1::2])
+        return indices, values
 
     def _first_malformed(self, pairs: Sequence[bytes], first_row: int) -> DataFileError:
-        for row, text in enumerate(pairs, first_row):
-            if not _PAIRS.fullmatch(text) or len(_parsed(text)) != 2 * text.count(b":"):
-                return self._malformed(row, text)
+        for row, content in enumerate(pairs, first_row):
+            if not _PAIRS.fullmatch(content) or _parsed(content) is None:
+                return self._malformed(row, content)
         return DataFileError(f"{self.path}: has a number that cannot be read")
 
 
-def _parsed(text: bytes) -> NDArray[np.float64]:
-    """All numbers of a text of pairs; fewer where one of them is not a number."""
-    if not text:
-        return np.zeros(0)
+Numbers = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+
+def _parsed(pairs: bytes) -> Numbers | None:
+    """Indices and values of a text of pairs; None where one of them is not a number."""
+    if not pairs:
+        return np.zeros(0, np.int64), np.zeros(0)
     with warnings.catch_warnings():
         # What NumPy cannot read ends its reading, with this warning or, in times to come, an error.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            return np.fromstring(text.replace(b":", b" ").decode("latin-1"), sep=" ")
+            numbers = np.fromstring(pairs.replace(b":", b" ").decode("latin-1"), sep=" ")
         except ValueError:
-            return np.zeros(0)
+            return None
+    if len(numbers) != 2 * pairs.count(b":"):
+        return None
+    return numbers[0::2].astype(np.int64), np.ascontiguousarray(numbers[1::2])
+
+
+def _parsed_fast(pairs: bytes) -> Numbers | None:
+    """The same by pyarrow, as a CSV file of pairs; None where it finds anything out of order."""
+    if text.arrow_csv() is None or not pairs:
+        return None
+    arrow_csv, pyarrow = text.arrow_csv()
+    types = {"index": pyarrow.int64(), "value": pyarrow.float64()}
+    try:
+        table = arrow_csv.read_csv(
+            pyarrow.BufferReader(b"\n".join(pairs.replace(b":", b",").split())),
+            read_options=arrow_csv.ReadOptions(column_names=list(types)),
+            parse_options=arrow_csv.ParseOptions(quote_char=False),
+            convert_options=arrow_csv.ConvertOptions(column_types=types, null_values=[]),
+        )
+    except pyarrow.ArrowException:
+        return None
+    return table["index"].to_numpy(), table["value"].to_numpy()
 
 
 def open_svmlight(paths: Sequence[Path], request: Request) -> list[RowFile]:

@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import bisect
 import gzip
+import importlib
 from abc import abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.limits import MAX_RECORD_BYTES
 from bitclass.data.rowfile import Piece, RowFile
 
-__all__ = ["TextRows", "blocks", "open_text"]
+__all__ = ["TextRows", "arrow_csv", "blocks", "open_text"]
 
 _BLOCK_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@cache
+def arrow_csv() -> Any:
+    """The modules pyarrow.csv and pyarrow, the fast parser; None where it is not installed."""
+    try:
+        return importlib.import_module("pyarrow.csv"), importlib.import_module("pyarrow")
+    except ImportError:
+        return None
 
 
 def open_text(path: Path) -> IO[bytes]:

@@ -179,12 +179,16 @@ def _starting(
     header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], n_bits: int
 ) -> StartingCodes:
     if header["kind"] != "random":
-        return ProjectionCodes(
-            tensors["starting_mapping"],
-            tensors["starting_centre"],
-            tensors["starting_scale"],
-            header["kind"],
-        )
+        try:
+            with np.errstate(all="ignore"):
+                return ProjectionCodes(
+                    tensors["starting_mapping"],
+                    tensors["starting_centre"],
+                    tensors["starting_scale"],
+                    header["kind"],
+                )
+        except ValueError as error:
+            raise ModelFileError(f"the starting codes cannot be computed: {error}") from None
     seed = header.get("seed")
     if type(seed) is not int:
         raise ModelFileError("random starting codes must have a seed, an integer")
