@@ -24,7 +24,7 @@ demo: setup  ## learn on the digits of scikit-learn, beside LibLinear
 	$(BIN)/bitclass demo
 
 test: setup lint  ## lint, types and all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: setup  ## format, style and types
 	$(BIN)/ruff format --check .
