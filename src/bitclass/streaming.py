@@ -22,7 +22,7 @@ from bitclass.rows import Features
 from bitclass.training import Statistics
 from bitclass.training.statistics_file import load_statistics, save_statistics
 
-__all__ = ["Checkpoint", "batch_rows_for", "fit_reader", "labels_of"]
+__all__ = ["Checkpoint", "batch_rows_for", "fit_reader", "labels_of", "spread_sample"]
 
 #: Called with the name of the pass and how many rows of it are done.
 Progress = Callable[[str, int], None]

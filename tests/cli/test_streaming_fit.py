@@ -7,7 +7,7 @@ from running import problem, succeed
 import bitclass as library
 from bitclass import BinaryCodeClassifier
 from bitclass.data import open_rows
-from bitclass.streaming import batch_rows_for, fit_reader
+from bitclass.streaming import batch_rows_for, fit_reader, spread_sample
 
 
 def assert_same_model(path, classifier):
@@ -24,9 +24,11 @@ def test_hinge_by_the_command_is_partial_fit_over_the_same_batches(tmp_path):
     path = tmp_path / "m.safetensors"
     arguments = ("--model", path, "--bits", 32, "--loss", "hinge", "--seed", 3)
     succeed("fit", tmp_path / "train.npz", *arguments)
-    step = batch_rows_for(open_rows(tmp_path / "train.npz"))
+    reader = open_rows(tmp_path / "train.npz")
+    step = batch_rows_for(reader)
     assert step < len(X) / 2, "one batch alone shows nothing"
     classifier = BinaryCodeClassifier(32, loss="hinge", random_state=3)
+    classifier.begin(*spread_sample(reader))
     for start in range(0, len(X), step):
         classifier.partial_fit(X[start : start + step], own[start : start + step])
     assert_same_model(path, classifier)
@@ -65,3 +67,12 @@ def test_random_codes_give_the_same_model_in_any_batches(tmp_path):
         fit_reader(classifier, open_rows(tmp_path / "train.npz"), batch_rows=batch_rows)
         np.testing.assert_array_equal(classifier.weights_, whole.weights_)
         np.testing.assert_allclose(classifier.projection_, whole.projection_, rtol=1e-3, atol=1e-5)
+
+
+def test_rows_sorted_by_class_are_sampled_from_all_over_the_file(tmp_path):
+    X, own = problem(40_000, 4)
+    order = np.argsort(own, kind="stable")
+    np.savez(tmp_path / "sorted.npz", X=X[order], y=own[order])
+    sample, labels = spread_sample(open_rows(tmp_path / "sorted.npz"))
+    assert len(sample) == len(labels) == 8192
+    assert len(np.unique(labels)) > len(np.unique(own)) / 2
