@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -78,22 +79,54 @@ def trial(paths: list[Path], options: dict[str, object]) -> str:
     return "refused"
 
 
-def peak_bytes() -> np.ndarray:
-    """The most memory that this process ever had, and that any of its own processes ever had."""
-    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return np.array([resource.getrusage(one).ru_maxrss for one in who]) * 1024
+def high_water(process: int | str = "self") -> int:
+    """The most bytes that a process ever had in memory.
+
+    Not by getrusage, which counts what its parent had when it was started.
+    """
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024 if "VmHWM:" in status else 0
 
 
-def run_trials(name: str, trials: range, seed: int, progress: Path, folder: Path) -> dict:
+class Apart:
+    """The most memory that any reading process had, asked of each before it is stopped."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        for name in ("stop", "_give_up"):
+            setattr(isolation._Worker, name, self._asked_before(getattr(isolation._Worker, name)))
+
+    def _asked_before(self, stop: Callable) -> Callable:
+        def ask_and_stop(worker: isolation._Worker) -> None:
+            self.ask(worker)
+            stop(worker)
+
+        return ask_and_stop
+
+    def ask(self, worker: isolation._Worker | None) -> None:
+        if worker is not None:
+            self.most = max(self.most, high_water(worker._process.pid))
+
+    def peak_bytes(self) -> np.ndarray:
+        """The peaks of this process and of all reading processes."""
+        self.ask(isolation._workers._idle)
+        return np.array([high_water(), self.most])
+
+
+def run_trials(
+    name: str, trials: range, seed: int, progress: Path, folder: Path, apart: Apart
+) -> dict:
     """Run trials of a kind of file in this process and this folder."""
     X = np.random.default_rng(0).standard_normal((23, 5)).astype(np.float32)
     paths, options = make(BY_NAME[name], folder, X, labels_of("text", 23))
     content = paths[0].read_bytes()
     assert trial(paths, options) == "valid"
-    isolation.stop_idle_process()  # so that its memory is known
     counts = {"refused": 0, "valid": 0}
     slowest, largest, failures = 0.0, 0, []
-    before = peak_bytes()
+    before = apart.peak_bytes()
     for number in trials:
         progress.write_text(f"{name} {number}")
         paths[0].write_bytes(mutated(content, np.random.default_rng((seed, number))))
@@ -105,11 +138,11 @@ def run_trials(name: str, trials: range, seed: int, progress: Path, folder: Path
             failures.append(f"{name} {number}: {type(error).__name__}: {error}"[:500])
         slowest = max(slowest, time.perf_counter() - start)
         signal.alarm(0)
-        more = peak_bytes() - before
+        more = apart.peak_bytes() - before
         largest = max(largest, *more.tolist())
         if max(more) > MOST_MORE_MEMORY:
             failures.append(f"{name} {number}: took {max(more) >> 20} MB")
-            before = peak_bytes()
+            before = apart.peak_bytes()
     return {"slowest": slowest, "memory": largest, "failures": failures} | counts
 
 
@@ -119,9 +152,11 @@ def work(jobs: list[list], seed: int, progress: Path) -> None:
     warnings.simplefilter("ignore")
     isolation.PATIENCE_SECONDS = SECONDS_A_TRIAL / 4
     isolation.REUSE_AFTER_REFUSAL = True
+    apart = Apart()
     for name, first, stop in jobs:
         with tempfile.TemporaryDirectory() as folder:
-            result = run_trials(name, range(first, stop), seed, progress, Path(folder))
+            trials = range(first, stop)
+            result = run_trials(name, trials, seed, progress, Path(folder), apart)
         print(json.dumps([name, result]), flush=True)
 
 
