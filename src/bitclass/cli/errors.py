@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -24,20 +25,31 @@ def run_reporting(command: Callable[[], int | None]) -> NoReturn:
     """Run a command; turn errors that a user can mend into a line and an exit code."""
     warnings.showwarning = _show_warning
     try:
-        raise SystemExit(command())
+        code = command()
+        # Now, while an error can still be told; at the very end Python would print its own.
+        sys.stdout.flush()
+        raise SystemExit(code)
     except _ArgumentError as error:
         _give_up(getattr(error, "format_message", error.__str__)())
     except BrokenPipeError:
         # Whoever read our output has had enough of it.
-        sys.stderr.close()
+        _drop_output()
         raise SystemExit(0) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except OSError as error:
+        _drop_output()
         name = f"{error.filename}: " if error.filename else ""
         _give_up(f"{name}{error.strerror or error}")
     except (ValueError, ImportError, MemoryError) as error:
         _give_up(str(error) or type(error).__name__)
+
+
+def _drop_output() -> None:
+    """Let what is still to be written to a full or closed standard output go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _show_warning(message: Warning | str, *where: Any, **options: Any) -> None:
