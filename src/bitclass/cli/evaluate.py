@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from bitclass.cli.checks import require_labels, require_width
 from bitclass.cli.errors import UsageError
 from bitclass.cli.plots import confusion_plot
 from bitclass.cli.progress import rows_progress
@@ -103,15 +104,8 @@ def run_evaluate(
 ) -> None:
     """Evaluate a model on labelled files."""
     model = load(model_path)
-    if not reader.has_labels:
-        raise UsageError(
-            f"{reader.description}: no labels found; name them with --labels or --labels-file"
-        )
-    if reader.n_features != model.n_features:
-        raise UsageError(
-            f"{reader.description}: rows have {reader.n_features} features, and the model "
-            f"{model_path} takes {model.n_features}"
-        )
+    require_labels(reader)
+    require_width(reader, model, model_path)
     evaluation = Evaluation(k=min(5, len(model.classes)))
     with rows_progress(reader.n_rows) as progress:
         for batch in reader.batches(batch_rows_for(reader)):

@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from bitclass.classifier import BinaryCodeClassifier
+from bitclass.cli.checks import require_labels
 from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import rows_progress
 from bitclass.data import Reader
@@ -40,10 +41,7 @@ def run_fit(
 ) -> None:
     """Learn from files, and write the model."""
     _check_room(model)
-    if not reader.has_labels:
-        raise UsageError(
-            f"{reader.description}: no labels found; name them with --labels or --labels-file"
-        )
+    require_labels(reader)
     start = time.perf_counter()
     saves = None
     if checkpoint is not None:
@@ -96,10 +94,7 @@ def run_update(
         statistics.remove_classes(_labels_named(remove, statistics.classes))
     classifier.resume(statistics)
     if reader is not None:
-        if not reader.has_labels:
-            raise UsageError(
-                f"{reader.description}: no labels found; name them with --labels or --labels-file"
-            )
+        require_labels(reader)
         known = statistics.n_rows
         with rows_progress(reader.n_rows) as progress:
             for batch in reader.batches(batch_rows_for(reader)):

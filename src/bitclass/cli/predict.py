@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bitclass.cli.checks import require_width
 from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import rows_progress
 from bitclass.data import Reader
@@ -116,11 +117,7 @@ def run_predict(
 ) -> None:
     """Predict the rows of files, batch by batch."""
     model = load(model_path)
-    if reader.n_features != model.n_features:
-        raise UsageError(
-            f"{reader.description}: rows have {reader.n_features} features, and the model "
-            f"{model_path} takes {model.n_features}"
-        )
+    require_width(reader, model, model_path)
     if top > len(model.classes):
         raise UsageError(f"--top {top}: the model has only {len(model.classes)} classes")
     n_rows = min(batch_rows_for(reader), max(1, (1 << 24) // len(model.classes)))
