@@ -4,6 +4,7 @@
 """
 
 import secrets
+import signal
 
 import h5py
 import numpy as np
@@ -57,6 +58,7 @@ def test_a_reading_process_that_dies_is_an_error(hdf5_file, monkeypatch):
 
     def ask_and_kill(worker, question):
         workers.append(worker)
+        worker._process.send_signal(signal.SIGSTOP)  # or it might answer before it is killed
         ask(worker, question)
         worker._process.kill()
 
@@ -64,6 +66,20 @@ def test_a_reading_process_that_dies_is_an_error(hdf5_file, monkeypatch):
     with pytest.raises(DataFileError, match="the process that read it has died"):
         list(rows.batches(4))
     assert not workers[0].is_alive()
+
+
+def test_a_reading_process_that_is_gone_before_the_request_is_an_error(hdf5_file, monkeypatch):
+    rows = open_rows(hdf5_file)
+    ask = isolation._Worker.ask
+
+    def kill_and_ask(worker, question):
+        worker._process.kill()
+        worker._process.wait()
+        ask(worker, question)
+
+    monkeypatch.setattr(isolation._Worker, "ask", kill_and_ask)
+    with pytest.raises(DataFileError, match="the process that read it has died"):
+        list(rows.batches(4))
 
 
 def test_a_reading_process_that_hangs_is_an_error(hdf5_file, monkeypatch):

@@ -70,9 +70,10 @@ class _Worker:
             fcntl.fcntl(self._process.stdout, fcntl.F_SETPIPE_SZ, 1 << 18)
 
     def ask(self, question: dict[str, Any]) -> None:
-        """Send a request."""
+        """Send a request. Where the process has died, receiving the answer tells so."""
         assert self._process.stdin is not None
-        send(self._process.stdin, question)
+        with contextlib.suppress(BrokenPipeError):
+            send(self._process.stdin, question)
 
     def receive(self, path: Path) -> Message:
         """The next message; an error where the process has died, or takes too long."""
