@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bitclass._native import Precision
 from bitclass.blas import training_threads
-from bitclass.learning import Settings, Solution, learn
+from bitclass.fitting import solve, start_statistics
+from bitclass.learning import Settings, Solution
 from bitclass.losses import Loss
 from bitclass.predicting import Predicting
+from bitclass.refining import Replay
 from bitclass.rows import Features
-from bitclass.summary import summarise
-from bitclass.training import Statistics, standardisation, start_codes
+from bitclass.training import Statistics
 from bitclass.validation import (
     check_announced_classes,
     check_class_count,
@@ -66,11 +65,12 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         Factor on the margin inside the loss. 1 is the paper; about ``8 / n_bits`` makes the
         exponential loss mind many samples and not the worst one alone.
 
-    initial_codes : {"projection", "random", "cca_itq"} or array of shape (n_samples, n_bits), \
-            default="projection"
-        The codes to start from. "projection" takes the signs of random projections of the
-        standardised features, "random" one random code a class, "cca_itq" rotated canonical
-        directions. An array has entries -1 and +1 and serves `fit` only.
+    initial_codes : {"means", "projection", "random", "cca_itq"} or array of shape \
+            (n_samples, n_bits), default="means"
+        The codes to start from. "means" takes the signs of random projections of the class means,
+        in coordinates without correlation; "projection" those of random projections of the
+        standardised features of each sample, "random" one random code a class, "cca_itq" rotated
+        canonical directions. An array has entries -1 and +1 and serves `fit` only.
 
     solver : {"flip", "mincut"}, default="flip"
         Solver of the binary quadratic program in one bit of all class weights: the paper's bit
@@ -80,16 +80,34 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     max_iter : int, default=10
         Most rounds of the alternation; it ends earlier when a round changes nothing.
 
-    alpha : float, default=1e-2
+    alpha : float or "auto", default="auto"
         Penalty of the ridge regression behind the hash function, in units of the variance of each
-        feature.
+        feature. "auto" chooses it by generalised cross-validation, at the cost of one
+        eigen-decomposition.
+
+    refine : bool or "auto", default="auto"
+        Whether to improve projection and weights together on the classification loss, from where
+        the alternation ended. A slice of the rows is held out, and the refined model is taken only
+        if it is at least as good on it; the probabilities are calibrated there. "auto" does so
+        where there are at least 500 rows, and two a class.
+
+    kernel : {"rbf"} or None, default=None
+        With "rbf" rows are hashed by their similarities to anchors, rows that are drawn at random.
+
+    n_anchors : int, default=1000
+        Number of anchors of the kernel.
+
+    gamma : {"scale", "median"} or float, default="scale"
+        Width of the kernel ``exp(-gamma |x - a|^2)`` of standardised rows: "scale" is one over the
+        number of features, "median" one over the median of the squared distances.
 
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
 
-    precision : {"int8", "float32"}, default="int8"
+    precision : {"auto", "int8", "float32"}, default="auto"
         What new samples are encoded in. "int8" quantises rows and projection on the fly: several
-        times faster, and it gives a row the same code in any batch, on any machine.
+        times faster, and it gives a row the same code in any batch, on any machine. It is too
+        coarse for similarities to anchors, so "auto" is "float32" with a kernel, "int8" without.
 
     n_jobs : int or None, default=None
         Number of threads, negative as in scikit-learn. None means what `set_num_threads` or
@@ -124,6 +142,13 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     n_iter_ : int
         Number of rounds of the alternation.
 
+    refinement_ : dict or None
+        What refinement came to: whether it was taken, the accuracy before and after on the rows
+        held out, their number, and the epochs; None where there was none.
+
+    alpha_ : float or None
+        The penalty of the regression; None after loading.
+
     n_features_in_ : int
         Number of features seen in `fit`.
 
@@ -156,12 +181,16 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         *,
         loss: str | Callable[[NDArray[np.float64]], Any] = "exponential",
         scale: float = 1.0,
-        initial_codes: str | ArrayLike = "projection",
+        initial_codes: str | ArrayLike = "means",
         solver: str = "flip",
         max_iter: int = 10,
-        alpha: float = 1e-2,
+        alpha: float | str = "auto",
+        refine: bool | str = "auto",
+        kernel: str | None = None,
+        n_anchors: int = 1000,
+        gamma: float | str = "scale",
         class_weight: dict[Any, float] | str | None = None,
-        precision: Precision = "int8",
+        precision: str = "auto",
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -173,6 +202,10 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         self.solver = solver
         self.max_iter = max_iter
         self.alpha = alpha
+        self.refine = refine
+        self.kernel = kernel
+        self.n_anchors = n_anchors
+        self.gamma = gamma
         self.class_weight = class_weight
         self.precision = precision
         self.n_jobs = n_jobs
@@ -204,11 +237,12 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
                 initial_codes = initial_codes[counts]
         check_class_count(np.unique(labels), settings)
         with training_threads(self.n_jobs):
-            statistics = self._start(X, labels, weights, initial_codes, loss)
+            statistics = self._start(loss, X, labels, weights, initial_codes)
             statistics.add_classes(classes)
             statistics.add(X, labels, weights)
         self.classes_ = statistics.classes
-        solution = self._learned(statistics, settings, loss, [(0, X)])
+        rows = [(0, X, labels, weights)]
+        solution = self._learned(statistics, settings, loss, lambda: iter(rows))
         self._knowledge = _Knowledge(statistics, solution)
         return self
 
@@ -221,10 +255,11 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     ) -> Self:
         """Add a batch of rows; the model is learned anew when it is next asked for.
 
-        Any split of the rows gives the same "hinge" model as `fit`, given the same starting codes.
-        "projection" and "cca_itq" set theirs up on the first batch, which should therefore be a
-        fair sample. With the other losses a row whose features are gone counts in the regression
-        with the code that most of its class has.
+        Any split of the rows gives the model of ``fit`` with ``refine=False``: refinement needs
+        the rows once more, see `solve`. Kernel anchors and the starting codes "projection" and
+        "cca_itq" are set up on the first batch, which should therefore be a fair sample. With
+        codes of the rows' own and another loss than "hinge", a row whose features are gone counts
+        in the regression with the code that most of its class has.
 
         Parameters
         ----------
@@ -262,30 +297,14 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             if statistics is None:
                 if len(labels) == 0:
                     raise ValueError("sample_weight must be positive somewhere in the first batch")
-                statistics = self._start(X, labels, weights, codes, loss)
+                statistics = self._start(loss, X, labels, weights, codes)
             else:
-                check_continuation(statistics, self.initial_codes, self.n_bits, loss)
+                self._check_continuation(statistics, loss)
             statistics.add_classes(announced)
             statistics.add(X, labels, weights)
         self.classes_ = statistics.classes
         self._knowledge = _Knowledge(statistics)
         return self
-
-    def _start(
-        self,
-        X: Features,
-        labels: NDArray[Any],
-        weights: NDArray[np.float64] | None,
-        initial_codes: str | NDArray[Any],
-        loss: Loss,
-    ) -> Statistics:
-        """Empty statistics, with the starting codes set up on the first rows."""
-        of_rows = np.ones(len(labels)) if weights is None else weights
-        centre, scale = standardisation(X, of_rows)
-        random = check_random_state(self.random_state)
-        rows = (X, labels, of_rows, centre, scale)
-        starting = start_codes(initial_codes, self.n_bits, *rows, random)
-        return Statistics(starting, centre, scale, keep_codes=not loss.closed_form)
 
     def begin(self, X: Features, y: ArrayLike) -> Self:
         """Set up the starting codes on sample rows, which are not learned from.
@@ -296,7 +315,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         _, loss = self._check_parameters()
         X, labels, _, weights = check_rows(self, X, y, None, reset=True)
         codes = check_named_codes(self.initial_codes)
-        return self.resume(self._start(X, labels, weights, codes, loss))
+        return self.resume(self._start(loss, X, labels, weights, codes))
 
     def resume(self, statistics: Statistics) -> Self:
         """Take over the sums over rows that another estimator has seen.
@@ -310,20 +329,21 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         -------
         self
         """
-        check_continuation(statistics, self.initial_codes, self.n_bits, self._check_parameters()[1])
-        self.n_features_in_ = len(statistics.shift)
+        self._check_continuation(statistics, self._check_parameters()[1])
+        self.n_features_in_ = statistics.n_features
         self.classes_ = statistics.classes
         self._knowledge = _Knowledge(statistics)
         return self
 
-    def solve(self, batches: Iterable[tuple[int, Features]] | None = None) -> Self:
+    def solve(self, replay: Replay | None = None) -> Self:
         """Learn now from the sums over all rows seen, as a prediction would.
 
         Parameters
         ----------
-        batches : iterable, optional
-            All rows once more, each batch as its first row's number and X. Losses other than
-            "hinge" then know the code of every row, as in `fit`.
+        replay : callable, optional
+            Each call passes over all rows once more, in batches: the first row's number, X, the
+            labels, and the weights or None. With the rows the model can be refined, and losses
+            other than "hinge" know the code of every row, as in `fit`.
 
         Returns
         -------
@@ -331,9 +351,9 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         """
         settings, loss = self._check_parameters()
         statistics = self.statistics_
-        check_continuation(statistics, self.initial_codes, self.n_bits, loss)
+        self._check_continuation(statistics, loss)
         check_class_count(statistics.classes[statistics.class_weights > 0], settings)
-        self._knowledge.solution = self._learned(statistics, settings, loss, batches)
+        self._knowledge.solution = self._learned(statistics, settings, loss, replay)
         return self
 
     @property
@@ -362,25 +382,19 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     def _take(self, solution: Solution) -> None:
         self._knowledge = _Knowledge(None, solution)
 
+    def _start(self, loss: Loss, *rows: Any) -> Statistics:
+        return start_statistics(self.get_params(deep=False), loss, *rows)
+
+    def _check_continuation(self, statistics: Statistics, loss: Loss) -> None:
+        check_continuation(statistics, self.get_params(deep=False), loss)
+
     def _learned(
-        self,
-        statistics: Statistics,
-        settings: Settings,
-        loss: Loss,
-        batches: Iterable[tuple[int, Features]] | None,
+        self, statistics: Statistics, settings: Settings, loss: Loss, replay: Replay | None
     ) -> Solution:
-        """What the sums teach, with the summary that a model file will hold."""
+        """What the sums teach, and the rows where they are at hand."""
+        names = getattr(self, "feature_names_in_", None)
         with training_threads(self.n_jobs):
-            solution = learn(statistics, settings, batches)
-        solution.model.summary = summarise(
-            self.get_params(deep=False),
-            loss.name,
-            statistics.n_rows,
-            solution.history,
-            solution.n_rounds,
-            getattr(self, "feature_names_in_", None),
-        )
-        return solution
+            return solve(self.get_params(deep=False), statistics, settings, loss, replay, names)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_knowledge")

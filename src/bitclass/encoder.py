@@ -8,7 +8,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-__all__ = ["HashFunction", "ridge"]
+__all__ = ["Correlation", "HashFunction", "correlation", "ridge"]
+
+# The penalties that generalised cross-validation chooses from.
+_PENALTIES = np.logspace(-6, 2, 33)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class HashFunction:
         Mean and standard deviation of the features, by which int8 encoding quantises rows.
     fit : float
         Share of the variance of the codes that the regression explains, in [0, 1].
+    alpha : float
+        The penalty.
     """
 
     projection: NDArray[np.float32]
@@ -30,6 +35,40 @@ class HashFunction:
     centre: NDArray[np.float32]
     scale: NDArray[np.float32]
     fit: float
+    alpha: float
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """How the features of all rows go together.
+
+    Attributes
+    ----------
+    matrix : (d, d) correlations; constant features have none, not even with themselves
+    mean : (d,) of the features as they were summed
+    norms : (d,) ``sqrt(sum weight (z - mean)^2)``, 1 for constant features
+    """
+
+    matrix: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    norms: NDArray[np.float64]
+
+
+def correlation(
+    gram: NDArray[np.float64], column_sums: NDArray[np.float64], total_weight: float
+) -> Correlation:
+    """Correlations of features from ``sum weight z z'`` (d, d) and ``sum weight z`` (d,)."""
+    mean = column_sums / total_weight
+    diagonal = np.diag(gram) - column_sums * mean
+    # A constant feature has nothing to say; dividing by 1 leaves its weight at 0.
+    constant = diagonal <= 1e-12 * np.maximum(np.diag(gram), np.finfo(np.float64).tiny)
+    norms = np.sqrt(np.where(constant, 1.0, diagonal))
+    usable = np.where(constant, 0.0, 1.0 / norms)
+    matrix = gram - np.outer(column_sums, mean)
+    matrix *= usable[:, None]
+    matrix *= usable
+    matrix[np.diag_indices_from(matrix)] = np.where(constant, 0.0, 1.0)
+    return Correlation(matrix, mean, norms)
 
 
 def ridge(
@@ -40,7 +79,7 @@ def ridge(
     total_weight: float,
     shift: NDArray[np.float64],
     scale: NDArray[np.float64],
-    alpha: float,
+    alpha: float | None,
 ) -> HashFunction:
     """Regress codes on features, with an intercept that is not penalised.
 
@@ -57,40 +96,69 @@ def ridge(
     code_sum : (r,) ``sum weight b``
     total_weight : float
     shift, scale : (d,)
-    alpha : float
+    alpha : float, or None to choose it by generalised cross-validation
 
     Returns
     -------
     HashFunction
     """
-    mean = column_sums / total_weight
+    features = correlation(gram, column_sums, total_weight)
+    constant = np.diag(features.matrix) == 0.0
     code_mean = code_sum / total_weight
     cross = cross - np.outer(column_sums, code_mean)
-    diagonal = np.diag(gram) - column_sums * mean
-    # A constant feature has nothing to say; dividing by 1 leaves its weight at 0.
-    constant = diagonal <= 1e-12 * np.maximum(np.diag(gram), np.finfo(np.float64).tiny)
-    norms = np.sqrt(np.where(constant, 1.0, diagonal))
-    usable = np.where(constant, 0.0, 1.0 / norms)
-
-    correlation = gram - np.outer(column_sums, mean)
-    correlation *= usable[:, None]
-    correlation *= usable
-    correlation[np.diag_indices_from(correlation)] = 1.0 + alpha
-    solution = _solve_positive(correlation, cross * usable[:, None], alpha)
-    solution *= usable[:, None]
+    cross *= np.where(constant, 0.0, 1.0 / features.norms)[:, None]
+    code_variance = float(np.sum(total_weight - code_sum * code_mean))
+    if alpha is None:
+        alpha, solution = _cross_validated(features.matrix, cross, code_variance, total_weight)
+    else:
+        features.matrix[np.diag_indices_from(features.matrix)] = 1.0 + alpha
+        solution = _solve_positive(features.matrix, cross, alpha)
+    explained = float(np.sum(solution * cross))
+    solution = solution / features.norms[:, None]
     projection = (solution / scale[:, None]).astype(np.float32, order="C")
 
     # From the rounded projection, so that rounding does not move the codes of the mean.
     rounded = projection.astype(np.float64)
-    centre = mean * scale + shift
+    centre = features.mean * scale + shift
     intercept = code_mean - rounded.T @ centre
-    code_variance = np.sum(total_weight - code_sum * code_mean)
-    explained = float(np.sum(solution * cross))
     fit = min(max(explained / code_variance, 0.0), 1.0) if code_variance > 0 else 0.0
-    deviation = scale * np.where(constant, 1.0, norms / np.sqrt(total_weight))
+    deviation = scale * np.where(constant, 1.0, features.norms / np.sqrt(total_weight))
     return HashFunction(
-        projection, intercept, centre.astype(np.float32), deviation.astype(np.float32), fit
+        projection, intercept, centre.astype(np.float32), deviation.astype(np.float32), fit, alpha
     )
+
+
+def _cross_validated(
+    matrix: NDArray[np.float64],
+    cross: NDArray[np.float64],
+    code_variance: float,
+    total_weight: float,
+) -> tuple[float, NDArray[np.float64]]:
+    """The penalty with the smallest generalised cross-validation error, and its solution.
+
+    With the eigenvalues l of the correlations and the codes' coordinates c in their directions, a
+    penalty a leaves ``|B|^2 - sum c^2 (l + 2a) / (l + a)^2`` of the codes unexplained, and takes
+    ``sum l / (l + a)`` degrees of freedom of the rows.
+
+    Parameters
+    ----------
+    matrix : (d, d) correlations
+    cross : (d, r) of the standardised features
+    code_variance : float, the sum of squares of the centred codes
+    total_weight : float, which stands for the number of rows
+    """
+    values, vectors = scipy.linalg.eigh(matrix, check_finite=False)
+    values = np.maximum(values, 0.0)
+    coordinates = vectors.T @ cross
+    strengths = np.sum(coordinates**2, axis=1)
+    errors = []
+    for alpha in _PENALTIES:
+        shrunk = values + alpha
+        left = code_variance - np.sum(strengths * (values + 2.0 * alpha) / shrunk**2)
+        freedom = total_weight - 1.0 - np.sum(values / shrunk)
+        errors.append(max(left, 0.0) / freedom**2 if freedom > 0 else np.inf)
+    best = float(_PENALTIES[int(np.argmin(errors))])
+    return best, np.asarray(vectors @ (coordinates / (values + best)[:, None]))
 
 
 def _solve_positive(

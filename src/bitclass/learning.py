@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ class Settings:
     table : LossTable, or None for the closed forms of the hinge loss
     solver : solves the binary quadratic program of one bit
     max_rounds : int, most rounds of the alternation
-    alpha : float, penalty of the ridge regression
+    alpha : float, penalty of the ridge regression, or None to choose it by cross-validation
     max_bytes : int, memory that the table of margins may take
     precision : what codes are computed in at prediction
     report : called with each line of progress
@@ -51,7 +52,7 @@ class Settings:
     table: LossTable | None
     solver: Solver
     max_rounds: int
-    alpha: float
+    alpha: float | None
     max_bytes: int
     precision: Precision
     report: Callable[[str], None]
@@ -59,11 +60,22 @@ class Settings:
 
 @dataclass(frozen=True)
 class Solution:
-    """What learning ends with: the model, of the classes that have rows, and how it came about."""
+    """What learning ends with.
+
+    Attributes
+    ----------
+    model : PackedModel, of the classes that have rows
+    history : (m,) of `HISTORY_DTYPE`
+    n_rounds : int
+    alpha : float or None, the penalty of the regression, where it is known
+    refinement : dict or None, what refinement came to, where it took place
+    """
 
     model: PackedModel
     history: NDArray[np.void]
     n_rounds: int
+    alpha: float | None = None
+    refinement: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,14 +120,14 @@ def learn(
     Solution
     """
     seen = statistics.class_weights > 0
+    code_sums = statistics.starting_sums()
     if settings.table is None:
-        found = _by_closed_forms(statistics.code_sums[seen], statistics.class_weights[seen])
+        found = _by_closed_forms(code_sums, statistics.class_weights[seen])
     else:
-        start = hinge_weights(statistics.code_sums[seen])
-        found = _by_alternation(statistics, start, settings.table, settings)
+        found = _by_alternation(statistics, code_sums, settings.table, settings)
 
     classes = statistics.classes[seen]
-    weights = make_distinct(found.weights, statistics.code_sums[seen], classes.tolist())
+    weights = make_distinct(found.weights, code_sums, classes.tolist())
     moved = np.any(weights != found.weights, axis=1)
     class_codes = np.where(moved[:, None], weights, found.class_codes)
 
@@ -149,8 +161,9 @@ def learn(
         scale=hash_function.scale,
         temperature=_temperature(hash_function.fit, weights.shape[1], len(classes)),
         precision=settings.precision,
+        anchors=statistics.anchors,
     )
-    return Solution(model, found.history, found.n_rounds)
+    return Solution(model, found.history, found.n_rounds, hash_function.alpha)
 
 
 def _by_closed_forms(code_sums: NDArray[np.float64], class_weights: NDArray[np.float64]) -> _Codes:
@@ -173,12 +186,12 @@ def _by_closed_forms(code_sums: NDArray[np.float64], class_weights: NDArray[np.f
 
 
 def _by_alternation(
-    statistics: Statistics, weights: NDArray[np.int8], table: LossTable, settings: Settings
+    statistics: Statistics, code_sums: NDArray[np.float64], table: LossTable, settings: Settings
 ) -> _Codes:
-    """Any loss: alternate W-step and B-step from the given weights and the starting codes."""
+    """Any loss: alternate W-step and B-step from hinge's weights and the starting codes."""
     found = alternate(
-        statistics.groups(),
-        weights,
+        statistics.groups(code_sums),
+        hinge_weights(code_sums),
         table,
         settings.solver,
         settings.max_rounds,
@@ -195,7 +208,7 @@ def _by_alternation(
     return _Codes(
         found.weights,
         unpack(found.groups.most_frequent_codes(), table.n_bits),
-        found.groups.codes[found.groups.inverse],
+        found.groups.codes[found.groups.inverse] if statistics.keep_codes else None,
         found.history,
         found.n_rounds,
     )

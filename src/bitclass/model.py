@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex, Precision, Projection, QuantisedProjection, predict
+from bitclass.anchors import RbfAnchors
 from bitclass.codes import hamming, unpack
 from bitclass.rows import Features, row_blocks
 
@@ -20,6 +21,8 @@ __all__ = ["PackedModel"]
 
 _BLOCK_SCORES = 1 << 22
 _ROWS_AT_ONCE = 1 << 16
+# Rescoring chooses k classes among so many times k.
+_CANDIDATES_A_CLASS = 4
 # Types that the kernels read themselves; all others are converted block by block.
 _AS_THEY_ARE = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
 
@@ -42,6 +45,8 @@ class PackedModel:
         What codes are computed in: see `BinaryCodeClassifier`.
     quantised : QuantisedProjection, optional
         The hash function in eight-bit integers, where it was saved as that.
+    anchors : RbfAnchors, optional
+        Rows are hashed by their similarities to these, and d is their number.
     summary : mapping, optional
         How the model came about, in values that JSON can hold; kept in model files.
 
@@ -70,6 +75,7 @@ class PackedModel:
         temperature: float = 1.0,
         precision: Precision = "int8",
         quantised: QuantisedProjection | None = None,
+        anchors: RbfAnchors | None = None,
         summary: Mapping[str, Any] | None = None,
     ) -> None:
         self.classes = classes
@@ -78,6 +84,7 @@ class PackedModel:
         self.centre = centre
         self.scale = scale
         self.temperature = temperature
+        self.anchors = anchors
         self.summary = dict(summary or {})
         self._hash_function = Projection(
             projection,
@@ -111,13 +118,16 @@ class PackedModel:
 
     @property
     def n_features(self) -> int:
-        """Number of features d of a row."""
-        return self._hash_function.n_features
+        """Number of features of a row."""
+        return self._hash_function.n_features if self.anchors is None else self.anchors.n_features
 
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays that predicting needs, labels aside."""
-        arrays = (self.weights, self.projection, self.intercept, self.centre, self.scale)
+        arrays: list[NDArray[Any] | None]
+        arrays = [self.weights, self.projection, self.intercept, self.centre, self.scale]
+        if self.anchors is not None:
+            arrays += [self.anchors.anchors, self.anchors.centre, self.anchors.scale]
         return sum(array.nbytes for array in arrays if array is not None)
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
@@ -129,27 +139,52 @@ class PackedModel:
 
     def predict(self, X: Features) -> NDArray[Any]:
         """Label at the smallest Hamming distance for each row of X (n, d), shape (n,)."""
-        if isinstance(X, np.ndarray) and X.shape[0] <= _ROWS_AT_ONCE and X.dtype in _AS_THEY_ARE:
+        if X.shape[0] <= _ROWS_AT_ONCE and self._takes_as_it_is(X):
             return self.classes[predict(self._hash_function, self._index, X)[0]]
         indices = np.empty(X.shape[0], dtype=np.int64)
         # In parts, so that an interrupt is heard between them.
         for start in range(0, X.shape[0], _ROWS_AT_ONCE):
             part = X[start : start + _ROWS_AT_ONCE]
             at = indices[start : start + _ROWS_AT_ONCE]
-            if isinstance(part, np.ndarray) and part.dtype in _AS_THEY_ARE:
+            if self._takes_as_it_is(part):
                 at[:] = predict(self._hash_function, self._index, part)[0]
                 continue
-            for rows, block in row_blocks(part):
+            for rows, block in self._feature_blocks(part):
                 at[rows], _ = predict(self._hash_function, self._index, block)
         return self.classes[indices]
 
-    def top_classes(self, X: Features, k: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """The k nearest labels of each row of X (n, d) and their distances, shape (n, k) each."""
+    def top_classes(
+        self, X: Features, k: int, *, rescore: bool = False
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """The k nearest labels of each row of X (n, d) and their distances, shape (n, k) each.
+
+        With `rescore` some more than k are found, and ordered by the inner products of their
+        weights with the real-valued scores P'x + t, whose signs the code is.
+        """
         indices = np.empty((X.shape[0], k), dtype=np.int64)
         distances = np.empty((X.shape[0], k), dtype=np.int32)
-        for rows, codes in self._coded_blocks(X):
-            indices[rows], distances[rows] = self._index.top_k(codes, k)
+        n_found = min(len(self.classes), _CANDIDATES_A_CLASS * k) if rescore else k
+        for rows, block in self._feature_blocks(X):
+            found, apart = self._index.top_k(self._hash_function.encode(block), n_found)
+            if rescore:
+                order = self._order_by_scores(block, found)[:, :k]
+                found = np.take_along_axis(found, order, axis=1)
+                apart = np.take_along_axis(apart, order, axis=1)
+            indices[rows], distances[rows] = found, apart
         return self.classes[indices], distances
+
+    def _order_by_scores(self, block: NDArray[Any], found: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Order of candidates (n, m), best first, by ``w_c.(P'x + t)``; equals stay as they are."""
+        scores = np.asarray(block, dtype=np.float32) @ self.projection
+        scores += self.intercept.astype(np.float32)
+        order = np.empty_like(found)
+        step = max(1, _BLOCK_SCORES // (found.shape[1] * self.n_bits))
+        for start in range(0, len(found), step):
+            part = slice(start, start + step)
+            weights = unpack(self.weights[found[part]], self.n_bits).astype(np.float32)
+            agreement = np.einsum("nmr,nr->nm", weights, scores[part])
+            order[part] = np.argsort(-agreement, axis=1, kind="stable")
+        return order
 
     def scores(self, X: Features) -> NDArray[np.int32]:
         """Inner products ``w_c.h(x)`` for rows X (n, d), shape (n, C)."""
@@ -175,6 +210,15 @@ class PackedModel:
         """Class weights of shape (C, r) in {-1, +1}."""
         return unpack(self.weights, self.n_bits)
 
-    def _coded_blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
+    def _takes_as_it_is(self, X: Features) -> bool:
+        """Whether the kernels read the rows themselves."""
+        return self.anchors is None and isinstance(X, np.ndarray) and X.dtype in _AS_THEY_ARE
+
+    def _feature_blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Blocks of the features that are hashed."""
         for rows, block in row_blocks(X):
+            yield rows, block if self.anchors is None else self.anchors.similarities(block)
+
+    def _coded_blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
+        for rows, block in self._feature_blocks(X):
             yield rows, self._hash_function.encode(block)

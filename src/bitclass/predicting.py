@@ -103,18 +103,23 @@ class Predicting:
         with thread_limit(self.n_jobs):
             return self._of_all_classes(model.predict_proba(X), 0.0)
 
-    def top_classes(self, X: Features, k: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    def top_classes(
+        self, X: Features, k: int, *, rescore: bool = False
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
         """The k nearest classes, without ever holding all n_samples x n_classes distances.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
         k : int in [1, n_classes]
+        rescore : bool, default=False
+            Whether to choose the k among the 4 k nearest by their inner products with the
+            real-valued scores ``P'x + t``, whose signs the code is; it costs one more product.
 
         Returns
         -------
         labels : ndarray of shape (n_samples, k)
-            Nearest first; equal distances in the order of `classes_`.
+            Nearest first; equal distances in the order of `classes_`. With `rescore`, best first.
         distances : ndarray of shape (n_samples, k), int32
             Hamming distances.
         """
@@ -126,7 +131,7 @@ class Predicting:
             )
         model, X = self._model_for(X)
         with thread_limit(self.n_jobs):
-            return model.top_classes(X, int(k))
+            return model.top_classes(X, int(k), rescore=rescore)
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Codes of samples, packed.
@@ -266,6 +271,16 @@ class Predicting:
     def objective_history_(self) -> NDArray[np.void]:
         """Logarithm of the objective after each bit update."""
         return self._solved().history
+
+    @property
+    def alpha_(self) -> float | None:
+        """Penalty of the regression behind the hash function, where it is known."""
+        return self._solved().alpha
+
+    @property
+    def refinement_(self) -> dict[str, Any] | None:
+        """What refinement came to, None where there was none."""
+        return self._solved().refinement
 
     @property
     def n_iter_(self) -> int:

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.data import Batch, DataFileError, Reader, prefetched
+from bitclass.refining import Batch as RowBatch
 from bitclass.rows import Features
 from bitclass.training import Statistics
 from bitclass.training.statistics_file import load_statistics, save_statistics
+from bitclass.validation import weights_of_classes
 
 __all__ = ["Checkpoint", "batch_rows_for", "fit_reader", "labels_of", "spread_sample"]
 
@@ -122,6 +124,16 @@ def labels_of(batch: Batch) -> NDArray[Any]:
     return batch.labels
 
 
+def _weights_of(
+    labels: NDArray[Any], classifier: BinaryCodeClassifier
+) -> NDArray[np.float64] | None:
+    """Weights (n,) of rows by their labels, None for ones."""
+    if classifier.class_weight is None:
+        return None
+    classes, own = np.unique(labels, return_inverse=True)
+    return weights_of_classes(classifier.class_weight, classes, own, np.ones(len(own)))[own]
+
+
 def fit_reader(
     classifier: BinaryCodeClassifier,
     reader: Reader,
@@ -167,9 +179,14 @@ def fit_reader(
     if checkpoint is not None:
         checkpoint.save(statistics)
 
-    def once_more() -> Iterator[tuple[int, Features]]:
-        for batch in prefetched(reader.batches(batch_rows)):
-            tell("second pass", batch.first_row + batch.X.shape[0])
-            yield batch.first_row, batch.X
+    passes = 1
 
-    return classifier.solve(once_more())
+    def once_more() -> Iterator[RowBatch]:
+        nonlocal passes
+        passes += 1
+        for batch in prefetched(reader.batches(batch_rows)):
+            tell(f"pass {passes}", batch.first_row + batch.X.shape[0])
+            labels = labels_of(batch)
+            yield batch.first_row, batch.X, labels, _weights_of(labels, classifier)
+
+    return classifier.solve(once_more)

@@ -27,6 +27,7 @@ def summarise(
     n_rows: int,
     history: NDArray[np.void],
     n_rounds: int,
+    refinement: Mapping[str, Any] | None,
     feature_names: Iterable[str] | None,
 ) -> dict[str, Any]:
     """Summary of a training.
@@ -38,6 +39,7 @@ def summarise(
     n_rows : int, how many rows were learned from
     history : (m,) of `HISTORY_DTYPE`
     n_rounds : int
+    refinement : mapping or None, what refinement came to
     feature_names : (d,), where the features have names
 
     Returns
@@ -56,6 +58,8 @@ def summarise(
             if name not in _NOT_OF_THE_MODEL
         },
     }
+    if refinement is not None:
+        summary["refinement"] = dict(refinement)
     if feature_names is not None:
         summary["feature_names"] = [str(name) for name in feature_names]
     return summary

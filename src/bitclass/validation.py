@@ -22,6 +22,7 @@ from bitclass.training import SOLVERS, STARTING_CODES, Statistics, check_label_k
 
 __all__ = [
     "ACCEPTED",
+    "check_anchor_count",
     "check_announced_classes",
     "check_class_count",
     "check_continuation",
@@ -56,7 +57,15 @@ def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
     _check_integer("n_bits", n_bits, 1, _MOST_BITS)
     _check_integer("max_iter", parameters["max_iter"], 1, None)
     _check_real("scale", scale, _SMALLEST_SCALE, _LARGEST_SCALE)
-    _check_real("alpha", parameters["alpha"], 0.0, float(np.finfo(np.float64).max))
+    alpha = parameters["alpha"]
+    if isinstance(alpha, str) and alpha == "auto":
+        alpha = None
+    else:
+        _check_real("alpha", alpha, 0.0, float(np.finfo(np.float64).max), " or 'auto'")
+    refine = parameters["refine"]
+    if not (isinstance(refine, (bool, np.bool_)) or refine == "auto"):
+        raise ValueError(f"refine must be True, False or 'auto', found {refine!r}")
+    _check_kernel(parameters)
     try:
         check_random_state(parameters["random_state"])
     except ValueError:
@@ -79,8 +88,10 @@ def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
             f"{codes!r}"
         )
     precision = parameters["precision"]
-    if precision not in ("int8", "float32"):
-        raise ValueError(f"precision must be 'int8' or 'float32', found {precision!r}")
+    if precision not in ("auto", "int8", "float32"):
+        raise ValueError(f"precision must be 'auto', 'int8' or 'float32', found {precision!r}")
+    if precision == "auto":
+        precision = "int8" if parameters["kernel"] is None else "float32"
     effective_threads(parameters["n_jobs"])
     table = None if loss.closed_form else tabulate(loss, n_bits, float(scale))
     if solver == "mincut" and table is not None and not table.convex:
@@ -92,7 +103,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
         table=table,
         solver=SOLVERS[solver],
         max_rounds=parameters["max_iter"],
-        alpha=float(parameters["alpha"]),
+        alpha=None if alpha is None else float(alpha),
         max_bytes=int(get_config()["working_memory"] * 2**20),
         precision=precision,
         report=_print_line if parameters["verbose"] else _no_line,
@@ -144,17 +155,20 @@ def check_named_codes(initial_codes: str | ArrayLike) -> str:
     )
 
 
-def check_continuation(
-    statistics: Statistics, initial_codes: str | ArrayLike, n_bits: int, loss: Loss
-) -> None:
+def check_continuation(statistics: Statistics, parameters: Mapping[str, Any], loss: Loss) -> None:
     """Refuse parameters that do not go on from the batches before."""
     starting = statistics.starting
+    n_bits, initial_codes = parameters["n_bits"], parameters["initial_codes"]
+    n_anchors = 0 if parameters["kernel"] is None else parameters["n_anchors"]
+    known_anchors = 0 if statistics.anchors is None else len(statistics.anchors.anchors)
     if starting.n_bits != n_bits:
         found = f"n_bits={n_bits} differs from the {starting.n_bits} bits"
-    elif statistics.keep_codes == loss.closed_form:
+    elif starting.of_rows and statistics.keep_codes == loss.closed_form:
         found = f"loss={loss.name!r} needs other sums than the loss"
     elif isinstance(initial_codes, str) and initial_codes != starting.kind:
         found = f"initial_codes={initial_codes!r} differs from the {starting.kind!r} codes"
+    elif n_anchors != known_anchors:
+        found = f"a kernel of {n_anchors} anchors differs from the {known_anchors} anchors"
     else:
         return
     raise ValueError(f"{found} of the batches before; call fit to start anew")
@@ -249,7 +263,27 @@ def _check_integer(name: str, value: Any, lowest: int, highest: int | None) -> N
         raise ValueError(f"{name} must be an integer of at least {lowest}{most}, found {value!r}")
 
 
-def _check_real(name: str, value: Any, lowest: float, highest: float) -> None:
+def _check_real(name: str, value: Any, lowest: float, highest: float, otherwise: str = "") -> None:
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not real or not (lowest <= value <= highest):
-        raise ValueError(f"{name} must be a number from {lowest:g} to {highest:g}, found {value!r}")
+        raise ValueError(
+            f"{name} must be a number from {lowest:g} to {highest:g}{otherwise}, found {value!r}"
+        )
+
+
+def _check_kernel(parameters: Mapping[str, Any]) -> None:
+    kernel, gamma = parameters["kernel"], parameters["gamma"]
+    if kernel is not None and not (isinstance(kernel, str) and kernel == "rbf"):
+        raise ValueError(f"kernel must be 'rbf' or None, found {kernel!r}")
+    _check_integer("n_anchors", parameters["n_anchors"], 1, None)
+    if not (isinstance(gamma, str) and gamma in ("scale", "median")):
+        _check_real("gamma", gamma, 1e-30, 1e30, ", 'scale' or 'median'")
+
+
+def check_anchor_count(n_anchors: int, n_rows: int) -> None:
+    """Refuse more kernel anchors than there are rows to draw them from."""
+    if n_anchors > n_rows:
+        raise ValueError(
+            f"n_anchors={n_anchors} anchors cannot be drawn from {n_rows} rows; give a smaller "
+            "n_anchors, or more rows at first"
+        )

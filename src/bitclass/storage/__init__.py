@@ -4,6 +4,7 @@
 deployed predictor stays light.
 """
 
+from bitclass.storage.anchor_tensors import ANCHOR_LAYOUT, anchors_from, saved_anchors
 from bitclass.storage.atomic import atomic_write
 from bitclass.storage.container import VERSIONS, Container, opened, write
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
@@ -19,6 +20,7 @@ from bitclass.storage.model_file import (
 from bitclass.storage.strict_json import ModelFileError
 
 __all__ = [
+    "ANCHOR_LAYOUT",
     "PROJECTION_TYPES",
     "VERSIONS",
     "Container",
@@ -27,6 +29,7 @@ __all__ = [
     "ModelHeader",
     "ProjectionType",
     "Tensor",
+    "anchors_from",
     "atomic_write",
     "check_layout",
     "decode_labels",
@@ -36,6 +39,7 @@ __all__ = [
     "opened",
     "read_header",
     "save",
+    "saved_anchors",
     "tensor_of",
     "write",
 ]

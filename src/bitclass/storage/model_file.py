@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bitclass._native import Precision, QuantisedProjection
 from bitclass.codes import packed_width
 from bitclass.model import PackedModel
+from bitclass.storage.anchor_tensors import ANCHOR_LAYOUT, anchors_from, saved_anchors
 from bitclass.storage.container import Container, opened, write
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 from bitclass.storage.layout import Expected, Tensor, check_layout, tensor_of
@@ -48,7 +49,7 @@ _OF_ALL = {
     "weights": Expected("U8", ("classes", "bytes")),
     "centre": Expected("F32", ("features",), required=False),
     "scale": Expected("F32", ("features",), required=False),
-}
+} | ANCHOR_LAYOUT
 
 # A million bits, the most there can be, divided by this is still a finite number.
 _LEAST_TEMPERATURE = 1e-300
@@ -132,7 +133,7 @@ def save(
     for name, values in (("centre", model.centre), ("scale", model.scale)):
         if values is not None:
             tensors[name] = values
-    tensors |= _saved_projection(model, projection)
+    tensors |= _saved_projection(model, projection) | saved_anchors(model.anchors)
     layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(dtype)}
     try:
         _check_lengths(
@@ -265,6 +266,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             temperature=header.temperature,
             precision=header.precision,
             quantised=quantised,
+            anchors=anchors_from(tensors),
             summary=header.summary,
         )
     except ModelFileError:
@@ -320,7 +322,7 @@ def _header(container: Container) -> ModelHeader:
     return ModelHeader(
         container.version,
         lengths["classes"],
-        lengths["features"],
+        lengths.get("inputs", lengths["features"]),
         lengths["bits"],
         labels,
         projection,

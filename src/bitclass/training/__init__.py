@@ -2,9 +2,11 @@
 
 from bitclass.training.alternation import HISTORY_DTYPE, Alternation, alternate
 from bitclass.training.b_step import b_step
+from bitclass.training.choosing_anchors import choose_anchors
 from bitclass.training.distinct import CodeWarning, make_distinct
 from bitclass.training.groups import Groups
 from bitclass.training.margins import Margins
+from bitclass.training.refinement import Refinement, Schedule, batch_size
 from bitclass.training.starting_codes import STARTING_CODES, RandomCodes, start_codes
 from bitclass.training.statistics import Statistics, check_label_kinds, standardisation
 from bitclass.training.statistics_file import load_statistics, save_statistics
@@ -19,11 +21,15 @@ __all__ = [
     "Groups",
     "Margins",
     "RandomCodes",
+    "Refinement",
+    "Schedule",
     "Solver",
     "Statistics",
     "alternate",
     "b_step",
+    "batch_size",
     "check_label_kinds",
+    "choose_anchors",
     "hinge_weights",
     "load_statistics",
     "make_distinct",

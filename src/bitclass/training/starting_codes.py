@@ -1,7 +1,8 @@
 """Starting codes: what the alternation begins with, and all that the hinge loss ever sees of X.
 
 Each kind is a pure function of a row (its features, its label, or its place), so that rows may come
-in any batches, on any machine, and still get the same codes.
+in any batches, on any machine, and still get the same codes; or of the sums over all rows, when
+every sample starts with the code of its class.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import hashlib
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from bitclass._native import Projection
-from bitclass.codes import pack, packed_width
+from bitclass.codes import pack, packed_width, sign
 from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.cca_itq import cca_itq_projection
 
 __all__ = [
     "STARTING_CODES",
     "GivenCodes",
+    "MeanCodes",
     "ProjectionCodes",
     "RandomCodes",
     "StartingCodes",
@@ -27,9 +30,11 @@ __all__ = [
 ]
 
 #: Names of the starting codes that need nothing but the rows.
-STARTING_CODES = ("projection", "random", "cca_itq")
+STARTING_CODES = ("means", "projection", "random", "cca_itq")
 
 _CCA_ROWS = 20_000
+# Added to the variance of each standardised feature before features are made uncorrelated.
+_MEANS_REGULARISATION = 0.03
 
 
 class StartingCodes(Protocol):
@@ -37,6 +42,7 @@ class StartingCodes(Protocol):
 
     n_bits: int
     kind: str
+    of_rows: bool  # whether rows have codes of their own
 
     def fingerprint(self) -> str:
         """Equal for two objects that give every row the same code."""
@@ -65,6 +71,64 @@ class StartingCodes(Protocol):
         ...
 
 
+class MeanCodes:
+    """Signs of random projections of the class means, in coordinates without correlation.
+
+    Every sample starts with the code of its class. In coordinates in which the features are
+    uncorrelated, classes that are hard to tell apart have means, and thus codes, near each other,
+    and bits are easy to predict from the features; all that is needed are sums over all rows.
+    """
+
+    kind = "means"
+    of_rows = False
+
+    def __init__(self, n_bits: int, seed: int) -> None:
+        self.n_bits = n_bits
+        self.seed = seed
+
+    def fingerprint(self) -> str:
+        """Equal for two objects that give every row the same code."""
+        return f"means {self.n_bits} {self.seed}"
+
+    def codes(
+        self, X: NDArray[Any], classes: NDArray[Any], own: NDArray[np.intp], first_row: int
+    ) -> NDArray[np.uint8]:
+        """Rows have no codes of their own."""
+        raise TypeError("codes of class means need the sums over all rows: see of_sums")
+
+    def of_sums(
+        self,
+        gram: NDArray[np.float64],
+        feature_sums: NDArray[np.float64],
+        class_weights: NDArray[np.float64],
+    ) -> NDArray[np.int8]:
+        """Starting codes of the classes.
+
+        Parameters
+        ----------
+        gram : (d, d) ``sum weight z z'``
+        feature_sums : (C, d) ``sum weight z`` over the rows of each class
+        class_weights : (C,) ``sum weight`` over the rows of each class, positive
+
+        Returns
+        -------
+        (C, r) int8 in {-1, +1}
+        """
+        total = class_weights.sum()
+        column_sums = feature_sums.sum(axis=0)
+        covariance = (gram - np.outer(column_sums, column_sums / total)) / total
+        variances = np.maximum(np.diag(covariance), 0.0)
+        deviations = np.sqrt(np.where(variances > 1e-12, variances, 1.0))
+        covariance /= np.outer(deviations, deviations)
+        covariance[np.diag_indices_from(covariance)] = 1.0 + _MEANS_REGULARISATION
+        factor = scipy.linalg.cholesky(covariance, lower=True, check_finite=False)
+        drawn = np.random.default_rng(self.seed).standard_normal((len(gram), self.n_bits))
+        directions = scipy.linalg.solve_triangular(factor, drawn, lower=True, trans="T")
+        means = feature_sums / class_weights[:, None]
+        means -= means.mean(axis=0)
+        return sign(means @ (directions / deviations[:, None]))
+
+
 class RandomCodes:
     """A random code for each class, drawn from the seed and the label alone.
 
@@ -73,6 +137,7 @@ class RandomCodes:
     """
 
     kind = "random"
+    of_rows = True
 
     def __init__(self, n_bits: int, seed: int) -> None:
         self.n_bits = n_bits
@@ -115,6 +180,8 @@ class ProjectionCodes:
         What the map was found by.
     """
 
+    of_rows = True
+
     def __init__(
         self,
         mapping: NDArray[np.float64],
@@ -154,6 +221,7 @@ class GivenCodes:
     """Codes that the user gives, one a row."""
 
     kind = "given"
+    of_rows = True
 
     def __init__(self, codes: NDArray[Any]) -> None:
         self.n_bits = codes.shape[1]
@@ -191,7 +259,7 @@ def start_codes(
 
     Parameters
     ----------
-    kind : {"random", "projection", "cca_itq"} or (n, n_bits) codes
+    kind : {"means", "random", "projection", "cca_itq"} or (n, n_bits) codes
     n_bits : int
     X : (n, d)
     labels : (n,)
@@ -201,8 +269,9 @@ def start_codes(
     """
     if not isinstance(kind, str):
         return GivenCodes(kind)
-    if kind == "random":
-        return RandomCodes(n_bits, seed=int(random.randint(np.iinfo(np.int32).max)))
+    if kind in ("means", "random"):
+        seed = int(random.randint(np.iinfo(np.int32).max))
+        return MeanCodes(n_bits, seed) if kind == "means" else RandomCodes(n_bits, seed)
     if kind == "projection":
         mapping = random.standard_normal((len(centre), n_bits))
     else:

@@ -2,8 +2,9 @@
 
 The ridge regression needs ``G = X'X``, the column sums and ``X'B``. With the hinge loss B = W[y],
 so ``X'B = S'W`` with S the per-class feature sums, and W needs only the per-class sums of the
-starting codes. So these sums are all of hinge training. The other losses also keep the packed
-starting codes, ceil(r / 8) bytes a sample.
+starting codes. So these sums are all of hinge training, and of all training where every sample
+starts with the code of its class. Where rows start with codes of their own, the other losses also
+keep these, packed, ceil(r / 8) bytes a sample.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import add_gram, class_sums
+from bitclass.anchors import RbfAnchors
 from bitclass.codes import pack, packed_width, unpack
 from bitclass.rows import Features, dense_rows, row_blocks, sample_rows
 from bitclass.training.groups import Groups
-from bitclass.training.starting_codes import StartingCodes
+from bitclass.training.starting_codes import MeanCodes, StartingCodes
 
 __all__ = ["Statistics", "check_label_kinds", "standardisation"]
 
@@ -78,14 +80,17 @@ class Statistics:
         Features are summed as ``z = (x - shift) / scale``, so that no digits are lost to a large
         mean or a strange unit. Any values near mean and standard deviation will do.
     keep_codes : bool
-        Whether to keep the packed starting codes of all rows.
+        Whether to keep the packed starting codes of all rows, where they have codes of their own.
+    anchors : RbfAnchors, optional
+        The features that are summed are then the similarities of rows to these.
 
     Attributes
     ----------
     classes : (C,) labels, sorted
     gram : (d, d) float64, ``sum weight z z'``
     feature_sums : (C, d) float64, ``sum weight z`` over the rows of each class
-    code_sums : (C, r) float64, ``sum weight b`` over the rows of each class
+    code_sums : (C, r) float64, ``sum weight b`` over the rows of each class; (C, 0) where the
+        starting codes are those of the classes
     class_weights : (C,) float64, ``sum weight`` over the rows of each class
     n_rows : int
     """
@@ -96,16 +101,18 @@ class Statistics:
         shift: NDArray[np.float64],
         scale: NDArray[np.float64],
         keep_codes: bool,
+        anchors: RbfAnchors | None = None,
     ) -> None:
         n_features = len(shift)
         self.starting = starting
         self.shift = shift
         self.scale = scale
-        self.keep_codes = keep_codes
+        self.anchors = anchors
+        self.keep_codes = keep_codes and starting.of_rows
         self.classes: NDArray[Any] = np.empty(0)
         self.gram = np.zeros((n_features, n_features))
         self.feature_sums = np.zeros((0, n_features))
-        self.code_sums = np.zeros((0, starting.n_bits))
+        self.code_sums = np.zeros((0, starting.n_bits if starting.of_rows else 0))
         self.class_weights = np.zeros(0)
         self.n_rows = 0
         self._labels: list[NDArray[np.intp]] = []
@@ -144,10 +151,12 @@ class Statistics:
         self.class_weights += np.bincount(own, weights=weights, minlength=len(self.classes))
         for rows, block in row_blocks(X):
             of_block = None if weights is None else weights[rows]
-            codes = self.starting.codes(block, self.classes, own[rows], self.n_rows)
-            signs = unpack(codes, self.starting.n_bits).astype(np.float32)
-            class_sums(signs, own[rows], of_block, self.code_sums)
-            Z = self._standardised(block)
+            block = self._features(block)
+            if self.starting.of_rows:
+                codes = self.starting.codes(block, self.classes, own[rows], self.n_rows)
+                signs = unpack(codes, self.starting.n_bits).astype(np.float32)
+                class_sums(signs, own[rows], of_block, self.code_sums)
+            Z = self.standardised(block)
             class_sums(Z, own[rows], of_block, self.feature_sums)
             if of_block is not None:
                 extreme = of_block.min() < _SMALLEST_WEIGHT or of_block.max() > _LARGEST_WEIGHT
@@ -161,11 +170,29 @@ class Statistics:
             self._labels.append(own)
             self._row_weights.append(np.ones(len(own)) if weights is None else weights)
 
-    def _standardised(self, block: NDArray[Any]) -> NDArray[Any]:
+    @property
+    def n_features(self) -> int:
+        """Number of features of a row."""
+        return len(self.shift) if self.anchors is None else self.anchors.n_features
+
+    def _features(self, block: NDArray[Any]) -> NDArray[Any]:
+        """The features that are summed, of a block of dense rows."""
+        return block if self.anchors is None else self.anchors.similarities(block)
+
+    def standardised(self, block: NDArray[Any]) -> NDArray[Any]:
         """``(x - shift) / scale`` of a block of rows (n, d), in its own dtype; always a copy."""
         Z: NDArray[Any] = block - self.shift.astype(block.dtype)
         Z *= (1.0 / self.scale).astype(block.dtype)
         return Z
+
+    def standardised_rows(self, X: Features, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """Features of chosen rows of X as they are summed, shape (m, d)."""
+        return self.standardised(self._features(dense_rows(X, rows)))
+
+    def without_rows(self) -> Statistics:
+        """Statistics of the same features, for other rows, whose codes do not matter."""
+        nothing = MeanCodes(self.starting.n_bits, seed=0)
+        return Statistics(nothing, self.shift, self.scale, False, self.anchors)
 
     def kept_rows(
         self,
@@ -191,11 +218,13 @@ class Statistics:
 
     def merge(self, other: Statistics) -> None:
         """Add the sums of other rows, whose starting codes must come from the same function."""
-        if len(other.shift) != len(self.shift):
+        if other.n_features != self.n_features:
             raise ValueError(
-                f"statistics of {len(other.shift)} features cannot be merged into statistics of "
-                f"{len(self.shift)}"
+                f"statistics of {other.n_features} features cannot be merged into statistics of "
+                f"{self.n_features}"
             )
+        if _fingerprint(other.anchors) != _fingerprint(self.anchors):
+            raise ValueError("statistics of different kernel anchors cannot be merged")
         if other.keep_codes != self.keep_codes:
             raise ValueError("statistics of the hinge loss and of another cannot be merged")
         if other.starting.fingerprint() != self.starting.fingerprint():
@@ -252,11 +281,24 @@ class Statistics:
         """Sum of all sample weights."""
         return float(self.class_weights.sum())
 
-    def groups(self) -> Groups:
-        """All rows with their starting codes, grouped. Needs `keep_codes`.
+    def starting_sums(self) -> NDArray[np.float64]:
+        """Weighted sums of the starting codes of the S classes that have rows, shape (S, r)."""
+        seen = self.class_weights > 0
+        if not isinstance(self.starting, MeanCodes):
+            return self.code_sums[seen]
+        weights = self.class_weights[seen]
+        codes = self.starting.of_sums(self.gram, self.feature_sums[seen], weights)
+        return codes * weights[:, None]
+
+    def groups(self, starting_sums: NDArray[np.float64]) -> Groups:
+        """All rows with their starting codes, grouped: one group a class, or from kept codes.
 
         Labels count the classes that have rows, from 0 on.
         """
+        if not self.starting.of_rows:
+            weights = self.class_weights[self.class_weights > 0]
+            own = np.arange(len(weights))
+            return Groups(own, pack(starting_sums >= 0), weights, own)
         place = np.cumsum(self.class_weights > 0) - 1
         return Groups.of_samples(
             place[np.concatenate(self._labels)],
@@ -309,12 +351,16 @@ class Statistics:
             for start in range(0, len(differing), 4096):
                 chosen = differing[start : start + 4096]
                 rows = first_row + chosen
-                Z = self._standardised(dense_rows(X, chosen)).astype(np.float64)
+                Z = self.standardised_rows(X, chosen).astype(np.float64)
                 change = (unpack(codes[rows], n_bits) - class_codes[own[rows]]).astype(np.float64)
                 change *= weights[rows, None]
                 cross += Z.T @ change
                 code_sum += change.sum(axis=0)
         return cross, code_sum
+
+
+def _fingerprint(anchors: RbfAnchors | None) -> str | None:
+    return None if anchors is None else anchors.fingerprint()
 
 
 def _joined(parts: list[NDArray[Any]], empty: tuple[int, ...], dtype: type) -> NDArray[Any]:

@@ -15,18 +15,22 @@ from numpy.typing import NDArray
 
 from bitclass.codes import packed_width
 from bitclass.storage import (
+    ANCHOR_LAYOUT,
     Container,
     Expected,
     ModelFileError,
+    anchors_from,
     check_layout,
     decode_labels,
     encode_labels,
     label_tensor,
     opened,
+    saved_anchors,
     write,
 )
 from bitclass.training.starting_codes import (
     GivenCodes,
+    MeanCodes,
     ProjectionCodes,
     RandomCodes,
     StartingCodes,
@@ -44,9 +48,9 @@ _SUMS = {
     "scale": Expected("F64", ("features",)),
     "gram": Expected("F64", ("features", "features")),
     "feature_sums": Expected("F64", ("classes", "features")),
-    "code_sums": Expected("F64", ("classes", "bits")),
     "class_weights": Expected("F64", ("classes",)),
 }
+_OF_ROW_CODES = {"code_sums": Expected("F64", ("classes", "bits"))}
 _KEPT_ROWS = {
     "row_labels": Expected("I32", ("rows",)),
     "row_codes": Expected("U8", ("rows", "bytes")),
@@ -58,9 +62,10 @@ _MAPPING = {
     "starting_scale": Expected("F64", ("features",)),
 }
 _STARTING: dict[str, dict[str, Expected]] = {
-    "random": {},
-    "projection": _MAPPING,
-    "cca_itq": _MAPPING,
+    "means": {},
+    "random": _OF_ROW_CODES,
+    "projection": _OF_ROW_CODES | _MAPPING,
+    "cca_itq": _OF_ROW_CODES | _MAPPING,
 }
 
 
@@ -90,8 +95,9 @@ def save_statistics(
     ):
         # Random codes are drawn from the label as Python writes it, so these must not change.
         raise ValueError("labels that are NumPy scalars inside an array of objects cannot be saved")
-    for name in _SUMS:
+    for name in _sums_of(statistics):
         tensors[name] = np.asarray(getattr(statistics, name), dtype=np.float64)
+    tensors |= saved_anchors(statistics.anchors)
     if statistics.keep_codes:
         labels, tensors["row_codes"], weights = statistics.kept_rows()
         tensors["row_labels"] = labels.astype(np.int32)
@@ -133,7 +139,7 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
         kind = starting.get("kind")
         if not isinstance(kind, str) or kind not in _STARTING:
             raise ModelFileError(f"starting codes must be one of {list(_STARTING)}")
-        lengths = _check_header(container, kind)
+        lengths = _check_header(container, starting)
         tensors = {name: container.read(name) for name in container.tensors}
         _check_values(tensors, lengths)
         classes = decode_labels(
@@ -145,10 +151,12 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
             tensors["shift"],
             tensors["scale"],
             container.field("keep_codes", bool),
+            anchors_from(tensors),
         )
         statistics.classes = classes
-        for name in _SUMS:
+        for name in _sums_of(statistics):
             setattr(statistics, name, tensors[name])
+        statistics.code_sums = statistics.code_sums.reshape(len(classes), -1)
         statistics.n_rows = container.field("n_rows", int)
         if statistics.keep_codes:
             labels = tensors["row_labels"].astype(np.intp)
@@ -158,9 +166,16 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
         return statistics, notes
 
 
+def _sums_of(statistics: Statistics) -> list[str]:
+    """Names of the sums that there are."""
+    return [*_SUMS, *(_OF_ROW_CODES if statistics.starting.of_rows else ())]
+
+
 def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if isinstance(starting, RandomCodes):
         return {"kind": "random", "seed": int(starting.seed)}, {}
+    if isinstance(starting, MeanCodes):
+        return {"kind": "means", "seed": int(starting.seed), "bits": starting.n_bits}, {}
     if isinstance(starting, ProjectionCodes):
         return {"kind": starting.kind}, {
             "starting_mapping": starting.mapping,
@@ -170,7 +185,7 @@ def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, 
     if isinstance(starting, GivenCodes):
         raise ValueError(
             "statistics that began from codes given as an array cannot be saved: rows to come "
-            "would have no codes; begin from 'projection', 'random' or 'cca_itq'"
+            "would have no codes; begin from 'means', 'projection', 'random' or 'cca_itq'"
         )
     raise ValueError(f"statistics that began from {type(starting).__name__} cannot be saved")
 
@@ -178,7 +193,7 @@ def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, 
 def _starting(
     header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], n_bits: int
 ) -> StartingCodes:
-    if header["kind"] != "random":
+    if header["kind"] not in ("means", "random"):
         try:
             with np.errstate(all="ignore"):
                 return ProjectionCodes(
@@ -190,20 +205,26 @@ def _starting(
         except ValueError as error:
             raise ModelFileError(f"the starting codes cannot be computed: {error}") from None
     seed = header.get("seed")
-    if type(seed) is not int:
-        raise ModelFileError("random starting codes must have a seed, an integer")
-    return RandomCodes(n_bits, seed)
+    if type(seed) is not int or seed < 0:
+        raise ModelFileError("starting codes must have a seed, an integer of at least 0")
+    return MeanCodes(n_bits, seed) if header["kind"] == "means" else RandomCodes(n_bits, seed)
 
 
-def _check_header(container: Container, starting: str) -> dict[str, int]:
+def _check_header(container: Container, starting: Mapping[str, Any]) -> dict[str, int]:
     """Check all that can be checked before the arrays are read; lengths of the axes by name."""
+    kind = starting["kind"]
     container.refuse_other_fields("starting", "keep_codes", "n_rows", "labels", "notes")
     keep_codes = container.field("keep_codes", bool)
     n_rows = container.field("n_rows", int)
-    layout = _SUMS | _STARTING[starting] | {"classes": label_tensor(container.field("labels", str))}
+    layout = _SUMS | _STARTING[kind] | ANCHOR_LAYOUT
+    layout |= {"classes": label_tensor(container.field("labels", str))}
     if keep_codes:
         layout |= _KEPT_ROWS
     lengths = check_layout(container.tensors, layout)
+    if kind == "means":
+        if type(starting.get("bits")) is not int or keep_codes:
+            raise ModelFileError("codes of class means must have 'bits', and no rows have codes")
+        lengths["bits"] = starting["bits"]
     if not 1 <= lengths["bits"] <= _MOST_BITS:
         raise ModelFileError(f"bits must be 1 to {_MOST_BITS}, found {lengths['bits']}")
     if lengths["features"] == 0:
