@@ -94,7 +94,7 @@ def _locked_file(folder: str) -> tuple[str, BinaryIO, int | None]:
 
 
 def _lock(descriptor: int) -> Literal["ours", "taken", "impossible"]:
-    """Try to lock a file until all descriptors of this opening are closed, at the latest by death."""
+    """Try to lock a file; the lock is gone when all copies of the descriptor are."""
     if sys.platform == "win32":
         return "impossible"
     try:
@@ -113,10 +113,9 @@ def _remove_if_abandoned(path: str, kernel: str) -> None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             return
-        if kernel == _UNKNOWN_KERNEL or kernel != _kernel():
-            if time.time() - status.st_mtime < _ABANDONED_SECONDS:
-                return
-        if _lock(descriptor) == "ours":
+        of_this_kernel = kernel == _kernel() != _UNKNOWN_KERNEL
+        is_old = time.time() - status.st_mtime > _ABANDONED_SECONDS
+        if (of_this_kernel or is_old) and _lock(descriptor) == "ours":
             os.unlink(path)
     finally:
         os.close(descriptor)
