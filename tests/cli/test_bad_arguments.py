@@ -272,3 +272,34 @@ def test_an_interrupt_ends_a_run_quietly(tmp_path, moment):
     assert (process.returncode, printed, complained) == (130, "", "")
     assert not (tmp_path / "new.safetensors").exists()
     assert list((tmp_path / "progress").iterdir()) == []
+
+
+# Found by Python at its start: sends an interrupt when a module is about to be imported.
+INTERRUPTING = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPT_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING)
+
+    def run(module):
+        return subprocess.run(
+            [COMMAND, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment(PYTHONPATH=str(tmp_path), INTERRUPT_AT=module),
+        )
+
+    modules = ("bitclass.cli.app", "typer", "numpy", "scipy.sparse", "bitclass.cli.update")
+    for done in all_at_once([lambda m=m: run(m) for m in modules]):
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert run("none").returncode == 0, "no interrupt, and yet it ended"
