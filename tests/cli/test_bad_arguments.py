@@ -26,6 +26,8 @@ from running import (
     succeed,
 )
 
+from bitclass import BinaryCodeClassifier
+
 FIT = ("--model", "new.safetensors")
 PREDICT = ("predict", "m.safetensors")
 
@@ -53,6 +55,8 @@ def _files(folder):
     (folder / "ragged.csv").write_text("\n".join(lines) + "\n")
     (folder / "no_model.safetensors").write_bytes(b"this is no model" * 100)
     (folder / "a_folder").mkdir()
+    days = np.array(["2020-02-29", "2021-03-01"], dtype="M8[D]")[own % 2]
+    BinaryCodeClassifier(8, loss="hinge").fit(X, days).save(folder / "dates.safetensors")
 
 
 # Arguments, and words that the line must have.
@@ -107,6 +111,32 @@ CASES = {
         ["new.xlsx", ".csv", ".parquet", ".npy"],
     ),
     "columns in npy": ((*PREDICT, "good.npz", "--top", 2, "--out", "new.npy"), [".csv"]),
+    # The rows are bad too, and would be found out if any were read before.
+    "plot of no kind": (
+        ("evaluate", "m.safetensors", "nan.npz", "--plot", "new.xyz"),
+        ["new.xyz", ".png", ".svg"],
+    ),
+    "plot in no folder": (
+        ("evaluate", "m.safetensors", "nan.npz", "--plot", "nowhere/p.png"),
+        ["nowhere/p.png", "No such folder"],
+    ),
+    "plot in no folder at inspect": (
+        ("inspect", "no_model.safetensors", "--plot", "nowhere/p.png"),
+        ["nowhere/p.png"],
+    ),
+    "checkpoint that is a file": (
+        ("fit", "nan.npz", "--checkpoint", "good.npz", *FIT),
+        ["good.npz", "is a file", "--checkpoint"],
+    ),
+    "model that is a device": (("fit", "nan.npz", "--model", "/dev/null"), ["/dev/null"]),
+    "labels that are no dates": (
+        ("evaluate", "dates.safetensors", "good.npz"),
+        ["good.npz", "int64", "datetime64[D]"],
+    ),
+    "name that could command the terminal": (
+        ("fit", "red\x1b[31m.npz", *FIT),
+        [r"red\x1b[31m.npz"],
+    ),
     "unknown option": (("fit", "good.npz", "--modell", "new.safetensors"), ["--modell"]),
     "unknown command": (("train", "good.npz"), ["train"]),
     "no model named": (("fit", "good.npz"), ["--model"]),
@@ -303,3 +333,17 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(tmp_path):
     for done in all_at_once([lambda m=m: run(m) for m in modules]):
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
     assert run("none").returncode == 0, "no interrupt, and yet it ended"
+
+
+def test_streams_that_are_closed(folder):
+    def closing(*numbers):
+        return lambda: [os.close(number) for number in numbers]
+
+    done = bitclass(*PREDICT, "good.npz", cwd=folder, preexec_fn=closing(1))
+    assert (done.returncode, done.stderr) == (0, "")
+    done = bitclass(*PREDICT, "none.npz", cwd=folder, preexec_fn=closing(2))
+    assert (done.returncode, done.stdout) == (2, "")
+    done = bitclass(*PREDICT, "good.npz", "--out", "p.csv", cwd=folder, preexec_fn=closing(0, 1, 2))
+    assert done.returncode == 0
+    assert (folder / "p.csv").read_text().startswith("label\n")
+    (folder / "p.csv").unlink()

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli.checks import require_labels
 from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import rows_progress
+from bitclass.cli.text import counted, say
 from bitclass.data import Reader
-from bitclass.storage import ProjectionType, save
+from bitclass.storage import ProjectionType, check_writable, save
 from bitclass.streaming import Checkpoint, batch_rows_for, fit_reader
 from bitclass.training import save_statistics
 
@@ -40,6 +37,10 @@ def run_fit(
 ) -> None:
     """Learn from files, and write the model."""
     _check_room(model)
+    if keep_statistics:
+        check_writable(statistics_path(model))
+    if checkpoint is not None and checkpoint.exists() and not checkpoint.is_dir():
+        raise UsageError(f"{checkpoint}: is a file; --checkpoint takes a folder")
     require_labels(reader)
     start = time.perf_counter()
     saves = None
@@ -75,8 +76,7 @@ def _check_room(model: Path) -> None:
         raise UsageError(f"{model}: is a folder; --model takes the name of a file")
     if not model.absolute().parent.is_dir():
         raise UsageError(f"{model.absolute().parent}: no such folder for the model")
-    if not os.access(model.absolute().parent, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(model))
+    check_writable(model)
 
 
 def files_of(reader: Reader) -> list[list[int]]:
@@ -118,17 +118,10 @@ def tell(
     if as_json:
         print(json.dumps(facts))
         return
-    console = Console()
-    console.print(f"read    {data}", highlight=False, soft_wrap=True)
-    console.print(
+    say(f"read    {data}")
+    say(
         f"learned {facts['classes']:,} classes from {facts['rows']:,} rows of "
         f"{facts['features']:,} features in {seconds:.1f} s ({facts['loss']} loss, "
-        f"{facts['rounds']} rounds)",
-        highlight=False,
-        soft_wrap=True,
+        f"{counted(facts['rounds'], 'round')})"
     )
-    console.print(
-        f"wrote   {model}, {facts['bytes'] / 1e6:.2f} MB, {facts['bits']} bits",
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"wrote   {model}, {facts['bytes'] / 1e6:.2f} MB, {facts['bits']} bits")

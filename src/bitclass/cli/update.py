@@ -22,7 +22,7 @@ from bitclass.cli.errors import UsageError
 from bitclass.cli.fit import files_of, save_model, statistics_path, tell
 from bitclass.cli.progress import rows_progress
 from bitclass.data import Reader
-from bitclass.storage import ModelHeader, ProjectionType, read_header
+from bitclass.storage import ModelHeader, ProjectionType, check_writable, read_header
 from bitclass.streaming import batch_rows_for, labels_of
 from bitclass.training import Statistics, load_statistics, save_statistics
 
@@ -54,6 +54,8 @@ def run_update(
         raise UsageError(
             f"{sums}: not there; a model can learn more only if fitted with --keep-statistics"
         )
+    for path in (model, sums):
+        check_writable(path)
     if reader is not None:
         require_labels(reader)
     start = time.perf_counter()

@@ -4,7 +4,7 @@
 deployed predictor stays light.
 """
 
-from bitclass.storage.atomic import atomic_write
+from bitclass.storage.atomic import atomic_write, check_writable
 from bitclass.storage.container import VERSIONS, Container, opened, write
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 from bitclass.storage.layout import Expected, Tensor, check_layout, tensor_of
@@ -29,6 +29,7 @@ __all__ = [
     "Tensor",
     "atomic_write",
     "check_layout",
+    "check_writable",
     "decode_labels",
     "encode_labels",
     "label_tensor",

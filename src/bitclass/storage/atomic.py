@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from bitclass.storage.temporary import remove_abandoned, temporary_file
 
-__all__ = ["atomic_write"]
+__all__ = ["atomic_write", "check_writable"]
 
 # What file systems and platforms answer that cannot put a directory's entries to disk on demand.
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF}
@@ -56,6 +56,20 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         # Of a full disk the system tells no name, of a missing folder that of our own file.
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error
     _sync_folder(folder)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise the `OSError` that `atomic_write` would, where that can be known before the work."""
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    try:
+        _mode_to_keep(target)
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, "No such folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def _mode_to_keep(target: str) -> int | None:
