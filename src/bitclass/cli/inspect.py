@@ -48,6 +48,7 @@ def run_inspect(path: Path, *, plot: Path | None, as_json: bool) -> None:
         "temperature": model.temperature,
         "bit_balance": {"mean": float(balance.mean()), "constant": int(_constant(balance))},
         "distances": {
+            "of_classes": len(weights),
             "smallest": int(between.min()),
             "mean": float(between.mean()),
             "largest": int(between.max()),
@@ -88,6 +89,8 @@ def _show(
     def line(name: str, text: str) -> None:
         say(f"{name:<10} {text}")
 
+    n_compared = facts["distances"]["of_classes"]
+    sample = "" if n_compared == facts["classes"] else f"{n_compared:,} of the "
     more = ", ..." if facts["classes"] > _SHOWN_CLASSES else ""
     line("model", f"{facts['file']}, {facts['bytes'] / 1e6:.2f} MB, format {facts['version']}")
     line("classes", f"{facts['classes']:,}: {', '.join(facts['labels'])}{more}")
@@ -106,9 +109,9 @@ def _show(
     line("balance", f"0 |{_bars(balance, 0, 1)}| 1  share of classes with the bit set, over bits")
     line(
         "distances",
-        f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between classes: smallest "
-        f"{facts['distances']['smallest']}, mean {facts['distances']['mean']:.1f}, to the nearest "
-        f"{facts['distances']['to_the_nearest']:.1f}",
+        f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between {sample}classes: "
+        f"smallest {facts['distances']['smallest']}, mean {facts['distances']['mean']:.1f}, to the "
+        f"nearest {facts['distances']['to_the_nearest']:.1f}",
     )
     if facts["bit_balance"]["constant"]:
         line("note", f"{facts['bit_balance']['constant']} bits are the same for all classes")

@@ -21,7 +21,7 @@ from bitclass.cli.checks import require_labels
 from bitclass.cli.errors import UsageError
 from bitclass.cli.fit import files_of, save_model, statistics_path, tell
 from bitclass.cli.progress import rows_progress
-from bitclass.data import Reader
+from bitclass.data import Reader, prefetched
 from bitclass.storage import ModelHeader, ProjectionType, check_writable, read_header
 from bitclass.streaming import batch_rows_for, labels_of
 from bitclass.training import Statistics, load_statistics, save_statistics
@@ -124,7 +124,7 @@ def _learn(
     if reader is not None:
         known = statistics.n_rows
         with rows_progress(reader.n_rows) as progress:
-            for batch in reader.batches(batch_rows_for(reader)):
+            for batch in prefetched(reader.batches(batch_rows_for(reader))):
                 classifier.partial_fit(batch.X, labels_of(batch))
                 progress("learning", statistics.n_rows - known)
     classifier.solve()
