@@ -276,6 +276,11 @@ def test_output_that_nobody_can_write(folder):
     assert_one_line(done, "No space left")
 
 
+def heed_interrupts():
+    """Undo what a shell does to commands in the background, and they to their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("moment", [0.0, 0.3])
 def test_an_interrupt_ends_a_run_quietly(tmp_path, moment):
     n, d = 4_000_000, 16
@@ -292,6 +297,7 @@ def test_an_interrupt_ends_a_run_quietly(tmp_path, moment):
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
     end = time.monotonic() + 60
     while not (tmp_path / "progress").exists() and time.monotonic() < end:
@@ -327,6 +333,7 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(tmp_path):
             text=True,
             timeout=120,
             env=environment(PYTHONPATH=str(tmp_path), INTERRUPT_AT=module),
+            preexec_fn=heed_interrupts,
         )
 
     modules = ("bitclass.cli.app", "typer", "numpy", "scipy.sparse", "bitclass.cli.update")
