@@ -411,9 +411,9 @@ def test_two_thousand_spoiled_files_crash_nothing():
     ids=["keys", "one key", "integer", "digits", "fraction", "brackets", "surrogates", "spaces"],
 )
 def test_a_header_as_long_as_may_be_is_refused_at_once(refused, header):
-    began = time.perf_counter()
+    began = time.process_time()
     refused(join(header[: 4 << 20], b""), None)
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
 
 
 def test_a_small_file_cannot_claim_much_memory(tmp_path):

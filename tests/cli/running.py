@@ -55,7 +55,7 @@ FORKS = """
 import encodings.cp437, json, os, sys, tempfile
 import bitclass.data.csv_files, bitclass.data.numpy_files, bitclass.data.parquet
 import pyarrow.parquet
-from bitclass.cli import main
+from bitclass.cli.app import main
 for line in sys.stdin:
     arguments, folder, user = json.loads(line)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

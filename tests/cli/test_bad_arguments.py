@@ -26,6 +26,8 @@ from running import (
     succeed,
 )
 
+from bitclass import BinaryCodeClassifier
+
 FIT = ("--model", "new.safetensors")
 PREDICT = ("predict", "m.safetensors")
 
@@ -53,6 +55,8 @@ def _files(folder):
     (folder / "ragged.csv").write_text("\n".join(lines) + "\n")
     (folder / "no_model.safetensors").write_bytes(b"this is no model" * 100)
     (folder / "a_folder").mkdir()
+    days = np.array(["2020-02-29", "2021-03-01"], dtype="M8[D]")[own % 2]
+    BinaryCodeClassifier(8, loss="hinge").fit(X, days).save(folder / "dates.safetensors")
 
 
 # Arguments, and words that the line must have.
@@ -107,6 +111,32 @@ CASES = {
         ["new.xlsx", ".csv", ".parquet", ".npy"],
     ),
     "columns in npy": ((*PREDICT, "good.npz", "--top", 2, "--out", "new.npy"), [".csv"]),
+    # The rows are bad too, and would be found out if any were read before.
+    "plot of no kind": (
+        ("evaluate", "m.safetensors", "nan.npz", "--plot", "new.xyz"),
+        ["new.xyz", ".png", ".svg"],
+    ),
+    "plot in no folder": (
+        ("evaluate", "m.safetensors", "nan.npz", "--plot", "nowhere/p.png"),
+        ["nowhere/p.png", "No such folder"],
+    ),
+    "plot in no folder at inspect": (
+        ("inspect", "no_model.safetensors", "--plot", "nowhere/p.png"),
+        ["nowhere/p.png"],
+    ),
+    "checkpoint that is a file": (
+        ("fit", "nan.npz", "--checkpoint", "good.npz", *FIT),
+        ["good.npz", "is a file", "--checkpoint"],
+    ),
+    "model that is a device": (("fit", "nan.npz", "--model", "/dev/null"), ["/dev/null"]),
+    "labels that are no dates": (
+        ("evaluate", "dates.safetensors", "good.npz"),
+        ["good.npz", "int64", "datetime64[D]"],
+    ),
+    "name that could command the terminal": (
+        ("fit", "red\x1b[31m.npz", *FIT),
+        [r"red\x1b[31m.npz"],
+    ),
     "unknown option": (("fit", "good.npz", "--modell", "new.safetensors"), ["--modell"]),
     "unknown command": (("train", "good.npz"), ["train"]),
     "no model named": (("fit", "good.npz"), ["--model"]),
@@ -246,6 +276,11 @@ def test_output_that_nobody_can_write(folder):
     assert_one_line(done, "No space left")
 
 
+def heed_interrupts():
+    """Undo what a shell does to commands in the background, and they to their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("moment", [0.0, 0.3])
 def test_an_interrupt_ends_a_run_quietly(tmp_path, moment):
     n, d = 4_000_000, 16
@@ -262,6 +297,7 @@ def test_an_interrupt_ends_a_run_quietly(tmp_path, moment):
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        preexec_fn=heed_interrupts,
     )  # fmt: skip
     end = time.monotonic() + 60
     while not (tmp_path / "progress").exists() and time.monotonic() < end:
@@ -272,3 +308,49 @@ def test_an_interrupt_ends_a_run_quietly(tmp_path, moment):
     assert (process.returncode, printed, complained) == (130, "", "")
     assert not (tmp_path / "new.safetensors").exists()
     assert list((tmp_path / "progress").iterdir()) == []
+
+
+# Found by Python at its start: sends an interrupt when a module is about to be imported.
+INTERRUPTING = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPT_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
+def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING)
+
+    def run(module):
+        return subprocess.run(
+            [COMMAND, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment(PYTHONPATH=str(tmp_path), INTERRUPT_AT=module),
+            preexec_fn=heed_interrupts,
+        )
+
+    modules = ("bitclass.cli.app", "typer", "numpy", "scipy.sparse", "bitclass.cli.update")
+    for done in all_at_once([lambda m=m: run(m) for m in modules]):
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert run("none").returncode == 0, "no interrupt, and yet it ended"
+
+
+def test_streams_that_are_closed(folder):
+    def closing(*numbers):
+        return lambda: [os.close(number) for number in numbers]
+
+    done = bitclass(*PREDICT, "good.npz", cwd=folder, preexec_fn=closing(1))
+    assert (done.returncode, done.stderr) == (0, "")
+    done = bitclass(*PREDICT, "none.npz", cwd=folder, preexec_fn=closing(2))
+    assert (done.returncode, done.stdout) == (2, "")
+    done = bitclass(*PREDICT, "good.npz", "--out", "p.csv", cwd=folder, preexec_fn=closing(0, 1, 2))
+    assert done.returncode == 0
+    assert (folder / "p.csv").read_text().startswith("label\n")
+    (folder / "p.csv").unlink()

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 SERVER = """
 import json, os, signal, sys, time
 import bitclass.streaming
-from bitclass.cli import main
+from bitclass.cli.app import main
 bitclass.streaming._BATCH_BYTES = 1
 bitclass.streaming.Checkpoint.__init__.__defaults__ = (0.0,)
 print("ready", flush=True)

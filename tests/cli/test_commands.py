@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from running import COMMAND, all_at_once, bitclass, problem, succeed
+from running import COMMAND, all_at_once, bitclass, in_forks, problem, succeed
 
 import bitclass as library
 from bitclass import BinaryCodeClassifier
@@ -229,3 +229,37 @@ def test_whoever_reads_may_stop_early(folder):
     done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
     assert done.stdout == "label\n"
     assert done.stderr == ""
+
+
+def test_names_and_labels_are_shown_as_they_are(tmp_path):
+    names = np.array(["[/b] :cat:", "[red]x[/red]", "esc\x1b[31m", "$\\bad$", "$", "f", "g"])
+    X, own = problem(200, n_classes=7, noise=3.0)
+    np.savez(tmp_path / "x[b].npz", X=X, y=names[own])
+    runs = [
+        ("fit", "x[b].npz", "--model", "m[b].safetensors", "--bits", 16),
+        ("evaluate", "m[b].safetensors", "x[b].npz", "--plot", "c[b].png"),
+        ("inspect", "m[b].safetensors", "--plot", "d[b].svg"),
+    ]
+    shown = []
+    for done in in_forks(runs, tmp_path):
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "\x1b" not in done.stdout
+        shown.append(done.stdout)
+    assert "read    x[b].npz" in shown[0]
+    assert "wrote   m[b].safetensors" in shown[0]
+    assert "wrote c[b].png" in shown[1]
+    for name in ("[/b] :cat:", "[red]x[/red]", r"esc\x1b[31m"):
+        assert name in shown[1]
+        assert name in shown[2]
+    assert (tmp_path / "c[b].png").stat().st_size > 1000
+
+
+def test_text_labels_that_python_held_as_objects(tmp_path, fitted):
+    X, y = rows(0, 300)
+    BinaryCodeClassifier(32, random_state=0).fit(X, y.astype(object)).save(tmp_path / "m")
+    np.savez(tmp_path / "t.npz", X=X, y=y)
+    runs = [("evaluate", "m", "t.npz", "--json"), ("predict", "m", "t.npz", "--out", "p.npy")]
+    evaluated, predicted = in_forks(runs, tmp_path)
+    assert json.loads(evaluated.stdout)["accuracy"] == fitted.score(X, y), evaluated.stderr
+    assert predicted.returncode == 0, predicted.stderr
+    np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), fitted.predict(X))

@@ -2,13 +2,16 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from running import assert_one_line, bitclass, problem, succeed
+from running import assert_one_line, bitclass, environment, problem, succeed
 
 import bitclass as library
 from bitclass import BinaryCodeClassifier
+from bitclass.storage import read_header
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
 OPTIONS = ("--loss", "hinge", "--initial-codes", "random", "--bits", 40, "--seed", 2)
@@ -109,3 +112,145 @@ def test_the_exponential_loss_learns_more_too(folder, rows):
     model = library.load(folder / "e.safetensors")
     np.testing.assert_array_equal(model.classes, NAMES)
     assert np.mean(model.predict(X) == y) > 0.7
+
+
+# The command, perhaps killed before or after it puts its first or its second file in place: a line
+# gives its arguments, its folder and the moment. Runs are forks of one process, which has imported
+# all there is: the import takes longer than a run.
+FORKS = """
+import json, os, signal, sys, tempfile
+from bitclass.cli.app import main
+import bitclass.data.numpy_files
+for line in sys.stdin:
+    arguments, folder, moment = json.loads(line)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if child == 0:
+            replace, moments = os.replace, iter(range(100))
+            def die_if_due():
+                if next(moments) == moment:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            def replace_or_die(*paths):
+                die_if_due()
+                replace(*paths)
+                die_if_due()
+            os.replace = replace_or_die
+            os.chdir(folder)
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            sys.argv = ["bitclass", *arguments]
+            code = 99
+            try:
+                main()
+            except SystemExit as done:
+                code = done.code or 0
+            except BaseException:
+                sys.excepthook(*sys.exc_info())
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+    print(json.dumps([code, *texts]), flush=True)
+"""
+BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL, AFTER_MODEL = range(4)
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Runs the command in a folder; it may be killed at one of the moments above."""
+    server = subprocess.Popen(
+        [sys.executable, "-c", FORKS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+
+    def run_one(arguments, folder, killed_at=None):
+        server.stdin.write(json.dumps([list(map(str, arguments)), str(folder), killed_at]) + "\n")
+        server.stdin.flush()
+        done = subprocess.CompletedProcess(arguments, *json.loads(server.stdout.readline()))
+        if killed_at is not None:
+            assert done.returncode == -9, done.stderr
+        return done
+
+    yield run_one
+    server.stdin.close()
+    server.wait(60)
+    server.stdout.close()
+
+
+@pytest.mark.parametrize("kind", ["float16", "int8"])
+def test_the_projection_stays_in_what_it_was_saved_in(run, folder, kind):
+    fit = ("fit", "first.npz", "--model", "k.safetensors", *OPTIONS, "--projection", kind)
+    commands = {
+        (*fit, "--keep-statistics"): kind,
+        ("update", "k.safetensors", "more.npz"): kind,
+        ("update", "k.safetensors", "--remove", "ant", "--projection", "float32"): "float32",
+    }
+    for command, expected in commands.items():
+        done = run(command, folder)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert read_header(folder / "k.safetensors").projection == expected
+
+
+@pytest.mark.parametrize("moment", [BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL])
+@pytest.mark.parametrize(
+    "update", [("more.npz",), ("--remove", "cat"), ("more.npz", "--remove", "ant")]
+)
+def test_an_update_killed_is_finished_by_the_same_command(run, folder, tmp_path, update, moment):
+    command = ("update", "m.safetensors", *update)
+    undisturbed = shutil.copytree(folder, tmp_path / "undisturbed")
+    assert run(command, undisturbed).returncode == 0
+    before = contents(folder)
+    run(command, folder, killed_at=moment)
+    is_ahead = moment != BEFORE_STATISTICS
+    if is_ahead:  # once more, before the run that finishes it puts the model in place
+        run(command, folder, killed_at=0)
+    left = contents(folder)
+    assert left["m.safetensors"] == before["m.safetensors"]
+    name = "m.statistics.safetensors"
+    assert (left[name] != before[name]) == is_ahead, "killed at another moment"
+    done = run(command, folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == done.stderr.count("cut short") == is_ahead
+    assert contents(folder) == contents(undisturbed)
+
+
+def test_an_update_cut_short_is_not_mistaken_for_another(run, folder, rows):
+    X, y = rows
+    np.savez(folder / "others.npz", X=X[:50], y=y[:50])
+    run(("update", "m.safetensors", "more.npz"), folder, killed_at=AFTER_STATISTICS)
+    before = contents(folder)
+    for update in (("others.npz",), ("--remove", "cat"), ("more.npz", "--remove", "cat")):
+        done = run(("update", "m.safetensors", *update), folder)
+        assert_one_line(done, "cut short", "more.npz", "bitclass update m.safetensors")
+    assert contents(folder) == before
+
+    # Finished without the rows, which may be gone by now; then the next one may come.
+    done = run(("update", "m.safetensors", "--json"), folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == 600
+    np.testing.assert_array_equal(library.load(folder / "m.safetensors").classes, NAMES)
+    assert_one_line(run(("update", "m.safetensors"), folder), "--remove")
+    done = run(("update", "m.safetensors", "others.npz", "--json"), folder)
+    assert json.loads(done.stdout)["rows"] == 650
+
+
+def test_an_update_killed_when_all_is_done_is_done(run, folder):
+    run(("update", "m.safetensors", "more.npz"), folder, killed_at=AFTER_MODEL)
+    assert library.load(folder / "m.safetensors").summary["n_rows"] == 600
+    done = run(("update", "m.safetensors", "--remove", "cat", "--json"), folder)
+    assert json.loads(done.stdout)["classes"] == 5
+
+
+def test_statistics_of_another_model_are_refused(run, folder):
+    assert run(("fit", "more.npz", "--model", "m.safetensors", *OPTIONS), folder).returncode == 0
+    before = contents(folder)
+    done = run(("update", "m.safetensors", "more.npz"), folder)
+    assert_one_line(done, "m.statistics.safetensors", "not the statistics", "--keep-statistics")
+    assert contents(folder) == before

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import subprocess
 import sys
 import zipfile
 
@@ -34,6 +35,23 @@ def refused(paths, *words, **options):
     if "labels_file" not in options and not isinstance(paths, list):
         assert message.startswith(str(first)), message
     return message
+
+
+def test_a_full_disk_that_a_file_cannot_be_unpacked_to(tmp_path, monkeypatch):
+    disk = tmp_path / "small"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs more rights")
+    try:
+        path = tmp_path / "a.npz"
+        np.savez_compressed(path, X=np.asfortranarray(np.zeros((500, 100))))
+        with monkeypatch.context() as patched:
+            patched.setattr("tempfile.tempdir", str(disk))
+            refused(path, str(disk), "No space left")
+        assert next(open_rows(path).batches(500)).X.shape == (500, 100)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
 
 
 def write(path, text):

@@ -28,6 +28,13 @@ def test_mutated_files_are_refused_or_read():
         assert result["refused"] + result["valid"] == len(numbers[name])
 
 
+def test_a_damaged_file_cannot_make_its_library_take_much_memory():
+    # Both made the HDF5 library ask for all that it was allowed.
+    for name, number in (("hdf5", 1951), ("hdf5_sparse", 1111)):
+        result = fuzz({name: range(number, number + 1)}, seed=1870204704)[name]
+        assert not result["failures"]
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in APART])
 def test_a_file_cut_short_anywhere_is_refused_or_read(tmp_path, name):
     paths, options = make(BY_NAME[name], tmp_path, X, labels_of("text", 10))

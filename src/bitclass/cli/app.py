@@ -14,7 +14,7 @@ from bitclass.cli.bench import run_bench
 from bitclass.cli.demo import run_demo
 from bitclass.cli.errors import run_reporting
 from bitclass.cli.evaluate import run_evaluate
-from bitclass.cli.fit import run_fit, run_update
+from bitclass.cli.fit import run_fit
 from bitclass.cli.inspect import run_inspect
 from bitclass.cli.options import (
     Data,
@@ -28,6 +28,7 @@ from bitclass.cli.options import (
     open_data,
 )
 from bitclass.cli.predict import run_predict
+from bitclass.cli.update import run_update
 from bitclass.losses import LOSSES
 from bitclass.training import SOLVERS, STARTING_CODES
 
@@ -129,8 +130,9 @@ def update(
         list[str] | None, typer.Option(help="Class to forget; may be given several times.")
     ] = None,
     projection: Annotated[
-        ProjectionName, typer.Option(help="How the model file holds the projection.")
-    ] = "float32",
+        ProjectionName | None,
+        typer.Option(help="How the model file holds the projection; as before by default."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Learn more rows or classes, or forget classes, without the rows of before."""

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from bitclass.cli.errors import UsageError
 from bitclass.data import Reader
 from bitclass.model import PackedModel
+from bitclass.storage import load
 
-__all__ = ["require_labels", "require_width"]
+__all__ = ["load_for_files", "require_labels", "require_width"]
+
+
+def load_for_files(path: Path) -> PackedModel:
+    """Read a model whose labels are to be compared with those of files, or written to one.
+
+    Text that Python held as objects, as pandas does, becomes text as files have it.
+    """
+    model = load(path)
+    if model.classes.dtype == object and all(isinstance(name, str) for name in model.classes):
+        model.classes = model.classes.astype(np.str_)
+    return model
 
 
 def require_labels(reader: Reader) -> None:

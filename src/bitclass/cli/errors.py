@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 import typer
 
+from bitclass.cli.text import printable
+
 __all__ = ["UsageError", "run_reporting"]
 
 
@@ -23,6 +25,7 @@ _ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
 
 def run_reporting(command: Callable[[], int | None]) -> NoReturn:
     """Run a command; turn errors that a user can mend into a line and an exit code."""
+    _open_closed_streams()
     warnings.showwarning = _show_warning
     try:
         code = command()
@@ -45,6 +48,20 @@ def run_reporting(command: Callable[[], int | None]) -> NoReturn:
         _give_up(str(error) or type(error).__name__)
 
 
+def _open_closed_streams() -> None:
+    """Let what is written to standard streams that somebody has closed go nowhere.
+
+    A file would else take their place, and get what is meant for them.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, "w", encoding="utf-8"))  # noqa: SIM115
+
+
 def _drop_output() -> None:
     """Let what is still to be written to a full or closed standard output go nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -54,9 +71,13 @@ def _drop_output() -> None:
 
 def _show_warning(message: Warning | str, *where: Any, **options: Any) -> None:
     """One line for the person at the command; the place in the code says nothing to them."""
-    print("bitclass: warning: " + " ".join(str(message).split()), file=sys.stderr)
+    print("bitclass: warning: " + _one_line(str(message)), file=sys.stderr)
 
 
 def _give_up(message: str) -> NoReturn:
-    print("bitclass: " + " ".join(message.split()), file=sys.stderr)
+    print("bitclass: " + _one_line(message), file=sys.stderr)
     raise SystemExit(2) from None
+
+
+def _one_line(message: str) -> str:
+    return printable(" ".join(message.split()))

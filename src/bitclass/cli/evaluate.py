@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from bitclass.cli.checks import require_labels, require_width
+from bitclass.cli.checks import load_for_files, require_labels, require_width
 from bitclass.cli.errors import UsageError
-from bitclass.cli.plots import confusion_plot
+from bitclass.cli.plots import check_plot, confusion_plot
 from bitclass.cli.progress import rows_progress
+from bitclass.cli.text import cell, say
 from bitclass.data import Reader
 from bitclass.model import PackedModel
-from bitclass.storage import load
-from bitclass.streaming import batch_rows_for
+from bitclass.streaming import batch_rows_for, labels_of
 
 __all__ = ["Evaluation", "run_evaluate"]
 
@@ -103,18 +103,19 @@ def run_evaluate(
     as_json: bool,
 ) -> None:
     """Evaluate a model on labelled files."""
-    model = load(model_path)
+    model = load_for_files(model_path)
     require_labels(reader)
     require_width(reader, model, model_path)
+    if plot is not None:
+        check_plot(plot)
     evaluation = Evaluation(k=min(5, len(model.classes)))
     with rows_progress(reader.n_rows) as progress:
         for batch in reader.batches(batch_rows_for(reader)):
-            labels = batch.labels
-            if labels is None or (labels.dtype.kind in "US") != (model.classes.dtype.kind in "US"):
+            labels = labels_of(batch)
+            if _family(labels) != _family(model.classes):
                 raise UsageError(
-                    f"{reader.description}: labels are of type "
-                    f"{None if labels is None else labels.dtype}, those of the model of type "
-                    f"{model.classes.dtype}"
+                    f"{reader.description}: labels are of type {labels.dtype}, those of the model "
+                    f"of type {model.classes.dtype}"
                 )
             evaluation.add(model, batch.X, labels)
             progress("evaluating", evaluation.n_rows)
@@ -129,13 +130,16 @@ def run_evaluate(
     _show(summary, evaluation.k, all_classes, plot)
 
 
+def _family(labels: NDArray[Any]) -> str:
+    """Labels of one family can be compared: all numbers are one, all text is one."""
+    return "number" if labels.dtype.kind in "biuf" else labels.dtype.kind
+
+
 def _show(summary: dict[str, Any], k: int, all_classes: bool, plot: Path | None) -> None:
     console = Console()
-    console.print(
+    say(
         f"{summary['rows']:,} rows: accuracy {summary['accuracy']:.2%}, among the nearest {k} "
-        f"{summary[f'top_{k}']:.2%}, mean recall of classes {summary['macro_recall']:.2%}",
-        highlight=False,
-        soft_wrap=True,
+        f"{summary[f'top_{k}']:.2%}, mean recall of classes {summary['macro_recall']:.2%}"
     )
     if summary["confused"]:
         table = Table(title="Most confused", title_justify="left")
@@ -143,7 +147,7 @@ def _show(summary: dict[str, Any], k: int, all_classes: bool, plot: Path | None)
             table.add_column(column)
         table.add_column("rows", justify="right")
         for row in summary["confused"]:
-            table.add_row(str(row["class"]), str(row["taken for"]), f"{row['rows']:,}")
+            table.add_row(cell(row["class"]), cell(row["taken for"]), f"{row['rows']:,}")
         console.print(table)
     rows = summary["classes"]
     title = "Classes"
@@ -157,7 +161,7 @@ def _show(summary: dict[str, Any], k: int, all_classes: bool, plot: Path | None)
         table.add_column(column, justify="right")
     for row in rows:
         shares = ["" if row[c] is None else f"{row[c]:.1%}" for c in ("recall", "precision")]
-        table.add_row(str(row["class"]), f"{row['rows']:,}", *shares)
+        table.add_row(cell(row["class"]), f"{row['rows']:,}", *shares)
     console.print(table)
     if plot is not None:
-        console.print(f"wrote {plot}", highlight=False, soft_wrap=True)
+        say(f"wrote {plot}")

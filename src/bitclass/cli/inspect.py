@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 
 from bitclass._native import HammingIndex
-from bitclass.cli.plots import distance_plot
+from bitclass.cli.plots import check_plot, distance_plot
+from bitclass.cli.text import counted, say
 from bitclass.codes import hamming
 from bitclass.model import PackedModel
 from bitclass.storage import load, read_header
@@ -26,13 +26,15 @@ _MOST_CLASSES = 2000
 
 def run_inspect(path: Path, *, plot: Path | None, as_json: bool) -> None:
     """Show sizes, classes, bit balance and the distances between class codes."""
+    if plot is not None:
+        check_plot(plot)
     header = read_header(path)
     model = load(path)
     chosen = np.linspace(0, len(model.classes) - 1, min(len(model.classes), _MOST_CLASSES))
     weights = model.weights[chosen.astype(int)]
     distances = hamming(weights[:, None, :], weights[None, :, :])
     between = distances[np.triu_indices(len(weights), 1)]
-    nearest = _nearest_other(model)
+    nearest = _nearest_other(model, weights)
     balance = (model.unpacked_weights() > 0).mean(axis=0)
     facts: dict[str, Any] = {
         "file": str(path),
@@ -46,6 +48,7 @@ def run_inspect(path: Path, *, plot: Path | None, as_json: bool) -> None:
         "temperature": model.temperature,
         "bit_balance": {"mean": float(balance.mean()), "constant": int(_constant(balance))},
         "distances": {
+            "of_classes": len(weights),
             "smallest": int(between.min()),
             "mean": float(between.mean()),
             "largest": int(between.max()),
@@ -66,9 +69,9 @@ def _constant(balance: NDArray[np.float64]) -> int:
     return int(np.count_nonzero((balance == 0) | (balance == 1)))
 
 
-def _nearest_other(model: PackedModel) -> NDArray[np.int32]:
-    """Distance of each class to the nearest other one, shape (C,)."""
-    _, distances = HammingIndex(model.weights).top_k(model.weights, min(2, len(model.classes)))
+def _nearest_other(model: PackedModel, weights: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Distance of each of some classes' weights (k, bytes) to the nearest other class, (k,)."""
+    _, distances = HammingIndex(model.weights).top_k(weights, min(2, len(model.classes)))
     return distances[:, -1]
 
 
@@ -82,11 +85,12 @@ def _bars(values: NDArray[Any], low: float, high: float, width: int = 48) -> str
 def _show(
     facts: dict[str, Any], balance: NDArray[np.float64], between: NDArray[Any], plot: Path | None
 ) -> None:
-    console = Console()
 
     def line(name: str, text: str) -> None:
-        console.print(f"{name:<10} {text}", highlight=False, soft_wrap=True, markup=False)
+        say(f"{name:<10} {text}")
 
+    n_compared = facts["distances"]["of_classes"]
+    sample = "" if n_compared == facts["classes"] else f"{n_compared:,} of the "
     more = ", ..." if facts["classes"] > _SHOWN_CLASSES else ""
     line("model", f"{facts['file']}, {facts['bytes'] / 1e6:.2f} MB, format {facts['version']}")
     line("classes", f"{facts['classes']:,}: {', '.join(facts['labels'])}{more}")
@@ -99,15 +103,15 @@ def _show(
     if summary:
         line(
             "learned",
-            f"{summary.get('loss')} loss, {summary.get('n_rows', 0):,} rows, "
-            f"{summary.get('n_rounds')} rounds, bitclass {summary.get('bitclass')}",
+            f"{summary.get('loss')} loss, {counted(summary.get('n_rows'), 'row')}, "
+            f"{counted(summary.get('n_rounds'), 'round')}, bitclass {summary.get('bitclass')}",
         )
     line("balance", f"0 |{_bars(balance, 0, 1)}| 1  share of classes with the bit set, over bits")
     line(
         "distances",
-        f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between classes: smallest "
-        f"{facts['distances']['smallest']}, mean {facts['distances']['mean']:.1f}, to the nearest "
-        f"{facts['distances']['to_the_nearest']:.1f}",
+        f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between {sample}classes: "
+        f"smallest {facts['distances']['smallest']}, mean {facts['distances']['mean']:.1f}, to the "
+        f"nearest {facts['distances']['to_the_nearest']:.1f}",
     )
     if facts["bit_balance"]["constant"]:
         line("note", f"{facts['bit_balance']['constant']} bits are the same for all classes")

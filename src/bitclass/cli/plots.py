@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.storage import atomic_write
+from bitclass.cli.errors import UsageError
+from bitclass.cli.text import printable
+from bitclass.storage import atomic_write, check_writable
 
-__all__ = ["confusion_plot", "distance_plot"]
+__all__ = ["check_plot", "confusion_plot", "distance_plot"]
 
 # A picture of more classes than this is averaged down to as many cells.
 _MOST_CELLS = 400
@@ -31,21 +34,29 @@ def _pyplot(out: Path) -> Any:
     return pyplot
 
 
+def check_plot(out: Path) -> None:
+    """Find out before the work whether a picture can be drawn and written."""
+    _pyplot(out)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    known = FigureCanvasAgg.get_supported_filetypes()
+    if _ending(out) not in known:
+        raise UsageError(f"{out}: --plot must end in one of .{', .'.join(sorted(known))}")
+    check_writable(out)
+
+
+def _ending(out: Path) -> str:
+    return out.suffix.lower().removeprefix(".") or "png"
+
+
 def _save(figure: Any, out: Path) -> None:
-    ending = out.suffix.lower().removeprefix(".") or "png"
     with atomic_write(out) as file:
-        figure.savefig(file, format=ending, dpi=150, bbox_inches="tight")
+        figure.savefig(file, format=_ending(out), dpi=150, bbox_inches="tight")
 
 
-def _shrunk(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A square matrix of at most `_MOST_CELLS` rows, by averaging neighbours."""
-    size = len(matrix)
-    if size <= _MOST_CELLS:
-        return matrix
-    edges = np.linspace(0, size, _MOST_CELLS + 1).astype(int)[:-1]
-    counts = np.diff(np.append(edges, size))
-    summed = np.add.reduceat(np.add.reduceat(matrix, edges, axis=0), edges, axis=1)
-    return np.asarray(summed / np.outer(counts, counts))
+def _cells(size: int) -> NDArray[np.intp]:
+    """The cell of the picture that each of so many classes falls into; neighbours share one."""
+    return np.arange(size) * min(size, _MOST_CELLS) // max(size, 1)
 
 
 def _matrix_plot(
@@ -55,12 +66,14 @@ def _matrix_plot(
     side = min(12.0, 4.0 + 0.12 * min(len(names), _NAMED * 2))
     figure, axis = pyplot.subplots(figsize=(side, side))
     try:
-        image = axis.imshow(_shrunk(matrix), cmap=colours, interpolation="nearest")
+        image = axis.imshow(matrix, cmap=colours, interpolation="nearest")
         figure.colorbar(image, ax=axis, shrink=0.8, label=bar)
         if len(names) <= _NAMED:
-            shown = [str(name)[:24] for name in names]
-            axis.set_xticks(range(len(names)), shown, rotation=90, fontsize=7)
-            axis.set_yticks(range(len(names)), shown, fontsize=7)
+            shown = [printable(str(name))[:24] for name in names]
+            # A dollar in a label is a dollar, no formula.
+            look = {"fontsize": 7, "parse_math": False}
+            axis.set_xticks(range(len(names)), shown, rotation=90, **look)
+            axis.set_yticks(range(len(names)), shown, **look)
         else:
             axis.set_xticks([])
             axis.set_yticks([])
@@ -83,14 +96,23 @@ def confusion_plot(pairs: Mapping[tuple[Any, Any], int], names: list[Any], out: 
     """
     every = list(dict.fromkeys([*names, *sorted({own for own, _ in pairs} - set(names), key=str)]))
     place = {name: j for j, name in enumerate(every)}
-    matrix = np.zeros((len(every), len(every)))
+    rows = Counter[Any]()
+    for (own, _), n in pairs.items():
+        rows[own] += n
+    cells = _cells(len(every))
+    matrix = np.zeros((cells[-1] + 1, cells[-1] + 1))
     for (own, found), n in pairs.items():
-        matrix[place[own], place[found]] = n
-    matrix /= np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+        matrix[cells[place[own]], cells[place[found]]] += n / rows[own]
+    sizes = np.bincount(cells)
+    matrix /= np.outer(sizes, sizes)
     _matrix_plot(matrix, every, out, "viridis", "share of the class's rows", "class|taken for")
 
 
 def distance_plot(distances: NDArray[np.int32], names: list[Any], out: Path) -> None:
     """Draw the Hamming distances (C, C) between class codes."""
     axes = "class|class"
-    _matrix_plot(distances.astype(np.float64), names, out, "magma", "Hamming distance", axes)
+    edges = np.flatnonzero(np.diff(_cells(len(distances)), prepend=-1))
+    counts = np.diff(np.append(edges, len(distances)))
+    summed = np.add.reduceat(np.add.reduceat(distances.astype(np.float64), edges), edges, axis=1)
+    matrix = summed / np.outer(counts, counts)
+    _matrix_plot(matrix, names, out, "magma", "Hamming distance", axes)

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bitclass.cli.checks import require_width
+from bitclass.cli.checks import load_for_files, require_width
 from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import rows_progress
 from bitclass.data import Reader
 from bitclass.data.errors import import_extra
 from bitclass.model import PackedModel
-from bitclass.storage import atomic_write, load
+from bitclass.storage import atomic_write
 from bitclass.streaming import batch_rows_for
 
 __all__ = ["run_predict"]
@@ -116,7 +116,7 @@ def run_predict(
     model_path: Path, reader: Reader, *, out: Path | None, top: int, probabilities: bool
 ) -> None:
     """Predict the rows of files, batch by batch."""
-    model = load(model_path)
+    model = load_for_files(model_path)
     require_width(reader, model, model_path)
     if top > len(model.classes):
         raise UsageError(f"--top {top}: the model has only {len(model.classes)} classes")

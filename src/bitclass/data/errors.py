@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 
 __all__ = ["DataFileError", "check_extra", "import_extra", "listed", "reading"]
 
+# Of writing, which only unpacking to a temporary file does.
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 _MOST_NAMES = 20
 _MOST_CHARACTERS = 300
 
@@ -44,15 +48,25 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
         raise DataFileError(f"{path}: no permission to read it") from error
     except IsADirectoryError as error:
         raise DataFileError(f"{path}: is a folder, not a file") from error
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise _damaged(path, format_name, error) from error
+        raise DataFileError(
+            f"{path}: unpacking it needs room in {tempfile.gettempdir()}: {error.strerror}"
+        ) from error
     except MemoryError as error:
         raise DataFileError(
             f"{path}: as {format_name} it takes more memory than there is for it; it may be damaged"
         ) from error
     except Exception as error:
-        why = _one_line(str(error)) or type(error).__name__
-        raise DataFileError(
-            f"{path}: cannot be read as {format_name}, it is damaged or of another format ({why})"
-        ) from error
+        raise _damaged(path, format_name, error) from error
+
+
+def _damaged(path: Path, format_name: str, error: Exception) -> DataFileError:
+    why = _one_line(str(error)) or type(error).__name__
+    return DataFileError(
+        f"{path}: cannot be read as {format_name}, it is damaged or of another format ({why})"
+    )
 
 
 def _one_line(text: str) -> str:

@@ -17,10 +17,12 @@ import numpy as np
 from bitclass.data.arrays import ArrayFile, ArrayRows, ArraySource, CsrSource, ReadRows
 from bitclass.data.errors import DataFileError, check_extra, import_extra, reading
 from bitclass.data.isolation import IsolatedRows
-from bitclass.data.limits import check_expansion
+from bitclass.data.limits import Library, check_expansion
 from bitclass.data.rowfile import Request, RowFile
 
-__all__ = ["Hdf5Array", "Hdf5File", "check_stored", "h5py_for", "open_hdf5"]
+__all__ = ["LIBRARY", "Hdf5Array", "Hdf5File", "check_stored", "h5py_for", "open_hdf5"]
+
+LIBRARY = Library("h5py", room_bytes=64 << 20)
 
 _MOST_DATASETS = 10_000
 _MOST_CACHE_BYTES = 256 << 20

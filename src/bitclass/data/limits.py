@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from bitclass.data.errors import DataFileError
 
-__all__ = ["MAX_EXPANSION", "MAX_FEATURES", "MAX_LABEL_CHARACTERS", "MAX_RECORD_BYTES"]
+__all__ = ["MAX_EXPANSION", "MAX_FEATURES", "MAX_LABEL_CHARACTERS", "MAX_RECORD_BYTES", "Library"]
 
 # In sparse and in text files one number makes the rows any length.
 MAX_FEATURES = 1 << 20
@@ -16,6 +17,20 @@ MAX_LABEL_CHARACTERS = 256
 MAX_RECORD_BYTES = 1 << 25
 # Deflate cannot do better than this; a file that claims more is lying.
 MAX_EXPANSION = 1032
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that damaged files can make take any amount of memory, so that it has a limit.
+
+    Attributes
+    ----------
+    module : what to import before there is a limit
+    room_bytes : for its work, beyond the rows and what the file justifies
+    """
+
+    module: str
+    room_bytes: int
 
 
 def check_width(path: Path, n_features: int, stated: int | None) -> None:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from bitclass.data.arrays import ArrayFile, ArrayRows, ArraySource, Vector
 from bitclass.data.errors import DataFileError, reading
-from bitclass.data.hdf5 import Hdf5Array, check_stored, h5py_for
+from bitclass.data.hdf5 import LIBRARY, Hdf5Array, check_stored, h5py_for
 from bitclass.data.limits import MAX_LABEL_CHARACTERS
 from bitclass.data.matlab_arrays import CLASSES, by_rows, whole_numbers_if_possible
 from bitclass.data.rowfile import Request, RowFile
 from bitclass.data.sources import Converted, LoadedArray
 
-__all__ = ["Matlab73File"]
+__all__ = ["LIBRARY", "Matlab73File"]
 
 
 class Matlab73File(ArrayFile):

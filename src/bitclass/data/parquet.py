@@ -9,9 +9,13 @@ from typing import Any
 from bitclass.data.arrow_columns import Columns
 from bitclass.data.errors import DataFileError, check_extra, import_extra, reading
 from bitclass.data.isolation import IsolatedRows
+from bitclass.data.limits import Library
 from bitclass.data.rowfile import Piece, Request, RowFile, described
 
-__all__ = ["ParquetRows", "open_parquet"]
+__all__ = ["LIBRARY", "ParquetRows", "open_parquet"]
+
+# Much of it for the stacks of threads, which are never filled.
+LIBRARY = Library("pyarrow.parquet", room_bytes=192 << 20)
 
 # Shared among the columns that are read at the same time.
 _BUFFER_BYTES = 8 << 20

@@ -5,7 +5,7 @@ deployed predictor stays light.
 """
 
 from bitclass.storage.anchor_tensors import ANCHOR_LAYOUT, anchors_from, saved_anchors
-from bitclass.storage.atomic import atomic_write
+from bitclass.storage.atomic import atomic_write, check_writable
 from bitclass.storage.container import VERSIONS, Container, opened, write
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 from bitclass.storage.layout import Expected, Tensor, check_layout, tensor_of
@@ -32,6 +32,7 @@ __all__ = [
     "anchors_from",
     "atomic_write",
     "check_layout",
+    "check_writable",
     "decode_labels",
     "encode_labels",
     "label_tensor",

@@ -6,10 +6,12 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import BinaryIO
 
-__all__ = ["atomic_write"]
+from bitclass.storage.temporary import remove_abandoned, temporary_file
+
+__all__ = ["atomic_write", "check_writable"]
 
 # What file systems and platforms answer that cannot put a directory's entries to disk on demand.
 _CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF}
@@ -21,8 +23,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     At every moment `path` is absent, the old file or the whole new one. On an error the new file is
     removed; a process that is killed may leave it behind, under a name of its own
-    (``.bitclass-*.tmp``). A link stays one: the file that it points to is replaced. The permissions
-    of a file that is replaced are kept.
+    (``.bitclass-*.tmp``), and the next write into the folder removes it. A link stays one: the file
+    that it points to is replaced. The permissions of a file that is replaced are kept.
 
     Parameters
     ----------
@@ -39,24 +41,35 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
-    temporary = os.path.join(folder, f".bitclass-{os.urandom(8).hex()}.tmp")
     try:
         mode = _mode_to_keep(target)
-        with open(temporary, "xb") as file:
+        remove_abandoned(folder)
+        with temporary_file(folder) as (temporary, file):
             if mode is not None:
                 os.chmod(temporary, mode)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+            file.close()
+            os.replace(temporary, target)
     except OSError as error:
-        _remove(temporary)
         # Of a full disk the system tells no name, of a missing folder that of our own file.
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error
-    except BaseException:
-        _remove(temporary)
-        raise
     _sync_folder(folder)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise the `OSError` that `atomic_write` would, where that can be known before the work."""
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    try:
+        _mode_to_keep(target)
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, "No such folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def _mode_to_keep(target: str) -> int | None:
@@ -73,11 +86,6 @@ def _mode_to_keep(target: str) -> int | None:
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
     return stat.S_IMODE(mode)
-
-
-def _remove(temporary: str) -> None:
-    with suppress(OSError):
-        os.unlink(temporary)
 
 
 def _sync_folder(folder: str) -> None:

@@ -9,6 +9,7 @@ keep these, packed, ceil(r / 8) bytes a sample.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -275,6 +276,14 @@ class Statistics:
             self.n_rows = int(stay.sum())
         for name in ("classes", "feature_sums", "code_sums", "class_weights"):
             setattr(self, name, getattr(self, name)[~gone])
+
+    def fingerprint(self) -> str:
+        """Text that differs for the sums of other rows, in 32 digits."""
+        about = f"{self.starting.fingerprint()} {self.n_rows}"
+        digest = hashlib.blake2b(about.encode(), digest_size=16)
+        for sums in (self.gram, self.feature_sums, self.code_sums, self.class_weights):
+            digest.update(np.ascontiguousarray(sums).data)
+        return digest.hexdigest()
 
     @property
     def total_weight(self) -> float:
