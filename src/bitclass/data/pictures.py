@@ -1,0 +1,275 @@
+"""Sets of labelled pictures, opened one picture at a time."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitclass.data.errors import DataFileError, listed
+from bitclass.data.labels import text_array
+
+__all__ = [
+    "ENDINGS",
+    "MOST_FILE_BYTES",
+    "PictureError",
+    "PictureSet",
+    "PictureSource",
+    "is_picture_name",
+    "open_folder",
+    "open_pictures",
+    "printable",
+    "read_picture_file",
+]
+
+#: Endings of the files that are taken for pictures, in upper or lower case.
+ENDINGS = (
+    ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif",
+    ".tiff", ".webp",
+)  # fmt: skip
+#: A larger file is not read as a picture.
+MOST_FILE_BYTES = 256 << 20
+
+# Formats of data sets, tried in turn, as the module and the function in it that opens them. The
+# function gives None for a path that is not of its format. Imported when asked for, because they
+# themselves import this file.
+_FORMATS: tuple[tuple[str, str], ...] = ()
+
+
+class PictureError(DataFileError):
+    """A picture cannot be read; the message is one line that names it."""
+
+
+class PictureSource(Protocol):
+    """Where the pictures of a set are; can be pickled, for the processes that open them."""
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        """Content of one picture.
+
+        Parameters
+        ----------
+        row : int, from 0
+
+        Returns
+        -------
+        bytes of a picture file, or uint8 pixels of shape (h, w) or (h, w, 3)
+
+        Raises
+        ------
+        OSError, PictureError
+            If this picture cannot be read; others may.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class PictureSet:
+    """Pictures with labels, opened one at a time.
+
+    Attributes
+    ----------
+    names : n names, unique; for a folder the relative paths
+    labels : (n,) class names, None where the pictures have none
+    source : PictureSource
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("cat/1.png", "dog/1.png", "dog/2.png"):
+    ...     (folder / name).parent.mkdir(exist_ok=True)
+    ...     _ = (folder / name).write_bytes(b"")
+    >>> pictures = open_folder(folder)
+    >>> len(pictures), pictures.select([2, 0]).names
+    (3, ('dog/2.png', 'cat/1.png'))
+    >>> pictures.labels
+    array(['cat', 'dog', 'dog'], dtype='<U3')
+    """
+
+    names: Sequence[str]
+    labels: NDArray[np.str_] | None
+    source: PictureSource
+
+    def __post_init__(self) -> None:
+        if self.labels is not None and self.labels.shape != (len(self.names),):
+            raise ValueError(
+                f"labels must be of shape ({len(self.names)},), one a name, found "
+                f"{self.labels.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def select(self, rows: ArrayLike) -> Self:
+        """Some of the pictures, in the given order.
+
+        Parameters
+        ----------
+        rows : (m,) integers
+        """
+        chosen = np.asarray(rows, dtype=np.intp).reshape(-1)
+        return type(self)(
+            tuple(self.names[row] for row in chosen.tolist()),
+            None if self.labels is None else self.labels[chosen],
+            _Selected(self.source, chosen),
+        )
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """Some of the pictures of a source."""
+
+    source: PictureSource
+    rows: NDArray[np.intp]
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        """Content of one picture."""
+        return self.source.read(int(self.rows[row]))
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Pictures that are files of a folder."""
+
+    folder: Path
+    paths: tuple[str, ...]
+
+    def read(self, row: int) -> bytes:
+        """Content of one picture."""
+        return read_picture_file(self.folder / self.paths[row])
+
+
+def read_picture_file(path: Path) -> bytes:
+    """Content of a picture file, unless it is too large for one.
+
+    Parameters
+    ----------
+    path : the file
+
+    Raises
+    ------
+    OSError, PictureError
+    """
+    with path.open("rb") as file:
+        content = file.read(MOST_FILE_BYTES + 1)
+    if len(content) > MOST_FILE_BYTES:
+        raise PictureError(
+            f"{printable(str(path))}: has more than {MOST_FILE_BYTES >> 20} MB, too much for a "
+            "picture"
+        )
+    return content
+
+
+def is_picture_name(name: str) -> bool:
+    """Whether a file is called like a picture.
+
+    Examples
+    --------
+    >>> is_picture_name("cat.JPEG"), is_picture_name("readme.txt"), is_picture_name(".cat.png")
+    (True, False, False)
+    """
+    return name.lower().endswith(ENDINGS) and not name.startswith(".")
+
+
+def printable(name: str) -> str:
+    r"""A file name as text that can be printed and stored, whatever bytes it has on disk.
+
+    Examples
+    --------
+    >>> printable("caf\udce9.png")
+    'caf\\udce9.png'
+    """
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def open_pictures(path: str | os.PathLike[str]) -> PictureSet:
+    """Open pictures of any format that is known: a folder, or a data set.
+
+    Parameters
+    ----------
+    path : folder or file
+
+    Returns
+    -------
+    PictureSet
+
+    Raises
+    ------
+    DataFileError
+        If there are no pictures.
+    """
+    for module, function in _FORMATS:
+        pictures = getattr(importlib.import_module(module), function)(Path(path))
+        if pictures is not None:
+            return pictures  # type: ignore[no-any-return]
+    return open_folder(path)
+
+
+def open_folder(folder: str | os.PathLike[str]) -> PictureSet:
+    """Open a folder of class folders, or a folder of pictures without classes.
+
+    The class of a picture is the folder below `folder` that it is in, however deep. Pictures are
+    sorted by their path. Hidden files, and files that are not called like a picture, are left out.
+
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    PictureSet
+
+    Raises
+    ------
+    DataFileError
+        If this is no folder, if it has no pictures, or pictures both in class folders and beside
+        them.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        found = "is a file, not a folder" if root.exists() else "there is no such file or folder"
+        raise DataFileError(f"{root}: {found}")
+    try:
+        paths = sorted(_picture_paths(root))
+    except PermissionError as error:
+        raise DataFileError(f"{error.filename}: no permission to read it") from error
+    if not paths:
+        raise DataFileError(
+            f"{root}: there are no pictures in it; they are known by their ending: "
+            f"{listed(ENDINGS)}"
+        )
+    classes = [path.partition("/")[0] if "/" in path else "" for path in paths]
+    without = [path for path, name in zip(paths, classes, strict=True) if not name]
+    if without and len(without) < len(paths):
+        raise DataFileError(
+            f"{root}: has pictures in class folders, {len(paths) - len(without)}, and beside them, "
+            f"{len(without)}, such as {printable(without[0])!r}, of which the class is not known"
+        )
+    labels = None if without else text_array(root, list(map(printable, classes)), 0)
+    return PictureSet(tuple(map(printable, paths)), labels, _Files(root, tuple(paths)))
+
+
+def _picture_paths(root: Path) -> Iterator[str]:
+    """Pictures in a folder and below, relative to it."""
+    waiting = [("", frozenset[tuple[int, int]]())]
+    while waiting:
+        within, above = waiting.pop()
+        place = os.stat(root / within)
+        here = (place.st_dev, place.st_ino)
+        if here in above:  # a link back to a folder that this one is in
+            continue
+        with os.scandir(root / within) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    waiting.append((f"{within}{entry.name}/", above | {here}))
+                elif entry.is_file() and is_picture_name(entry.name):
+                    yield within + entry.name
