@@ -36,10 +36,15 @@ ENDINGS = (
 #: A larger file is not read as a picture.
 MOST_FILE_BYTES = 256 << 20
 
-# Formats of data sets, tried in turn, as the module and the function in it that opens them. The
-# function gives None for a path that is not of its format. Imported when asked for, because they
-# themselves import this file.
-_FORMATS: tuple[tuple[str, str], ...] = ()
+# Formats of data sets, tried in turn, as the module and the function in it that opens a part of
+# them. The function gives None for a path that is not of its format. Imported when asked for,
+# because they themselves import this file.
+_FORMATS: tuple[tuple[str, str], ...] = (
+    ("bitclass.data.picture_sets.cifar", "find_cifar"),
+    ("bitclass.data.picture_sets.tiny_imagenet", "find_tiny_imagenet"),
+    ("bitclass.data.picture_sets.sun397", "find_sun397"),
+    ("bitclass.data.picture_sets.ilsvrc2012", "find_ilsvrc2012"),
+)
 
 
 class PictureError(DataFileError):
@@ -189,12 +194,14 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def open_pictures(path: str | os.PathLike[str]) -> PictureSet:
+def open_pictures(path: str | os.PathLike[str], split: str | None = None) -> PictureSet:
     """Open pictures of any format that is known: a folder, or a data set.
 
     Parameters
     ----------
     path : folder or file
+    split : {"train", "test", "all"}, optional
+        Which part of a data set, "train" by default; a folder of pictures has no parts.
 
     Returns
     -------
@@ -206,9 +213,20 @@ def open_pictures(path: str | os.PathLike[str]) -> PictureSet:
         If there are no pictures.
     """
     for module, function in _FORMATS:
-        pictures = getattr(importlib.import_module(module), function)(Path(path))
+        find = getattr(importlib.import_module(module), function)
+        pictures = find(Path(path), split or "train")
         if pictures is not None:
             return pictures  # type: ignore[no-any-return]
+    if Path(path).is_file():
+        raise DataFileError(
+            f"{path}: is not a data set of pictures that is known (CIFAR, Tiny-ImageNet-200, "
+            "SUN397 or ILSVRC 2012), or it is damaged; pictures of your own are given as a folder"
+        )
+    if split is not None:
+        raise DataFileError(
+            f"{path}: split={split!r} is for data sets, and this is none that is known; "
+            "a folder of pictures has no parts"
+        )
     return open_folder(path)
 
 
