@@ -222,7 +222,7 @@ def open_pictures(path: str | os.PathLike[str], split: str | None = None) -> Pic
             f"{path}: is not a data set of pictures that is known (CIFAR, Tiny-ImageNet-200, "
             "SUN397 or ILSVRC 2012), or it is damaged; pictures of your own are given as a folder"
         )
-    if split is not None:
+    if split is not None and Path(path).exists():
         raise DataFileError(
             f"{path}: split={split!r} is for data sets, and this is none that is known; "
             "a folder of pictures has no parts"
