@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitclass.data.errors import DataFileError, listed
+from bitclass.data.formats import format_of
 from bitclass.data.labels import text_array
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "PictureError",
     "PictureSet",
     "PictureSource",
+    "find_pictures",
     "is_picture_name",
     "open_folder",
     "open_pictures",
@@ -183,14 +185,14 @@ def printable(name: str) -> str:
 
     Examples
     --------
-    >>> printable("caf\udce9.png")
-    'caf\\udce9.png'
+    >>> printable("caf\udce9.png"), printable("a\nb")
+    ('caf\\udce9.png', 'a\\nb')
     """
-    return name.encode("utf-8", "backslashreplace").decode()
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)
 
 
 def open_pictures(path: str | os.PathLike[str]) -> PictureSet:
-    """Open pictures of any format that is known: a folder, or a data set.
+    """Open pictures of any format that is known: a data set, a folder, or one picture file.
 
     Parameters
     ----------
@@ -205,11 +207,93 @@ def open_pictures(path: str | os.PathLike[str]) -> PictureSet:
     DataFileError
         If there are no pictures.
     """
-    for module, function in _FORMATS:
-        pictures = getattr(importlib.import_module(module), function)(Path(path))
-        if pictures is not None:
-            return pictures  # type: ignore[no-any-return]
+    path = Path(path)
+    found = _open_data_set(path)
+    if found is not None:
+        return found
+    if is_picture_name(path.name) and path.is_file():
+        return PictureSet((printable(str(path)),), None, _Files(path.parent, (path.name,)))
     return open_folder(path)
+
+
+def _open_data_set(path: Path) -> PictureSet | None:
+    for module, function in _FORMATS:
+        found: PictureSet | None = getattr(importlib.import_module(module), function)(path)
+        if found is not None:
+            return found
+    return None
+
+
+def find_pictures(paths: Sequence[Path]) -> PictureSet | None:
+    """The pictures at these paths, None where there are none but perhaps feature files.
+
+    A folder is one of pictures if there is a picture in it or below, and no feature file directly
+    in it; tables of text do not count, as they come with many sets of pictures.
+
+    Parameters
+    ----------
+    paths : folders, data sets or picture files
+
+    Returns
+    -------
+    PictureSet or None
+        Of several paths, their pictures one after another; with labels if all have some.
+
+    Raises
+    ------
+    DataFileError
+        If some of the paths are pictures and others are not.
+    """
+    has_pictures = [_has_pictures(path) for path in paths]
+    if not any(has_pictures):
+        return None
+    if not all(has_pictures):
+        pictures, other = paths[has_pictures.index(True)], paths[has_pictures.index(False)]
+        raise DataFileError(f"{other}: there are no pictures in it, but in {pictures}")
+    sets = [open_pictures(path) for path in paths]
+    return sets[0] if len(sets) == 1 else _joined(paths, sets)
+
+
+def _has_pictures(path: Path) -> bool:
+    if path.is_file() and is_picture_name(path.name):
+        return True
+    if path.is_dir():
+        formats = [format_of(file) for file in path.iterdir() if file.is_file()]
+        if any(name is not None and name != "csv" for name in formats):
+            return False
+        if next(_picture_paths(path), None) is not None:
+            return True
+    return path.exists() and _open_data_set(path) is not None
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Sources one after another; `starts` are the rows at which each begins, (k,)."""
+
+    sources: tuple[PictureSource, ...]
+    starts: NDArray[np.intp]
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        """Content of one picture."""
+        at = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.sources[at].read(row - int(self.starts[at]))
+
+
+def _joined(paths: Sequence[Path], sets: Sequence[PictureSet]) -> PictureSet:
+    names = tuple(
+        name if path.is_file() and len(pictures) == 1 else f"{printable(str(path))}/{name}"
+        for path, pictures in zip(paths, sets, strict=True)
+        for name in pictures.names
+    )
+    labels = [pictures.labels for pictures in sets]
+    known = [part for part in labels if part is not None]
+    lengths = [len(pictures) for pictures in sets]
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp)
+    return PictureSet(
+        names,
+        np.concatenate(known) if len(known) == len(sets) else None,
+        _Joined(tuple(pictures.source for pictures in sets), starts),
+    )
 
 
 def open_folder(folder: str | os.PathLike[str]) -> PictureSet:
