@@ -33,9 +33,22 @@ MAY_IMPORT = {
     | {"blas", "losses", "summary", "training", "learning", "validation", "predicting"},
     "blas": {"_native"},
     "data": FOUNDATION | {"model", "classifier"},
+    "images": {"_native", "data", "storage"},
+    "explore": FOUNDATION | {"model", "data", "images"},
     "streaming": {"rows", "data", "classifier", "training"},
     "cli": FOUNDATION
-    | {"losses", "model", "storage", "training", "classifier", "data", "streaming", ""},
+    | {
+        "losses",
+        "model",
+        "storage",
+        "training",
+        "classifier",
+        "data",
+        "images",
+        "explore",
+        "streaming",
+        "",
+    },
 }
 
 

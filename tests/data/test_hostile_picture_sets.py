@@ -169,7 +169,7 @@ def test_an_archive_that_unpacks_to_a_huge_file_is_refused_early(tmp_path):
     header = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
     header.size = 7 << 30
     path.write_bytes(gzip.compress(header.tobuf(tarfile.USTAR_FORMAT) + bytes(1 << 20)))
-    with pytest.raises(DataFileError, match="is not a data set"):
+    with pytest.raises(DataFileError, match="nor a data set"):
         open_pictures(path)
     files = archives.tar_bytes(archives.cifar10_python(n=1))
     middle = files.index(b"cifar-10-batches-py/data_batch_3")
@@ -337,7 +337,7 @@ def test_another_folder_is_not_taken_for_a_data_set(tmp_path, opener):
 def test_a_file_that_is_no_data_set_is_said_to_be_none(tmp_path):
     path = tmp_path / "pictures.tar"
     path.write_bytes(archives.tar_bytes({"a.png": archives.PIXEL}))
-    with pytest.raises(DataFileError, match="is not a data set of pictures that is known"):
+    with pytest.raises(DataFileError, match="is neither a picture nor a data set that is known"):
         open_pictures(path)
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "a.png").write_bytes(archives.PIXEL)

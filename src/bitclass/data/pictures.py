@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitclass.data.errors import DataFileError, listed
+from bitclass.data.formats import format_of
 from bitclass.data.labels import text_array
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "PictureError",
     "PictureSet",
     "PictureSource",
+    "find_pictures",
     "is_picture_name",
+    "joined",
     "open_folder",
     "open_pictures",
     "printable",
@@ -36,8 +39,8 @@ ENDINGS = (
 #: A larger file is not read as a picture.
 MOST_FILE_BYTES = 256 << 20
 
-# Formats of data sets, tried in turn, as the module and the function in it that opens a part of
-# them. The function gives None for a path that is not of its format. Imported when asked for,
+# Formats of data sets, tried in turn, as the module and the function in it that finds one: it gives
+# what opens a part of it, or None for a path that is not of its format. Imported when asked for,
 # because they themselves import this file.
 _FORMATS: tuple[tuple[str, str], ...] = (
     ("bitclass.data.picture_sets.cifar", "find_cifar"),
@@ -188,20 +191,20 @@ def printable(name: str) -> str:
 
     Examples
     --------
-    >>> printable("caf\udce9.png")
-    'caf\\udce9.png'
+    >>> printable("caf\udce9.png"), printable("a\nb")
+    ('caf\\udce9.png', 'a\\nb')
     """
-    return name.encode("utf-8", "backslashreplace").decode()
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)
 
 
 def open_pictures(path: str | os.PathLike[str], split: str | None = None) -> PictureSet:
-    """Open pictures of any format that is known: a folder, or a data set.
+    """Open pictures of any format that is known: a data set, a folder, or one picture file.
 
     Parameters
     ----------
     path : folder or file
     split : {"train", "test", "all"}, optional
-        Which part of a data set, "train" by default; a folder of pictures has no parts.
+        Which part of a data set, "train" by default; other pictures have no parts.
 
     Returns
     -------
@@ -212,22 +215,121 @@ def open_pictures(path: str | os.PathLike[str], split: str | None = None) -> Pic
     DataFileError
         If there are no pictures.
     """
-    for module, function in _FORMATS:
-        find = getattr(importlib.import_module(module), function)
-        pictures = find(Path(path), split or "train")
-        if pictures is not None:
-            return pictures  # type: ignore[no-any-return]
-    if Path(path).is_file():
-        raise DataFileError(
-            f"{path}: is not a data set of pictures that is known (CIFAR, Tiny-ImageNet-200, "
-            "SUN397 or ILSVRC 2012), or it is damaged; pictures of your own are given as a folder"
-        )
-    if split is not None and Path(path).exists():
+    path = Path(path)
+    open_part = _find_data_set(path)
+    if open_part is not None:
+        return open_part(split or "train")
+    if split is not None and path.exists():
         raise DataFileError(
             f"{path}: split={split!r} is for data sets, and this is none that is known; "
-            "a folder of pictures has no parts"
+            "other pictures have no parts"
+        )
+    if path.is_file() and is_picture_name(path.name):
+        return PictureSet((printable(str(path)),), None, _Files(path.parent, (path.name,)))
+    if path.is_file():
+        raise DataFileError(
+            f"{path}: is neither a picture nor a data set that is known (CIFAR, SUN397, "
+            "ILSVRC 2012 or Tiny-ImageNet-200), or it is damaged"
         )
     return open_folder(path)
+
+
+def _find_data_set(path: Path) -> Callable[[str], PictureSet] | None:
+    """What opens a part of the data set at a path, None where there is none."""
+    for module, function in _FORMATS:
+        open_part: Callable[[str], PictureSet] | None
+        open_part = getattr(importlib.import_module(module), function)(path)
+        if open_part is not None:
+            return open_part
+    return None
+
+
+def find_pictures(paths: Sequence[Path], split: str | None = None) -> PictureSet | None:
+    """The pictures at these paths, None where there are none but perhaps feature files.
+
+    A folder is one of pictures if there is a picture in it or below, and no feature file directly
+    in it; tables of text do not count, as they come with many sets of pictures.
+
+    Parameters
+    ----------
+    paths : folders, data sets or picture files
+    split : {"train", "test", "all"}, optional
+        See `open_pictures`.
+
+    Returns
+    -------
+    PictureSet or None
+        Of several paths, their pictures one after another; with labels if all have some.
+
+    Raises
+    ------
+    DataFileError
+        If some of the paths are pictures and others are not.
+    """
+    has_pictures = [_has_pictures(path) for path in paths]
+    if not any(has_pictures):
+        return None
+    if not all(has_pictures):
+        pictures, other = paths[has_pictures.index(True)], paths[has_pictures.index(False)]
+        raise DataFileError(f"{other}: there are no pictures in it, but in {pictures}")
+    sets = [open_pictures(path, split) for path in paths]
+    if len(sets) == 1:
+        return sets[0]
+    is_file = [path.is_file() and is_picture_name(path.name) for path in paths]
+    prefixes = [
+        "" if alone else f"{printable(str(path))}/"
+        for alone, path in zip(is_file, paths, strict=True)
+    ]
+    return joined(sets, prefixes)
+
+
+def _has_pictures(path: Path) -> bool:
+    if path.is_file() and is_picture_name(path.name):
+        return True
+    if path.exists() and _find_data_set(path) is not None:
+        return True
+    if path.is_dir():
+        formats = [format_of(file) for file in path.iterdir() if file.is_file()]
+        if any(name is not None and name != "csv" for name in formats):
+            return False
+        return next(_picture_paths(path), None) is not None
+    return False
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Sources one after another; `starts` are the rows at which each begins, (k,)."""
+
+    sources: tuple[PictureSource, ...]
+    starts: NDArray[np.intp]
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        """Content of one picture."""
+        at = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.sources[at].read(row - int(self.starts[at]))
+
+
+def joined(sets: Sequence[PictureSet], prefixes: Sequence[str]) -> PictureSet:
+    """Pictures of several sets one after another; with labels if all have some.
+
+    Parameters
+    ----------
+    sets : k sets
+    prefixes : k texts that are put before the names of each
+    """
+    names = tuple(
+        prefix + name
+        for prefix, pictures in zip(prefixes, sets, strict=True)
+        for name in pictures.names
+    )
+    known = [pictures.labels for pictures in sets if pictures.labels is not None]
+    lengths = [len(pictures) for pictures in sets]
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp)
+    return PictureSet(
+        names,
+        np.concatenate(known) if len(known) == len(sets) else None,
+        _Joined(tuple(pictures.source for pictures in sets), starts),
+    )
 
 
 def open_folder(folder: str | os.PathLike[str]) -> PictureSet:

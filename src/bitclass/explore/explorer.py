@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import threading
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from bitclass.codes import hamming
 from bitclass.data.pictures import PictureError
 from bitclass.explore.gallery import Gallery
+from bitclass.images.decoder import Decoder
 from bitclass.images.extractors import Extractor
 from bitclass.images.pillow import pillow_image
 from bitclass.images.preparing import Preparation
 from bitclass.model import PackedModel
 
-__all__ = ["Decoder", "Explorer"]
+__all__ = ["Explorer"]
 
 #: How many classes and pictures an answer tells of.
 N_CLASSES, N_PICTURES = 10, 24
@@ -27,16 +28,6 @@ N_SAMPLES = 12
 
 _SMALL = Preparation(smallest=1, largest=192, crop=1.0, filter="bilinear")
 _KEPT_SMALL_PICTURES = 1024
-
-
-class Decoder(Protocol):
-    """What turns the content of a picture file into prepared pixels."""
-
-    def prepared(
-        self, content: bytes | NDArray[np.uint8], name: str, preparation: Preparation
-    ) -> NDArray[np.uint8]:
-        """Pixels (s, s, 3); PictureError where it cannot be read."""
-        ...
 
 
 class Explorer:

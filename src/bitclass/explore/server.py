@@ -1,6 +1,6 @@
 """The page's server: a few addresses, and a 4xx for everything else.
 
-Pictures are asked for by number and files by the three names below, so that no path of a request
+Pictures are asked for by number and files by the names below, so that no path of a request
 ever becomes a path on disk.
 """
 
@@ -31,6 +31,7 @@ _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _JSON = "application/json"
 _SMALL = re.compile(r"/pictures/([0-9]{1,9})\.jpg")
@@ -139,7 +140,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a request for the page, for facts or for a picture."""
         self._answer(self._got)
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        """Answer as `do_GET` does, without the content."""
+        self._answer(self._got)
 
     def do_POST(self) -> None:
         """Answer about a picture that comes with the request."""

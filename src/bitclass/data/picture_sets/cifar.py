@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,21 +92,23 @@ def open_cifar(path: str | os.PathLike[str], split: Split = "train") -> PictureS
     DataFileError
         If this is not CIFAR, or damaged.
     """
-    found = find_cifar(Path(path), split)
-    if found is None:
+    open_part = find_cifar(Path(path))
+    if open_part is None:
         raise DataFileError(
             f"{path}: is not CIFAR; expected an archive such as cifar-10-python.tar.gz, or a "
             f"folder with one of {listed(layout.folder for layout in _LAYOUTS)}"
         )
-    return found
+    return open_part(split)
 
 
-def find_cifar(path: Path, split: Split = "train") -> PictureSet | None:
-    """Open CIFAR where it is at this path; None where it is not."""
+def find_cifar(path: Path) -> Callable[[str], PictureSet] | None:
+    """What opens a part of CIFAR where it is at this path; None where it is not."""
     place, layout = _place_of(path)
-    if layout is None:
-        return None
-    check_split(path, split)
+    return None if layout is None else partial(_open_part, place, layout)
+
+
+def _open_part(place: Path, layout: _Layout, part: str) -> PictureSet:
+    split = check_split(place, part)
     with reading(place, f"CIFAR ({layout.folder})"):
         source = _Pictures(place, layout, split)
         names = source.load()

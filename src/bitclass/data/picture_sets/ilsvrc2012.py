@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ import numpy as np
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.labels import text_array
 from bitclass.data.picture_sets.devkit import open_devkit
-from bitclass.data.picture_sets.splits import Split, check_split, joined
+from bitclass.data.picture_sets.splits import Split, check_split
 from bitclass.data.picture_sets.tar_files import Member, StoredFiles, tar_members
-from bitclass.data.pictures import PictureSet, open_folder
+from bitclass.data.pictures import PictureSet, joined, open_folder
 
 __all__ = ["find_ilsvrc2012", "open_ilsvrc2012"]
 
@@ -51,27 +52,29 @@ def open_ilsvrc2012(path: str | os.PathLike[str], split: Split = "train") -> Pic
     DataFileError
         If this is not ILSVRC 2012, or damaged.
     """
-    pictures = find_ilsvrc2012(Path(path), split)
-    if pictures is None:
+    open_part = find_ilsvrc2012(Path(path))
+    if open_part is None:
         raise DataFileError(
             f"{path}: is not ILSVRC 2012; expected a folder with {_TRAIN_TAR} or a folder 'train' "
             "of classes such as n01440764"
         )
-    return pictures
+    return open_part(split)
 
 
-def find_ilsvrc2012(path: Path, split: Split = "train") -> PictureSet | None:
-    """Open ILSVRC 2012 where it is at this path; None where it is not."""
+def find_ilsvrc2012(path: Path) -> Callable[[str], PictureSet] | None:
+    """What opens a part of ILSVRC 2012 where it is at this path; None where it is not."""
     if path.is_file():
         if path.name not in (_TRAIN_TAR, _VALIDATION_TAR):
             return None
-        path = path.parent
-    elif not _is_here(path):
-        return None
-    check_split(path, split)
+        return partial(_open_part, path.parent)
+    return partial(_open_part, path) if _is_here(path) else None
+
+
+def _open_part(root: Path, part: str) -> PictureSet:
+    split = check_split(root, part)
     if split == "all":
-        return joined([("train", _train(path)), ("test", _validation(path))])
-    return _train(path) if split == "train" else _validation(path)
+        return joined([_train(root), _validation(root)], ("train/", "test/"))
+    return _train(root) if split == "train" else _validation(root)
 
 
 def _is_here(root: Path) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,18 +44,24 @@ def open_sun397(
     DataFileError
         If this is not SUN397, or if pictures are missing.
     """
-    pictures = find_sun397(Path(path), split, partition)
-    if pictures is None:
-        raise DataFileError(f"{path}: is not SUN397; expected a folder with {_CLASSES}")
-    return pictures
-
-
-def find_sun397(path: Path, split: Split = "train", partition: int = 1) -> PictureSet | None:
-    """Open SUN397 where it is at this path; None where it is not."""
-    root = next((at for at in (path, path / "SUN397") if (at / _CLASSES).is_file()), None)
+    root = _root_of(Path(path))
     if root is None:
-        return None
-    check_split(path, split)
+        raise DataFileError(f"{path}: is not SUN397; expected a folder with {_CLASSES}")
+    return _open_part(root, partition, split)
+
+
+def find_sun397(path: Path) -> Callable[[str], PictureSet] | None:
+    """What opens a part of SUN397 where it is at this path; None where it is not."""
+    root = _root_of(path)
+    return None if root is None else partial(_open_part, root, 1)
+
+
+def _root_of(path: Path) -> Path | None:
+    return next((at for at in (path, path / "SUN397") if (at / _CLASSES).is_file()), None)
+
+
+def _open_part(root: Path, partition: int, part: str) -> PictureSet:
+    split = check_split(root, part)
     pictures = _all_pictures(root)
     if split == "all":
         return pictures

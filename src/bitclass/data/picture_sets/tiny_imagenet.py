@@ -6,7 +6,8 @@ import os
 import re
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from bitclass.data.labels import text_array
 from bitclass.data.picture_sets.splits import (
     Split,
     check_split,
-    joined,
     read_lines,
     text_lines,
 )
@@ -23,6 +23,7 @@ from bitclass.data.pictures import (
     MOST_FILE_BYTES,
     PictureError,
     PictureSet,
+    joined,
     open_folder,
     printable,
 )
@@ -56,30 +57,27 @@ def open_tiny_imagenet(path: str | os.PathLike[str], split: Split = "train") -> 
     DataFileError
         If this is not Tiny-ImageNet-200, or damaged.
     """
-    pictures = find_tiny_imagenet(Path(path), split)
-    if pictures is None:
-        raise DataFileError(f"{path}: is not Tiny-ImageNet-200; expected {_NAME}.zip or its folder")
-    return pictures
+    return _open_part(_known_place(Path(path)), split)
 
 
-def find_tiny_imagenet(path: Path, split: Split = "train") -> PictureSet | None:
-    """Open Tiny-ImageNet-200 where it is at this path; None where it is not."""
+def find_tiny_imagenet(path: Path) -> Callable[[str], PictureSet] | None:
+    """What opens a part of Tiny-ImageNet-200 where it is at this path; None where it is not."""
     place = _place_of(path)
-    if place is None:
-        return None
-    check_split(path, split)
+    return None if place is None else partial(_open_part, place)
+
+
+def _open_part(place: Path, part: str) -> PictureSet:
+    split = check_split(place, part)
     with reading(place, "Tiny-ImageNet-200"):
-        part = _folder_part if place.is_dir() else _zip_part
+        opened = _folder_part if place.is_dir() else _zip_part
         if split != "all":
-            return part(place, split)
-        return joined([(name, part(place, name)) for name in ("train", "test")])
+            return opened(place, split)
+        return joined([opened(place, "train"), opened(place, "test")], ("train/", "test/"))
 
 
 def tiny_imagenet_words(path: str | os.PathLike[str]) -> Mapping[str, str]:
     """Words of each WordNet number, from ``words.txt``, such as ``goldfish, Carassius auratus``."""
-    place = _place_of(Path(path))
-    if place is None:
-        raise DataFileError(f"{path}: is not Tiny-ImageNet-200; expected {_NAME}.zip or its folder")
+    place = _known_place(Path(path))
     with reading(place, "the words of Tiny-ImageNet-200"):
         lines = _text(place, "words.txt")
     return {number: words for number, _, words in (line.partition("\t") for line in lines)}
@@ -93,6 +91,13 @@ def _place_of(path: Path) -> Path | None:
             return folder
     archive = path / f"{_NAME}.zip"
     return archive if archive.is_file() else None
+
+
+def _known_place(path: Path) -> Path:
+    place = _place_of(path)
+    if place is None:
+        raise DataFileError(f"{path}: is not Tiny-ImageNet-200; expected {_NAME}.zip or its folder")
+    return place
 
 
 def _folder_part(root: Path, split: Split) -> PictureSet:
