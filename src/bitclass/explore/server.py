@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, make: Any) -> None:
         try:
             self._check_origin()
-            self._send(HTTPStatus.OK, *make(urlsplit(self.path).path))
+            self._send(HTTPStatus.OK, *make(self.path.partition("?")[0]))
         except _RefusedError as error:
             self.send_error(error.status, str(error))
         except IndexError as error:
