@@ -27,21 +27,22 @@ function squares(bits, columns, wanted) {
 }
 
 function pattern(bits, label, reference = bits) {
-  const columns = bits.length <= 64 ? 16 : bits.length <= 512 ? 32 : 64;
+  const columns = bits.length <= 128 ? 16 : bits.length <= 512 ? 32 : 64;
   const rows = Math.ceil(bits.length / columns);
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${columns} ${rows}`);
+  svg.setAttribute("preserveAspectRatio", "xMinYMin");
   svg.setAttribute("role", "img");
   svg.setAttribute("aria-label", label);
   const layers = {
-    clear: (k) => bits[k] === "0",
-    set: (k) => bits[k] === "1",
-    other: (k) => bits[k] !== reference[k],
+    clear: (k) => bits[k] === "0" && reference[k] === "0",
+    set: (k) => bits[k] === "1" && reference[k] === "1",
+    other: (k) => bits[k] === "1" && reference[k] === "0",
+    "other pale": (k) => bits[k] === "0" && reference[k] === "1",
   };
   for (const [name, wanted] of Object.entries(layers)) {
     const path = document.createElementNS(SVG, "path");
     path.setAttribute("class", name);
-    // A bit that differs shows what it is by its size: set is full, not set is small.
     path.setAttribute("d", squares(bits, columns, wanted));
     svg.append(path);
   }
@@ -181,7 +182,7 @@ ask("api/facts", {}).then(
     byId("facts").textContent =
       `${counted(facts.classes, "class", "classes")} in ${counted(facts.bits, "bit", "bits")} · ` +
       `${counted(facts.pictures, "picture", "pictures")} · ${facts.extractor} features`;
-    byId("hint").textContent = `JPEG, PNG, WebP, GIF, BMP or TIFF, up to ${mostBytes >> 20} MB`;
+    byId("hint").textContent = `JPEG, PNG, WebP, GIF, BMP or TIFF, up to ${mostBytes >> 20}\u00a0MB`;
     byId("samples").replaceChildren(...facts.samples.map(pictureItem));
     if (location.hash) lookAtAddress();
   },
