@@ -36,7 +36,8 @@ MAY_IMPORT = {
     "images": {"_native", "data", "storage"},
     "streaming": {"rows", "data", "classifier", "training"},
     "cli": FOUNDATION
-    | {"losses", "model", "storage", "training", "classifier", "data", "images", "streaming", ""},
+    | {"losses", "model", "storage", "training", "classifier", "data", "images", "streaming", ""}
+    | {"validation"},
 }
 
 
