@@ -37,18 +37,8 @@ MAY_IMPORT = {
     "explore": FOUNDATION | {"model", "data", "images"},
     "streaming": {"rows", "data", "classifier", "training"},
     "cli": FOUNDATION
-    | {
-        "losses",
-        "model",
-        "storage",
-        "training",
-        "classifier",
-        "data",
-        "images",
-        "explore",
-        "streaming",
-        "",
-    },
+    | {"losses", "model", "storage", "training", "classifier", "data", "images", "streaming", ""}
+    | {"explore", "validation"},
 }
 
 

@@ -1,11 +1,10 @@
-"""`bitclass fit` and `bitclass update`: from feature files to a model file."""
+"""`bitclass fit` and `bitclass update`: from rows of features to a model file."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from bitclass.cli.checks import require_labels
 from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import rows_progress
 from bitclass.data import Reader
+from bitclass.images.recording import record_extractor
 from bitclass.storage import ProjectionType
 from bitclass.streaming import Checkpoint, batch_rows_for, fit_reader, labels_of
 from bitclass.training import load_statistics, save_statistics
@@ -37,10 +37,10 @@ def run_fit(
     projection: ProjectionType,
     keep_statistics: bool,
     checkpoint: Path | None,
+    extractor: Mapping[str, Any] | None,
     as_json: bool,
 ) -> None:
-    """Learn from files, and write the model."""
-    _check_room(model)
+    """Learn from rows, and write the model with the extractor that made them."""
     require_labels(reader)
     start = time.perf_counter()
     saves = None
@@ -65,7 +65,7 @@ def run_fit(
         saves = Checkpoint(checkpoint, json.loads(json.dumps(run)))
     with rows_progress(reader.n_rows) as progress:
         fit_reader(classifier, reader, checkpoint=saves, progress=progress)
-    _save(classifier, model, projection, keep_statistics)
+    _save(classifier, model, projection, keep_statistics, extractor)
     if saves is not None:
         saves.remove()
     _tell(classifier, model, time.perf_counter() - start, reader.description, as_json)
@@ -89,6 +89,7 @@ def run_update(
         raise UsageError("give files to learn from, or classes to --remove")
     start = time.perf_counter()
     classifier = BinaryCodeClassifier.load(model)
+    extractor = classifier.packed().summary.get("extractor")
     statistics, _ = load_statistics(sums)
     if remove:
         statistics.remove_classes(_labels_named(remove, statistics.classes))
@@ -101,7 +102,7 @@ def run_update(
                 classifier.partial_fit(batch.X, labels_of(batch))
                 progress("learning", classifier.statistics_.n_rows - known)
     classifier.solve()
-    _save(classifier, model, projection, keep_statistics=True)
+    _save(classifier, model, projection, True, extractor)
     described = reader.description if reader is not None else "no new rows"
     _tell(classifier, model, time.perf_counter() - start, described, as_json)
 
@@ -116,22 +117,15 @@ def _labels_named(names: list[str], classes: Any) -> Any:
     return np.array([by_name[name] for name in names], dtype=classes.dtype)
 
 
-def _check_room(model: Path) -> None:
-    """Find out before the work whether the model can be written."""
-    if model.is_dir():
-        raise UsageError(f"{model}: is a folder; --model takes the name of a file")
-    if not model.absolute().parent.is_dir():
-        raise UsageError(f"{model.absolute().parent}: no such folder for the model")
-    if not os.access(model.absolute().parent, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(model))
-
-
 def _save(
     classifier: BinaryCodeClassifier,
     model: Path,
     projection: ProjectionType,
     keep_statistics: bool,
+    extractor: Mapping[str, Any] | None,
 ) -> None:
+    if extractor is not None:
+        record_extractor(classifier.packed().summary, extractor)
     # The statistics first: a model whose statistics are missing is the lesser evil.
     if keep_statistics:
         save_statistics(statistics_path(model), classifier.statistics_)

@@ -102,6 +102,10 @@ def _show(
             f"{summary.get('loss')} loss, {summary.get('n_rows', 0):,} rows, "
             f"{summary.get('n_rounds')} rounds, bitclass {summary.get('bitclass')}",
         )
+    extractor = summary.get("extractor")
+    if isinstance(extractor, dict):
+        options = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
+        line("pictures", ", ".join([str(extractor.get("kind")), *options]))
     line("balance", f"0 |{_bars(balance, 0, 1)}| 1  share of classes with the bit set, over bits")
     line(
         "distances",

@@ -13,8 +13,10 @@ from bitclass.data import Reader, open_rows
 
 __all__ = [
     "Data",
+    "ExtractorName",
     "FeaturesName",
     "FormatName",
+    "Jobs",
     "Json",
     "LabelsFile",
     "LabelsName",
@@ -24,8 +26,20 @@ __all__ = [
 ]
 
 Data = Annotated[
-    list[Path], typer.Argument(help="Feature files of one format, or a folder of them.")
+    list[Path],
+    typer.Argument(help="Feature files of one format, a folder of them, or pictures."),
 ]
+ExtractorName = Annotated[
+    str | None,
+    typer.Option(
+        "--extractor",
+        help=(
+            "What makes features of pictures: cnn (the default), gist, onnx:FILE or timm:NAME, "
+            "with options as in cnn,size=160."
+        ),
+    ),
+]
+Jobs = Annotated[int | None, typer.Option(help="Threads and processes; all cores by default.")]
 Model = Annotated[Path, typer.Argument(help="Model file.")]
 FeaturesName = Annotated[
     str | None,

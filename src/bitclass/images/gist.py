@@ -156,8 +156,9 @@ def _local_contrast(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
     low_pass = _low_pass(n)
     sharp = padded - scipy.fft.irfft2(scipy.fft.rfft2(padded, axes=(1, 2)) * low_pass, axes=(1, 2))
     power = scipy.fft.irfft2(scipy.fft.rfft2(sharp**2, axes=(1, 2)) * low_pass, axes=(1, 2))
-    even: NDArray[np.float32] = sharp / (_CONTRAST_FLOOR + np.sqrt(np.abs(power)))
-    return even[:, margin : margin + side, margin : margin + side]
+    inside = slice(margin, margin + side)
+    even = sharp / (_CONTRAST_FLOOR + np.sqrt(np.abs(power)))
+    return np.asarray(even[:, inside, inside], dtype=np.float32)
 
 
 @lru_cache(maxsize=8)
@@ -165,7 +166,8 @@ def _low_pass(n: int) -> NDArray[np.float32]:
     """Gaussian that is a half at `_CONTRAST_CYCLES`, for n x n pixels, (n, n // 2 + 1)."""
     down = np.fft.fftfreq(n, 1 / n)[:, None]
     across = np.fft.rfftfreq(n, 1 / n)
-    return np.exp(-(down**2 + across**2) * np.log(2) / _CONTRAST_CYCLES**2).astype(np.float32)
+    transfer = np.exp(-(down**2 + across**2) * np.log(2) / _CONTRAST_CYCLES**2)
+    return np.asarray(transfer, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def _block_means(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Means of (n, s, s) in 4 x 4 blocks, column by column, (n, 16)."""
     starts, areas = _blocks(values.shape[1])
     sums = np.add.reduceat(np.add.reduceat(values, starts, axis=1), starts, axis=2)
-    means: NDArray[np.float32] = sums / areas
+    means = np.divide(sums, areas, dtype=np.float32)
     return means.transpose(0, 2, 1).reshape(len(values), -1)
 
 
