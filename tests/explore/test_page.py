@@ -110,8 +110,8 @@ def test_bits_that_differ_are_marked(browser, picture, explored):
     looked_at(browser, picture.name)
     marked = browser.value(
         "[...document.querySelectorAll('#classes svg')].map(svg => "
-        "[...svg.querySelectorAll('path.other')].map(p => p.getAttribute('d').split('M').length - 1)"
-        ".reduce((a, b) => a + b))"
+        "[...svg.querySelectorAll('path.other')].map(p => p.getAttribute('d')).join(''))"
+        ".map(squares => squares.split('M').length - 1)"
     )
     answer = explored[0].look(picture.read_bytes())
     assert marked == [found["distance"] for found in answer["classes"]]

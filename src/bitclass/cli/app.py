@@ -14,8 +14,10 @@ from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli.bench import run_bench
 from bitclass.cli.checks import check_room, check_settings
 from bitclass.cli.demo import run_demo
+from bitclass.cli.download import run_download
 from bitclass.cli.errors import run_reporting
 from bitclass.cli.evaluate import run_evaluate
+from bitclass.cli.explore import run_explore
 from bitclass.cli.features import run_features
 from bitclass.cli.fit import run_fit, run_update
 from bitclass.cli.inspect import run_inspect
@@ -29,10 +31,12 @@ from bitclass.cli.options import (
     LabelsFile,
     LabelsName,
     Model,
+    SplitName,
     default_of,
 )
 from bitclass.cli.pictures import DEFAULT_EXTRACTOR, extractor_of_model, opened_rows
 from bitclass.cli.predict import run_predict
+from bitclass.data.picture_sets import DOWNLOADS
 from bitclass.data.pictures import open_pictures
 from bitclass.images import extractor_named
 from bitclass.losses import LOSSES
@@ -73,13 +77,14 @@ def features(
     ],
     out: Annotated[Path, typer.Option(help="File to write, .npy (labels beside it) or .parquet.")],
     extractor: ExtractorName = None,
+    split: SplitName = None,
     jobs: Jobs = None,
     json: Json = False,
 ) -> None:
     """Turn pictures into a feature file; a run that was stopped goes on where it was."""
     with thread_limit(jobs):
         run_features(
-            open_pictures(folder),
+            open_pictures(folder, split),
             extractor_named(extractor or DEFAULT_EXTRACTOR),
             out,
             jobs=jobs,
@@ -96,6 +101,7 @@ def fit(
     labels_file: LabelsFile = None,
     format: FormatName = None,
     extractor: ExtractorName = None,
+    split: SplitName = None,
     bits: Annotated[int, typer.Option(help="Length of the codes.")] = default_of("n_bits"),
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = default_of("loss"),
     scale: Annotated[float, typer.Option(help="Factor on the margin.")] = default_of("scale"),
@@ -141,6 +147,7 @@ def fit(
         labels_file,
         format,
         extractor=lambda: extractor_named(extractor or DEFAULT_EXTRACTOR),
+        split=split,
         wants_pictures=extractor is not None,
         jobs=jobs,
         store=None if checkpoint is None else checkpoint / "pictures",
@@ -168,6 +175,7 @@ def update(
     labels: LabelsName = None,
     labels_file: LabelsFile = None,
     format: FormatName = None,
+    split: SplitName = None,
     remove: Annotated[
         list[str] | None, typer.Option(help="Class to forget; may be given several times.")
     ] = None,
@@ -181,7 +189,13 @@ def update(
         run_update(model, None, remove=remove or [], projection=projection, as_json=json)
         return
     with opened_rows(
-        data, features, labels, labels_file, format, extractor=lambda: extractor_of_model(model)
+        data,
+        features,
+        labels,
+        labels_file,
+        format,
+        split=split,
+        extractor=lambda: extractor_of_model(model),
     ) as rows:
         run_update(model, rows.reader, remove=remove or [], projection=projection, as_json=json)
 
@@ -192,6 +206,7 @@ def predict(
     data: Data,
     features: FeaturesName = None,
     format: FormatName = None,
+    split: SplitName = None,
     out: Annotated[
         Path | None,
         typer.Option(help="File to write, .csv, .parquet or .npy; else CSV is printed."),
@@ -208,6 +223,7 @@ def predict(
         False,
         None,
         format,
+        split=split,
         extractor=lambda: extractor_of_model(model),
         needs_labels=False,
     ) as rows:
@@ -229,6 +245,7 @@ def evaluate(
     labels: LabelsName = None,
     labels_file: LabelsFile = None,
     format: FormatName = None,
+    split: SplitName = None,
     confused: Annotated[int, typer.Option(min=0, help="How many confused pairs to show.")] = 10,
     plot: Annotated[Path | None, typer.Option(help="Draw the confusions to this file.")] = None,
     all_classes: Annotated[
@@ -238,7 +255,13 @@ def evaluate(
 ) -> None:
     """Show how good a model is on labelled rows or pictures."""
     with opened_rows(
-        data, features, labels, labels_file, format, extractor=lambda: extractor_of_model(model)
+        data,
+        features,
+        labels,
+        labels_file,
+        format,
+        split=split,
+        extractor=lambda: extractor_of_model(model),
     ) as rows:
         run_evaluate(
             model, rows.reader, confused=confused, plot=plot, all_classes=all_classes, as_json=json
@@ -255,6 +278,33 @@ def inspect(
 ) -> None:
     """Show what a model is: sizes, classes, bit balance, distances between classes."""
     run_inspect(model, plot=plot, as_json=json)
+
+
+@app.command()
+def explore(
+    model: Model,
+    folder: Annotated[
+        Path, typer.Argument(help="Pictures to find near ones among: a folder or a data set.")
+    ],
+    split: SplitName = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")
+    ] = 8765,
+    jobs: Jobs = None,
+) -> None:
+    """Serve a page that shows the code of a picture, and the classes and pictures near it."""
+    with thread_limit(jobs):
+        run_explore(model, folder, split=split, host=host, port=port, jobs=jobs)
+
+
+@app.command()
+def download(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(DOWNLOADS)}.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to put it into.")],
+) -> None:
+    """Fetch a public data set of pictures, or what is missing of it, and check it."""
+    run_download(name, folder)
 
 
 @app.command()

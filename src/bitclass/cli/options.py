@@ -21,6 +21,7 @@ __all__ = [
     "LabelsFile",
     "LabelsName",
     "Model",
+    "SplitName",
     "default_of",
     "open_data",
 ]
@@ -37,6 +38,12 @@ ExtractorName = Annotated[
             "What makes features of pictures: cnn (the default), gist, onnx:FILE or timm:NAME, "
             "with options as in cnn,size=160."
         ),
+    ),
+]
+SplitName = Annotated[
+    str | None,
+    typer.Option(
+        "--split", help="Part of a data set of pictures: train (the default), test or all."
     ),
 ]
 Jobs = Annotated[int | None, typer.Option(help="Threads and processes; all cores by default.")]

@@ -72,6 +72,7 @@ def opened_rows(
     format: str | None,
     *,
     extractor: Callable[[], Extractor],
+    split: str | None = None,
     wants_pictures: bool = False,
     needs_labels: bool = True,
     jobs: int | None = None,
@@ -85,6 +86,7 @@ def opened_rows(
     paths : feature files, or folders of pictures, or pictures
     features, labels, labels_file, format : the options for feature files
     extractor : makes the extractor for pictures, called only if there are some
+    split : part of a data set of pictures
     wants_pictures : whether the user said that these are pictures
     needs_labels : whether pictures must have classes
     jobs : processes that decode
@@ -93,9 +95,10 @@ def opened_rows(
     """
     named = {"--features": features, "--labels": labels, "--labels-file": labels_file}
     given = [name for name, value in (named | {"--format": format}).items() if value]
-    pictures = None if given and not wants_pictures else find_pictures(paths)
+    wants_pictures = wants_pictures or split is not None
+    pictures = None if given and not wants_pictures else find_pictures(paths, split)
     if pictures is None and wants_pictures:
-        pictures = open_pictures(paths[0])
+        pictures = open_pictures(paths[0], split)
     if pictures is None:
         yield Rows(open_data(paths, features, labels, labels_file, format))
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
@@ -15,15 +16,14 @@ from numpy.typing import ArrayLike, NDArray
 from bitclass.data.errors import DataFileError, listed
 from bitclass.data.formats import format_of
 from bitclass.data.labels import text_array
+from bitclass.data.picture_paths import ENDINGS, is_picture_name, picture_paths
 
 __all__ = [
-    "ENDINGS",
     "MOST_FILE_BYTES",
     "PictureError",
     "PictureSet",
     "PictureSource",
     "find_pictures",
-    "is_picture_name",
     "joined",
     "open_folder",
     "open_pictures",
@@ -31,11 +31,6 @@ __all__ = [
     "read_picture_file",
 ]
 
-#: Endings of the files that are taken for pictures, in upper or lower case.
-ENDINGS = (
-    ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif",
-    ".tiff", ".webp",
-)  # fmt: skip
 #: A larger file is not read as a picture.
 MOST_FILE_BYTES = 256 << 20
 
@@ -175,17 +170,6 @@ def read_picture_file(path: Path) -> bytes:
     return content
 
 
-def is_picture_name(name: str) -> bool:
-    """Whether a file is called like a picture.
-
-    Examples
-    --------
-    >>> is_picture_name("cat.JPEG"), is_picture_name("readme.txt"), is_picture_name(".cat.png")
-    (True, False, False)
-    """
-    return name.lower().endswith(ENDINGS) and not name.startswith(".")
-
-
 def printable(name: str) -> str:
     r"""A file name as text that can be printed and stored, whatever bytes it has on disk.
 
@@ -197,7 +181,9 @@ def printable(name: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)
 
 
-def open_pictures(path: str | os.PathLike[str], split: str | None = None) -> PictureSet:
+def open_pictures(
+    path: str | os.PathLike[str], split: str | None = None, *, follow_links: bool = True
+) -> PictureSet:
     """Open pictures of any format that is known: a data set, a folder, or one picture file.
 
     Parameters
@@ -205,6 +191,8 @@ def open_pictures(path: str | os.PathLike[str], split: str | None = None) -> Pic
     path : folder or file
     split : {"train", "test", "all"}, optional
         Which part of a data set, "train" by default; other pictures have no parts.
+    follow_links : bool
+        See `open_folder`. In data sets, links that lead out of a folder are never followed.
 
     Returns
     -------
@@ -231,7 +219,7 @@ def open_pictures(path: str | os.PathLike[str], split: str | None = None) -> Pic
             f"{path}: is neither a picture nor a data set that is known (CIFAR, SUN397, "
             "ILSVRC 2012 or Tiny-ImageNet-200), or it is damaged"
         )
-    return open_folder(path)
+    return open_folder(path, follow_links=follow_links)
 
 
 def _find_data_set(path: Path) -> Callable[[str], PictureSet] | None:
@@ -292,7 +280,7 @@ def _has_pictures(path: Path) -> bool:
         formats = [format_of(file) for file in path.iterdir() if file.is_file()]
         if any(name is not None and name != "csv" for name in formats):
             return False
-        return next(_picture_paths(path), None) is not None
+        return next(picture_paths(path), None) is not None
     return False
 
 
@@ -332,7 +320,7 @@ def joined(sets: Sequence[PictureSet], prefixes: Sequence[str]) -> PictureSet:
     )
 
 
-def open_folder(folder: str | os.PathLike[str]) -> PictureSet:
+def open_folder(folder: str | os.PathLike[str], *, follow_links: bool = True) -> PictureSet:
     """Open a folder of class folders, or a folder of pictures without classes.
 
     The class of a picture is the folder below `folder` that it is in, however deep. Pictures are
@@ -341,6 +329,9 @@ def open_folder(folder: str | os.PathLike[str]) -> PictureSet:
     Parameters
     ----------
     folder : path
+    follow_links : bool
+        Whether links that lead out of the folder are followed; if not, a warning tells how many
+        were left out.
 
     Returns
     -------
@@ -357,9 +348,16 @@ def open_folder(folder: str | os.PathLike[str]) -> PictureSet:
         found = "is a file, not a folder" if root.exists() else "there is no such file or folder"
         raise DataFileError(f"{root}: {found}")
     try:
-        paths = sorted(_picture_paths(root))
+        outside: list[str] = []
+        paths = sorted(picture_paths(root, None if follow_links else outside))
     except PermissionError as error:
         raise DataFileError(f"{error.filename}: no permission to read it") from error
+    if outside:
+        warnings.warn(
+            f"{root}: left out {len(outside)} links that lead out of it, such as "
+            f"{printable(outside[0])!r}",
+            stacklevel=2,
+        )
     if not paths:
         raise DataFileError(
             f"{root}: there are no pictures in it; they are known by their ending: "
@@ -374,22 +372,3 @@ def open_folder(folder: str | os.PathLike[str]) -> PictureSet:
         )
     labels = None if without else text_array(root, list(map(printable, classes)), 0)
     return PictureSet(tuple(map(printable, paths)), labels, _Files(root, tuple(paths)))
-
-
-def _picture_paths(root: Path) -> Iterator[str]:
-    """Pictures in a folder and below, relative to it."""
-    waiting = [("", frozenset[tuple[int, int]]())]
-    while waiting:
-        within, above = waiting.pop()
-        place = os.stat(root / within)
-        here = (place.st_dev, place.st_ino)
-        if here in above:  # a link back to a folder that this one is in
-            continue
-        with os.scandir(root / within) as entries:
-            for entry in entries:
-                if entry.name.startswith("."):
-                    continue
-                if entry.is_dir():
-                    waiting.append((f"{within}{entry.name}/", above | {here}))
-                elif entry.is_file() and is_picture_name(entry.name):
-                    yield within + entry.name

@@ -101,7 +101,7 @@ def _train(root: Path) -> PictureSet:
         raise DataFileError(f"{root}: has no {_TRAIN_TAR} and no folder 'train'")
     archives = tuple(sorted(p for p in folder.iterdir() if _CLASS_TAR.fullmatch(p.name)))
     if not archives:
-        return open_folder(folder)
+        return open_folder(folder, follow_links=False)
     return _stored(archives, _members_of(archives))
 
 
@@ -162,7 +162,7 @@ def _validation(root: Path) -> PictureSet:
     folder = next((root / name for name in _VALIDATION_FOLDERS if (root / name).is_dir()), None)
     if folder is None:
         raise DataFileError(f"{root}: has no {_VALIDATION_TAR} and no folder 'val'")
-    pictures = open_folder(folder)
+    pictures = open_folder(folder, follow_links=False)
     return pictures if pictures.labels is not None else _with_truth(root, pictures)
 
 

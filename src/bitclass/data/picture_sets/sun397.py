@@ -72,7 +72,7 @@ def _all_pictures(root: Path) -> PictureSet:
     """Pictures of the classes that the list names, in the order of their paths."""
     with reading(root / _CLASSES, "the list of classes of SUN397"):
         folders = {line.strip("/"): _label(root, line) for line in read_lines(root / _CLASSES)}
-    pictures = open_folder(root)
+    pictures = open_folder(root, follow_links=False)
     labels = [folders.get(name.rpartition("/")[0]) for name in pictures.names]
     chosen = [row for row, label in enumerate(labels) if label is not None]
     if not chosen:

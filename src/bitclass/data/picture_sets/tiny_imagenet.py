@@ -102,8 +102,8 @@ def _known_place(path: Path) -> Path:
 
 def _folder_part(root: Path, split: Split) -> PictureSet:
     if split == "train":
-        return open_folder(root / "train")
-    pictures = open_folder(root / "val" / "images")
+        return open_folder(root / "train", follow_links=False)
+    pictures = open_folder(root / "val" / "images", follow_links=False)
     return _validation(root / _ANNOTATIONS, _text(root, _ANNOTATIONS), pictures)
 
 
