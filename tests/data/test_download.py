@@ -63,7 +63,7 @@ def test_a_file_is_fetched_checked_and_not_fetched_again(server, tmp_path, kind)
 @pytest.mark.parametrize("takes_ranges", [True, False])
 def test_a_download_that_broke_off_goes_on(server, tmp_path, takes_ranges):
     server.takes_ranges, server.most_bytes = takes_ranges, 1_500_000
-    with pytest.raises(DataFileError, match=r"file\.tar\.gz\.part, and the same command goes on"):
+    with pytest.raises(DataFileError, match=r"file\.tar\.gz\.part, and the next call goes on"):
         download(source(server), tmp_path)
     assert not (tmp_path / "file.tar.gz").exists()
     n_before = (tmp_path / "file.tar.gz.part").stat().st_size

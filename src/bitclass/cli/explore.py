@@ -66,7 +66,7 @@ def _check_address(host: str, port: int) -> None:
         with socket.create_server((host, port), family=family):
             pass
     except OSError as error:
-        why = error.strerror or str(error)
+        why = (error.strerror or str(error)).partition(" (while")[0]
         raise UsageError(f"--host {host} --port {port}: cannot be listened on ({why})") from error
 
 

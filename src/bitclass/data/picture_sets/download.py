@@ -120,9 +120,10 @@ def download(
         TimeoutError,
         ConnectionError,
     ) as error:
+        kept = f"; what has come is kept in {part}, and the next call goes on from there"
         raise DataFileError(
-            f"{source.url}: cannot be fetched ({getattr(error, 'reason', None) or error}); what "
-            f"has come is kept in {part}, and the same command goes on from there"
+            f"{source.url}: cannot be fetched ({getattr(error, 'reason', None) or error})"
+            f"{kept if part.exists() else ''}"
         ) from error
     try:
         _check(part, source)
