@@ -48,7 +48,8 @@ def polygon(n_corners: int, depth: float = 1.0) -> Painter:
 
     def paint(draw: ImageDraw.ImageDraw, rng: np.random.Generator, colour: Colour) -> None:
         x, y, r = *rng.uniform(26, 38, 2), rng.uniform(16, 24)
-        angles = np.arange(2 * n_corners) * np.pi / n_corners - np.pi / 2 + rng.normal(0, 0.15)
+        turn = -np.pi / 2 + (np.pi / n_corners if n_corners % 2 == 0 else 0)
+        angles = np.arange(2 * n_corners) * np.pi / n_corners + turn + rng.normal(0, 0.15)
         flat = np.cos(np.pi / n_corners)  # half-way corners on the side of the polygon
         radii = np.where(np.arange(2 * n_corners) % 2, r * flat * depth, r)
         corners = zip(x + radii * np.cos(angles), y + radii * np.sin(angles), strict=True)

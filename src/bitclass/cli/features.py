@@ -122,6 +122,4 @@ def _tell(
         f"took    {extractor.n_features} features by {extractor.name} of {store.n_rows:,} pictures "
         f"in {seconds:.1f} s{rate}{resumed}"
     )
-    if facts["left_out"]:
-        line(f"left out {facts['left_out']:,} pictures that cannot be read")
     line(f"wrote   {', '.join(facts['files'])}")

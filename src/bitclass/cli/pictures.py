@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from bitclass.cli.options import open_data
 from bitclass.cli.progress import rows_progress
 from bitclass.data import Reader, open_rows
 from bitclass.data.pictures import PictureSet, find_pictures, open_pictures
-from bitclass.images import Extractor, extract_features
+from bitclass.images import Extractor, PictureWarning, extract_features
 from bitclass.images.feature_store import FeatureStore, opened_store
 from bitclass.images.recording import recorded_extractor
 from bitclass.storage import read_header
@@ -153,3 +154,10 @@ def fill_store(
             store.append(min(batch_end, len(pictures)), rows, features)
             progress("extracting", store.n_done)
     store.complete()
+    left_out = len(pictures) - store.n_rows
+    if left_out:
+        warnings.warn(
+            f"left out {left_out:,} of {len(pictures):,} pictures that cannot be read",
+            PictureWarning,
+            stacklevel=2,
+        )

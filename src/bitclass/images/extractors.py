@@ -146,7 +146,7 @@ def from_specification(specification: Mapping[str, Any]) -> Extractor:
     Gist(size=64)
     """
     kind = specification.get("kind")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"extractor {kind!r} is not known; there are: {', '.join(_KINDS)}")
     module, class_name, main = _KINDS[kind]
     extractor = getattr(importlib.import_module(module), class_name)

@@ -65,6 +65,8 @@ class FeatureStore:
         self.n_done, self.n_rows = self._recall()
         header = self._header(0)
         if self.n_done == 0:
+            for beside in (self.names, self.labels):
+                beside.unlink(missing_ok=True)
             self.features.write_bytes(header)
             self._rows.write_bytes(b"")
             self._records.write_bytes(b"")

@@ -90,13 +90,14 @@ class OnnxNetwork:
 
     @cached_property
     def _session(self) -> Session:
+        content = self._content
         try:
-            session = Session(*_with_output(self._content, self.output))
-        except (DataFileError, ImportError):
+            session = Session(*_with_output(content, self.output))
+        except ImportError:
             raise
         except Exception as error:  # of the libraries, each has its own
             raise DataFileError(
-                f"{self.file}: cannot be read as an ONNX network ({error})"
+                f"{self.file}: cannot be used as an ONNX network ({error})"
             ) from error
         if session.input_type != "tensor(float)" or len(session.input_shape) != 4:
             raise DataFileError(
@@ -180,11 +181,11 @@ def _with_output(content: bytes, output: str | None) -> tuple[bytes, str]:
     outputs = [value.name for value in model.graph.output]
     if output is None:
         if len(outputs) != 1:
-            raise DataFileError(f"name one of its outputs with output=: {', '.join(outputs)}")
+            raise ValueError(f"name one of its outputs with output=: {', '.join(outputs)}")
         return content, outputs[0]
     if output in outputs:
         return content, output
     if not any(output in node.output for node in model.graph.node):
-        raise DataFileError(f"has no output {output!r}; its outputs are: {', '.join(outputs)}")
+        raise ValueError(f"it has no output {output!r}; its outputs are: {', '.join(outputs)}")
     model.graph.output.append(onnx.helper.make_empty_tensor_value_info(output))
     return model.SerializeToString(), output

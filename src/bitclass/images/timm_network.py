@@ -53,10 +53,10 @@ class TimmNetwork:
     def _network(self) -> Any:
         try:
             timm = importlib.import_module("timm")
-        except ImportError as error:
+        except (ImportError, RuntimeError) as error:  # the latter where versions do not fit
             raise ImportError(
                 f"the extractor timm:{self.model} needs torch and timm; install them with: "
-                "pip install torch timm"
+                f"pip install torch timm ({error})"
             ) from error
         if not timm.is_model(self.model.partition(".")[0]):
             raise ValueError(f"timm {timm.__version__} has no network {self.model!r}")
