@@ -10,7 +10,7 @@ from picture_files import broken, encoded, whole
 from bitclass.data.pictures import PictureError, PictureSet, open_folder
 from bitclass.data.worker import Worker
 from bitclass.images import Gist, PictureWarning, decode, extract_features
-from bitclass.images import extraction as extraction_module
+from bitclass.images import decoder as decoder_module
 
 
 class Held:
@@ -112,7 +112,7 @@ def killing(times):
 
 @pytest.mark.parametrize(("deaths", "expected"), [(1, [0, 1, 2]), (9, [0, 2])])
 def test_a_picture_that_kills_its_process(monkeypatch, deaths, expected):
-    monkeypatch.setattr(extraction_module, "Worker", killing(deaths))
+    monkeypatch.setattr(decoder_module, "Worker", killing(deaths))
     contents = [encoded(scene(16, row), "PNG") for row in range(3)]
     rows, _, messages = collected(extract_features(picture_set(contents), Gist(), n_jobs=1))
     assert rows.tolist() == expected
@@ -129,7 +129,7 @@ def test_a_picture_that_takes_for_ever(monkeypatch):
         def receive(self, name, patience):
             return super().receive(name, 0.2 if name == "1.png" else patience)
 
-    monkeypatch.setattr(extraction_module, "Worker", Deaf)
+    monkeypatch.setattr(decoder_module, "Worker", Deaf)
     contents = [encoded(scene(16, row), "PNG") for row in range(3)]
     rows, _, messages = collected(extract_features(picture_set(contents), Gist(), n_jobs=2))
     assert rows.tolist() == [0, 2]
@@ -146,7 +146,7 @@ def test_a_run_that_nobody_wants_the_rest_of_leaves_no_process(monkeypatch):
             super().__init__(module)
             made.append(self)
 
-    monkeypatch.setattr(extraction_module, "Worker", Counted)
+    monkeypatch.setattr(decoder_module, "Worker", Counted)
     contents = [encoded(scene(16, row), "PNG") for row in range(40)]
     batches = extract_features(picture_set(contents), Gist(), batch_pictures=4, n_jobs=2)
     next(batches)

@@ -18,6 +18,8 @@ __all__ = ["Decoder"]
 #: How long the decoding of one picture may take, in seconds.
 PATIENCE_SECONDS = 60.0
 
+_ATTEMPTS = 2
+
 
 class Decoder:
     """Decodes pictures in so many processes; may be asked by any number of threads.
@@ -50,20 +52,23 @@ class Decoder:
         """
         if isinstance(content, np.ndarray):
             return preparation(decode(content, name))
-        worker = self._idle.get() or Worker("bitclass.images.decoding_process")
-        try:
-            question = {"name": name, "preparation": preparation.specification()}
-            worker.ask(question, {"content": np.frombuffer(content, np.uint8)})
-            answer, arrays = worker.receive(name, PATIENCE_SECONDS)
-        except DataFileError as error:
-            worker.stop()
-            self._idle.put(None)
-            raise PictureError(str(error)) from error
-        except BaseException:
-            worker.stop()
-            self._idle.put(None)
-            raise
-        self._idle.put(worker)
+        question = {"name": name, "preparation": preparation.specification()}
+        # Whoever stopped the process may not have meant this picture, so it gets a second one.
+        for attempt in range(_ATTEMPTS):
+            worker = self._idle.get() or Worker("bitclass.images.decoding_process")
+            kept: Worker | None = None
+            try:
+                worker.ask(question, {"content": np.frombuffer(content, np.uint8)})
+                answer, arrays = worker.receive(name, PATIENCE_SECONDS)
+                kept = worker
+                break
+            except DataFileError as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise PictureError(str(error)) from error
+            finally:
+                if kept is None:
+                    worker.stop()
+                self._idle.put(kept)
         if "error" in answer:
             raise PictureError(answer["error"])
         return arrays["pixels"]

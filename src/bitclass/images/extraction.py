@@ -21,7 +21,6 @@ from bitclass.images.preparing import Preparation
 
 __all__ = ["PictureWarning", "extract_features"]
 
-_ATTEMPTS = 2
 _BATCH_PICTURES = 256
 # Pictures that are opened ahead of the extractor, for each process.
 _AHEAD = 64
