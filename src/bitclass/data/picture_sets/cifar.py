@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -136,7 +137,7 @@ def _layout_in_archive(path: Path) -> _Layout | None:
     try:
         with open_archive(path) as stream:
             first = next(tar_members(stream, most_bytes=_MOST_UNPACKED), None)
-    except (OSError, EOFError, ValueError):
+    except (OSError, EOFError, ValueError, zlib.error):
         return None  # what is wrong with it, the format that it is of may tell
     top = "" if first is None else first.name.partition("/")[0]
     return next((layout for layout in _LAYOUTS if layout.folder == top), None)

@@ -173,7 +173,9 @@ class _Zipped:
                     self._opened = zipfile.ZipFile(self._archive)
             with self._opened.open(name) as file:
                 content = file.read(MOST_FILE_BYTES + 1)
-        except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, RuntimeError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # of many types, on a damaged file
             raise PictureError(f"{self._archive}: {name} cannot be read ({error})") from error
         if len(content) > MOST_FILE_BYTES:
             raise PictureError(f"{self._archive}: {name} is too large for a picture")
