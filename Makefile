@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-images lint format bench accuracy out-of-core memory loading fuzz sanitize neon clean
+.PHONY: help setup demo test test-images lint format bench accuracy out-of-core memory loading pictures fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -60,6 +60,9 @@ memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
 
 loading: setup  ## size and loading time of a model file
 	$(BIN)/python benchmarks/loading.py
+
+pictures: setup  ## features of pictures a second (about 2 minutes)
+	$(BIN)/python benchmarks/pictures.py
 
 fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000

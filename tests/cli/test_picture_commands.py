@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 from PIL import Image
-from running import all_at_once, assert_one_line, bitclass, environment, in_forks, succeed
+from running import assert_one_line, in_forks
 
 import bitclass as library
 from bitclass.data import open_rows
@@ -21,6 +20,7 @@ from bitclass.data.pictures import open_folder
 from bitclass.images import Gist, extract_features
 
 CLASSES = ("across", "chequers", "down")
+TEST_PATHS = [f"test/{name}/{number:02d}.png" for name in CLASSES for number in range(4)]
 
 
 def draw(name, seed):
@@ -50,15 +50,23 @@ def folder(tmp_path_factory):
     (folder / "unsorted").mkdir()
     shutil.copy(folder / "test" / "down" / "00.png", folder / "unsorted" / "a.png")
     np.savez(folder / "rows.npz", X=np.eye(4, 512), y=np.array(["a", "b", "a", "b"]))
+    fit = ("fit", "train", "--extractor", "gist", "--bits", 32, "--keep-statistics", "--model")
     work = {
         "npy": ("features", "train", "--extractor", "gist", "--out", "f.npy", "--json"),
         "parquet": ("features", "train", "--extractor", "gist", "--out", "f.parquet"),
         "unsorted": ("features", "unsorted", "--extractor", "gist", "--out", "u.npy"),
-        "model": ("fit", "train", "--extractor", "gist", "--model", "m.safetensors", "--bits", 32,
-                  "--keep-statistics"),
-        "rows": ("fit", "rows.npz", "--model", "rows.safetensors", "--bits", 8),
+        "model": (*fit, "m.safetensors"),
+        "of features": ("fit", "f.npy", "--labels-file", "f.labels.npy", "--model",
+                        "n.safetensors", "--bits", 32),
+        "of rows": ("fit", "rows.npz", "--model", "rows.safetensors", "--bits", 8),
+        "predict files": ("predict", "m.safetensors", *TEST_PATHS, "--top", 2),
+        "predict folder": ("predict", "m.safetensors", "test", "--top", 2),
+        "evaluate": ("evaluate", "m.safetensors", "test", "--json"),
+        "another model": (*fit, "o.safetensors"),
+        "update": ("update", "o.safetensors", "test", "--json"),
+        "inspect": ("inspect", "o.safetensors"),
     }  # fmt: skip
-    done = all_at_once([lambda a=a: bitclass(*a, cwd=folder) for a in work.values()])
+    done = in_forks(list(work.values()), folder)
     return folder, dict(zip(work, done, strict=True))
 
 
@@ -112,8 +120,6 @@ def test_pictures_without_classes_have_no_labels(folder):
 
 def test_the_model_is_that_of_the_feature_file_and_knows_its_extractor(folder):
     folder, _ = folder
-    succeed("fit", "f.npy", "--labels-file", "f.labels.npy", "--model", "n.safetensors",
-            "--bits", 32, cwd=folder)  # fmt: skip
     pictures, rows = (library.load(folder / f"{name}.safetensors") for name in "mn")
     np.testing.assert_array_equal(pictures.projection, rows.projection)
     np.testing.assert_array_equal(pictures.weights, rows.weights)
@@ -125,33 +131,24 @@ def test_the_model_is_that_of_the_feature_file_and_knows_its_extractor(folder):
 
 
 def test_predicting_pictures(folder):
-    folder, _ = folder
-    paths = [f"test/{name}/{number:02d}.png" for name in CLASSES for number in range(4)]
-    printed = succeed("predict", "m.safetensors", *paths, "--top", 2, cwd=folder)
-    lines = list(csv.DictReader(io.StringIO(printed)))
-    assert [line["picture"] for line in lines] == paths
-    own = [path.split("/")[1] for path in paths]
+    _, done = folder
+    assert done["predict files"].stderr == done["predict folder"].stderr == ""
+    lines = list(csv.DictReader(io.StringIO(done["predict files"].stdout)))
+    assert [line["picture"] for line in lines] == TEST_PATHS
+    own = [path.split("/")[1] for path in TEST_PATHS]
     assert np.mean([line["label"] == name for line, name in zip(lines, own, strict=True)]) > 0.9
-    whole = succeed("predict", "m.safetensors", "test", "--top", 2, cwd=folder)
-    assert whole.replace("across/", "test/across/").count("test/across/") == 4
-    assert [line.split(",")[1:] for line in whole.splitlines()] == [
-        line.split(",")[1:] for line in printed.splitlines()
-    ]
+    whole = list(csv.DictReader(io.StringIO(done["predict folder"].stdout)))
+    assert [line | {"picture": "test/" + line["picture"]} for line in whole] == lines
 
 
-def test_evaluate_update_and_inspect_take_pictures(folder, tmp_path):
-    folder, _ = folder
-    facts = json.loads(succeed("evaluate", "m.safetensors", "test", "--json", cwd=folder))
+def test_evaluate_update_and_inspect_take_pictures(folder):
+    folder, done = folder
+    facts = json.loads(done["evaluate"].stdout)
     assert facts["rows"] == 12
     assert facts["accuracy"] > 0.9
-    for name in ("m.safetensors", "m.statistics.safetensors"):
-        shutil.copy(folder / name, tmp_path / name)
-    told = json.loads(
-        succeed("update", tmp_path / "m.safetensors", folder / "test", "--json", cwd=tmp_path)
-    )
-    assert told["rows"] == 36 + 12
-    assert library.load(tmp_path / "m.safetensors").summary["extractor"]["kind"] == "gist"
-    assert "pictures   gist, size=128" in succeed("inspect", tmp_path / "m.safetensors")
+    assert json.loads(done["update"].stdout)["rows"] == 36 + 12
+    assert library.load(folder / "o.safetensors").summary["extractor"]["kind"] == "gist"
+    assert "pictures   gist, size=128" in done["inspect"].stdout
 
 
 BAD = {
@@ -228,85 +225,79 @@ def test_bad_input_leaves_nothing_behind(outcomes):
 # The command in batches of four pictures, which kills itself at one moment: while its n-th write
 # to the store is half done, or just after it.
 KILLED = """
-import os, signal, sys
-from bitclass.cli import main, pictures
+import signal
+from bitclass.cli import pictures
 from bitclass.images import feature_store
 pictures._BATCH_PICTURES = 4
-moment, half = int(sys.argv.pop(1)), sys.argv.pop(1) == "half"
-append, n_writes = feature_store._append, 0
-def append_and_die(path, values):
-    global n_writes
-    n_writes += 1
-    if n_writes == moment and half:
-        with path.open("ab") as file:
-            raw = values.tobytes()
-            file.write(raw[: len(raw) // 2 + 1])
-        os.kill(os.getpid(), signal.SIGKILL)
-    append(path, values)
-    if n_writes == moment:
-        os.kill(os.getpid(), signal.SIGKILL)
-feature_store._append = append_and_die
-main()
+append, undisturbed, n_writes = feature_store._append, main, 0
+
+def main():
+    if sys.argv[1] == "killed":
+        moment, half = int(sys.argv[2]), sys.argv[3] == "half"
+        del sys.argv[1:4]
+
+        def append_and_die(path, values):
+            global n_writes
+            n_writes += 1
+            if n_writes == moment and half:
+                raw = values.tobytes()
+                with path.open("ab") as file:
+                    file.write(raw[: len(raw) // 2 + 1])
+            else:
+                append(path, values)
+            if n_writes == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        feature_store._append = append_and_die
+    undisturbed()
 """
+# Three writes a batch: features, numbers of pictures, record.
+MOMENTS = [(1, "half"), (4, "half"), (2, "after"), (6, "half"), (6, "after")]
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks and signals of POSIX")
 
 
-def killed(moment, half, *arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-c", KILLED, str(moment), half, *map(str, arguments)],
-        cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("ending", [".npy", ".parquet"])
 def test_a_run_killed_at_any_write_ends_with_the_same_file(folder, tmp_path, ending):
     folder, _ = folder
-    arguments = ("features", folder / "train", "--extractor", "gist", "--out", f"f{ending}")
-    partial = tmp_path / f"f{ending}.partial"
-    # Three writes a batch: features, numbers of pictures, record.
-    for moment, half in [(1, "half"), (4, "half"), (2, "after"), (6, "half"), (6, "after")]:
-        done = killed(moment, half, *arguments, cwd=tmp_path)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        assert partial.is_dir()
-        assert not (tmp_path / f"f{ending}").exists()
-    # Batches of other lengths come to the same rows.
-    done = bitclass(*arguments, "--json", cwd=tmp_path)
+    run = ("features", folder / "train", "--extractor", "gist", "--out", f"f{ending}")
+    killed = [("killed", *moment, *run) for moment in MOMENTS]
+    *deaths, done = in_forks([*killed, (*run, "--json")], tmp_path, prepare=KILLED)
+    assert [death.returncode for death in deaths] == [-signal.SIGKILL] * len(MOMENTS)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["resumed_after"] == 16
     assert "left out 1 of 37" in done.stderr
-    assert sorted(os.listdir(tmp_path)) == sorted(
-        ["f.parquet"] if ending == ".parquet" else ["f.npy", "f.labels.npy", "f.names.txt"]
+    assert sorted(os.listdir(tmp_path)) == (
+        ["f.parquet"] if ending == ".parquet" else ["f.labels.npy", "f.names.txt", "f.npy"]
     )
     # The same features, but for what other batches do to the last bit of a float.
     (found,) = open_rows(tmp_path / f"f{ending}", labels=False).batches(100)
     np.testing.assert_allclose(found.X, np.load(folder / "f.npy"), rtol=0, atol=1e-6)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_killed_run_has_written_no_file_and_nobody_elses_goes_on(folder, tmp_path):
+    folder, _ = folder
+    run = ("features", folder / "train", "--extractor", "gist", "--out", "f.npy")
+    other = (*run[:3], "gist,size=16", *run[4:])
+    elsewhere = (run[0], folder / "test", *run[2:])
+    runs = [("killed", 6, "after", *run), other, elsewhere]
+    _, *refused = in_forks(runs, tmp_path, prepare=KILLED)
+    assert_one_line(refused[0], "f.npy.partial", "another run", "extractor")
+    assert_one_line(refused[1], "f.npy.partial", "another run", "names")
+    assert os.listdir(tmp_path) == ["f.npy.partial"]
+    assert len(np.fromfile(tmp_path / "f.npy.partial" / "rows", dtype="<i8")) == 8
+
+
 def test_a_killed_fit_goes_on(folder, tmp_path):
     folder, _ = folder
-    arguments = ("fit", folder / "train", "--extractor", "gist", "--bits", 32, "--model",
-                 "m.safetensors", "--checkpoint", "progress")  # fmt: skip
-    assert killed(9, "after", *arguments, cwd=tmp_path).returncode == -signal.SIGKILL
-    store = tmp_path / "progress" / "pictures"
-    assert len(np.fromfile(store / "rows", dtype="<i8")) == 12
-    done = bitclass(*arguments, cwd=tmp_path)
+    run = ("fit", folder / "train", "--extractor", "gist", "--bits", 32, "--model",
+           "m.safetensors", "--checkpoint", "progress")  # fmt: skip
+    death, done = in_forks([("killed", 9, "after", *run), run], tmp_path, prepare=KILLED)
+    assert death.returncode == -signal.SIGKILL
     assert done.returncode == 0, done.stderr
-    assert not store.exists()
+    # What could not be read was met before the kill or after it, and is counted once.
+    assert "left out 1 of 37" in done.stderr
+    assert os.listdir(tmp_path / "progress") == []
     found, expected = (library.load(f / "m.safetensors") for f in (tmp_path, folder))
     np.testing.assert_allclose(found.projection, expected.projection, atol=1e-3)
     assert found.summary["extractor"] == expected.summary["extractor"]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_features_of_another_run_are_refused(folder, tmp_path):
-    folder, _ = folder
-    arguments = ("features", folder / "test", "--extractor", "gist", "--out", "f.npy")
-    assert killed(3, "after", *arguments, cwd=tmp_path).returncode == -signal.SIGKILL
-    other = (*arguments[:3], "gist,size=16", *arguments[4:])
-    assert_one_line(bitclass(*other, cwd=tmp_path), "f.npy.partial", "another run", "extractor")
-    other = (arguments[0], folder / "train", *arguments[2:])
-    assert_one_line(bitclass(*other, cwd=tmp_path), "f.npy.partial", "another run", "names")
-    (tmp_path / "f.npy.partial" / "run.json").write_text("{")
-    assert_one_line(bitclass(*arguments, cwd=tmp_path), "run.json", "damaged")
-    assert not (tmp_path / "f.npy").exists()

@@ -70,9 +70,9 @@ class FeatureStore:
             self.features.write_bytes(header)
             self._rows.write_bytes(b"")
             self._records.write_bytes(b"")
-        os.truncate(self._records, self._n_records * _FIELDS * _RECORD.itemsize)
-        os.truncate(self._rows, self.n_rows * _RECORD.itemsize)
-        os.truncate(self.features, len(header) + self.n_rows * self._row_bytes)
+        _cut(self._records, self._n_records * _FIELDS * _RECORD.itemsize)
+        _cut(self._rows, self.n_rows * _RECORD.itemsize)
+        _cut(self.features, len(header) + self.n_rows * self._row_bytes)
 
     @property
     def _row_bytes(self) -> int:
@@ -149,6 +149,12 @@ class FeatureStore:
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
         shutil.rmtree(self.folder)
+
+
+def _cut(path: Path, n_bytes: int) -> None:
+    # Cutting nothing off would count as a change of the file.
+    if path.stat().st_size != n_bytes:
+        os.truncate(path, n_bytes)
 
 
 def _append(path: Path, values: NDArray[Any]) -> None:
