@@ -95,8 +95,7 @@ def test_nothing_else_is_served(server, path):
     request = f"GET {path} HTTP/1.1\r\nHost: {host(server)}\r\nConnection: close\r\n\r\n"
     answer = said(server, request.encode("latin-1"))
     assert status_of(answer) in (400, 404), answer
-    if b"\r\n\r\n" in answer:
-        assert b"Content-Security-Policy" in answer
+    assert b"Content-Security-Policy" in answer
 
 
 @pytest.mark.parametrize("name", ["evil.example", "evil.example:{port}", "127.0.0.1", "",
@@ -231,13 +230,12 @@ def test_other_methods_are_not_allowed(server, method):
     [b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
      b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
      b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n",
-     b"GET / HTTP/x\r\n\r\n"],
+     b"GET / HTTP/x\r\n\r\n", b"GET /\r\n", b"POST /api/look\r\n\r\n", b"a b c d\r\n\r\n"],
 )  # fmt: skip
 def test_what_is_no_request_gets_4xx(server, request_line):
     answer = said(server, request_line)
-    status = answer if not answer.startswith(b"HTTP/") else status_of(answer)
-    assert not isinstance(status, int) or 400 <= status < 500, answer
-    assert b"Traceback" not in answer
+    assert answer.startswith(b"HTTP/1.1 4"), answer
+    assert b"Content-Security-Policy" in answer
 
 
 def test_a_connection_serves_several_requests(server):

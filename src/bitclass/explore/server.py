@@ -252,6 +252,8 @@ class _Handler(BaseHTTPRequestHandler):
         status = wrong.get(HTTPStatus(code), HTTPStatus(code))
         # What is left of the request must not be taken for the next one.
         self.close_connection = True
+        # To what is no request at all, Python's server would answer without a status.
+        self.request_version = self.protocol_version
         self._send(status, *_json({"error": message or status.phrase}))
 
     def log_message(self, format: str, *arguments: Any) -> None:
