@@ -20,6 +20,7 @@ from bitclass.data.pictures import PictureError, PictureSet, printable
 from bitclass.data.worker import Worker
 from bitclass.images.decoding import decode
 from bitclass.images.extractors import Extractor
+from bitclass.images.pillow import pillow_image
 from bitclass.images.preparing import Preparation
 
 __all__ = ["PictureWarning", "extract_features"]
@@ -69,6 +70,7 @@ class _Opener:
         return self._decoded(content, name)
 
     def _decoded(self, content: bytes, name: str) -> NDArray[np.uint8]:
+        pillow_image()  # where it is missing, say so before each process dies of it
         question = {"name": name, "preparation": self._preparation.specification()}
         # Whoever stopped the process may not have meant this picture, so it gets a second one.
         for attempt in range(_ATTEMPTS):
