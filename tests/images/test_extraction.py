@@ -139,6 +139,15 @@ def test_a_picture_that_takes_for_ever(monkeypatch):
     assert "nothing came" in messages[0]
 
 
+def test_no_process_can_be_started(monkeypatch):
+    def fail(module):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(extraction_module, "Worker", fail)
+    with pytest.raises(BlockingIOError):  # that is no fault of a picture, and nothing waits for it
+        list(extract_features(picture_set([whole()["plain.png"]] * 5), Gist()))
+
+
 def test_a_run_that_nobody_wants_the_rest_of_leaves_no_process(monkeypatch):
     made = []
 

@@ -74,9 +74,9 @@ class _Opener:
         question = {"name": name, "preparation": self._preparation.specification()}
         # Whoever stopped the process may not have meant this picture, so it gets a second one.
         for attempt in range(_ATTEMPTS):
-            worker = self._idle.get() or Worker("bitclass.images.decoding_process")
-            kept: Worker | None = None
+            worker, kept = self._idle.get(), None
             try:
+                worker = worker or Worker("bitclass.images.decoding_process")
                 worker.ask(question, {"content": np.frombuffer(content, np.uint8)})
                 answer, arrays = worker.receive(name, PATIENCE_SECONDS)
                 kept = worker
@@ -85,7 +85,7 @@ class _Opener:
                 if attempt == _ATTEMPTS - 1:
                     raise PictureError(str(error)) from error
             finally:
-                if kept is None:
+                if kept is None and worker is not None:
                     worker.stop()
                 self._idle.put(kept)
         if "error" in answer:
