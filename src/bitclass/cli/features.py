@@ -14,7 +14,7 @@ from bitclass.cli.checks import check_room
 from bitclass.cli.errors import UsageError
 from bitclass.cli.pictures import fill_store
 from bitclass.data.errors import import_extra
-from bitclass.data.pictures import PictureSet
+from bitclass.data.pictures import PictureSet, printable
 from bitclass.images import Extractor
 from bitclass.images.feature_store import FeatureStore, opened_store
 from bitclass.storage import atomic_write
@@ -81,7 +81,7 @@ def _write_parquet(store: FeatureStore, pictures: PictureSet, out: Path) -> list
             values = arrow.array(np.array(features[first : first + step]).reshape(-1))
             columns: dict[str, Any] = {
                 "features": arrow.FixedSizeListArray.from_arrays(values, width),
-                "name": [pictures.names[row] for row in part],
+                "name": [printable(pictures.names[row]) for row in part],
             }
             if pictures.labels is not None:
                 columns["label"] = pictures.labels[part].tolist()

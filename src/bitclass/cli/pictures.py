@@ -14,7 +14,7 @@ from bitclass.cli.errors import UsageError
 from bitclass.cli.options import open_data
 from bitclass.cli.progress import rows_progress
 from bitclass.data import Reader, open_rows
-from bitclass.data.pictures import PictureSet, find_pictures, open_pictures
+from bitclass.data.pictures import PictureSet, find_pictures, open_pictures, printable
 from bitclass.images import Extractor, PictureWarning, extract_features
 from bitclass.images.feature_store import FeatureStore, opened_store
 from bitclass.images.recording import recorded_extractor
@@ -132,7 +132,8 @@ def _rows(
         f"{paths[0]}{many}: {store.n_rows:,} pictures{without}, {extractor.n_features} features "
         f"by {extractor.name}"
     )
-    return Rows(reader, [pictures.names[row] for row in store.rows().tolist()], extractor)
+    names = [printable(pictures.names[row]) for row in store.rows().tolist()]
+    return Rows(reader, names, extractor)
 
 
 def fill_store(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.codes import hamming
-from bitclass.data.pictures import PictureError
+from bitclass.data.pictures import PictureError, printable
 from bitclass.explore.gallery import Gallery
 from bitclass.images.decoder import Decoder
 from bitclass.images.extractors import Extractor
@@ -125,7 +125,7 @@ class Explorer:
         labels = self._gallery.pictures.labels
         return {
             "row": row,
-            "name": self._gallery.pictures.names[row],
+            "name": printable(self._gallery.pictures.names[row]),
             "label": None if labels is None else str(labels[row]),
         }
 

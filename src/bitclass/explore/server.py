@@ -151,18 +151,20 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, make: Any) -> None:
         try:
             self._check_origin()
-            self._send(HTTPStatus.OK, *make(self.path.partition("?")[0]))
+            content, kind = make(self.path.partition("?")[0])
         except _RefusedError as error:
             self.send_error(error.status, str(error))
         except IndexError as error:
             self.send_error(HTTPStatus.NOT_FOUND, str(error))
         except PictureError as error:
             self.send_error(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
-        except OSError:
-            raise  # of the connection
+        except ConnectionError:
+            raise  # nobody is there to be told
         except Exception:
             traceback.print_exc()
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "this is a mistake of the server")
+        else:
+            self._send(HTTPStatus.OK, content, kind)
 
     def _check_origin(self) -> None:
         """Refuse what another site asks, by a name that leads here or from its own page."""

@@ -38,7 +38,7 @@ class EfficientNetLite0:
     ----------
     size : int, default=224
         Pixels a side that pictures are brought to, 32 to 1024. The network was trained with 224;
-        less is faster, and a little worse.
+        less is faster.
 
     Attributes
     ----------

@@ -11,6 +11,7 @@ from bitclass.data.errors import DataFileError
 from bitclass.data.pictures import PictureError
 from bitclass.data.worker import Worker
 from bitclass.images.decoding import decode
+from bitclass.images.pillow import pillow_image
 from bitclass.images.preparing import Preparation
 
 __all__ = ["Decoder"]
@@ -52,12 +53,13 @@ class Decoder:
         """
         if isinstance(content, np.ndarray):
             return preparation(decode(content, name))
+        pillow_image()  # where it is missing, say so before each process dies of it
         question = {"name": name, "preparation": preparation.specification()}
         # Whoever stopped the process may not have meant this picture, so it gets a second one.
         for attempt in range(_ATTEMPTS):
-            worker = self._idle.get() or Worker("bitclass.images.decoding_process")
-            kept: Worker | None = None
+            worker, kept = self._idle.get(), None
             try:
+                worker = worker or Worker("bitclass.images.decoding_process")
                 worker.ask(question, {"content": np.frombuffer(content, np.uint8)})
                 answer, arrays = worker.receive(name, PATIENCE_SECONDS)
                 kept = worker
@@ -66,7 +68,7 @@ class Decoder:
                 if attempt == _ATTEMPTS - 1:
                     raise PictureError(str(error)) from error
             finally:
-                if kept is None:
+                if kept is None and worker is not None:
                     worker.stop()
                 self._idle.put(kept)
         if "error" in answer:

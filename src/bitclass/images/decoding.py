@@ -49,9 +49,9 @@ def decode(content: bytes | NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
     >>> import numpy as np
     >>> decode(np.zeros((2, 3), dtype=np.uint8), "black").shape
     (2, 3, 3)
-    >>> decode(b"", "nothing.gif")
+    >>> decode(b"", "broken.gif")
     Traceback (most recent call last):
-    bitclass.data.pictures.PictureError: nothing.gif: is empty, it has 0 bytes
+    bitclass.data.pictures.PictureError: broken.gif: is empty, it has 0 bytes
     """
     name = printable(name)
     if isinstance(content, np.ndarray):

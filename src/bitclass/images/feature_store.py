@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.data.errors import DataFileError
-from bitclass.data.pictures import PictureSet
+from bitclass.data.pictures import PictureSet, printable
 from bitclass.images.extractors import Extractor
 from bitclass.storage import atomic_write
 
@@ -144,7 +144,7 @@ class FeatureStore:
                 np.save(file, self._pictures.labels[rows], allow_pickle=False)
         with atomic_write(self.names) as file:
             for row in rows.tolist():
-                file.write(self._pictures.names[row].encode() + b"\n")
+                file.write(printable(self._pictures.names[row]).encode() + b"\n")
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
