@@ -5,6 +5,7 @@ import json
 import socket
 
 import explore_pictures
+import numpy as np
 import pytest
 
 from bitclass.explore import MOST_UPLOAD_BYTES, PageServer
@@ -80,6 +81,13 @@ def test_a_picture_of_any_format_is_looked_at(server, format, kind):
     status, _, answer = ask(server, "POST", "/api/look", content, Content_Type=kind)
     assert status == 200
     assert json.loads(answer)["classes"][0]["label"] == explore_pictures.CLASSES[2]
+
+
+def test_a_picture_of_some_megabytes_is_looked_at(server):
+    noise = np.random.default_rng(0).integers(0, 256, (900, 1200, 3), dtype=np.uint8)
+    content = explore_pictures.encoded(noise, compress_level=0)
+    assert len(content) > 3_000_000
+    assert ask(server, "POST", "/api/look", content, Content_Type="image/png")[0] == 200
 
 
 @pytest.mark.parametrize(
