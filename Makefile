@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test lint format bench accuracy out-of-core memory loading fuzz sanitize neon clean
+.PHONY: help setup demo test test-images lint format bench accuracy out-of-core memory loading pictures fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -15,7 +15,7 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bitclass needs Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames,hdf5,plots]" --group test --group lint
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames,hdf5,images,plots]" --group test --group lint
 	@touch $@
 
 setup: $(VENV)/installed  ## make the environment in .venv
@@ -25,6 +25,13 @@ demo: setup  ## learn on the digits of scikit-learn, beside LibLinear
 
 test: setup lint  ## lint, types and all tests
 	$(BIN)/python -m pytest -n auto
+
+$(VENV)/test-images: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test-images
+	@touch $@
+
+test-images: $(VENV)/test-images  ## networks beside torch, which is installed for it (0.5 GB)
+	BITCLASS_TEST_IMAGES=1 $(BIN)/python -m pytest tests/images/test_reference_networks.py
 
 lint: setup  ## format, style and types
 	$(BIN)/ruff format --check .
@@ -53,6 +60,9 @@ memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
 
 loading: setup  ## size and loading time of a model file
 	$(BIN)/python benchmarks/loading.py
+
+pictures: setup  ## features of pictures a second (about 2 minutes)
+	$(BIN)/python benchmarks/pictures.py
 
 fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000

@@ -37,8 +37,11 @@ MAY_IMPORT = {
     "blas": {"_native"},
     "data": FOUNDATION | {"model", "classifier"},
     "streaming": {"rows", "data", "classifier", "refining", "training", "validation"},
+    "images": {"_native", "data", "storage"},
+    "explore": FOUNDATION | {"model", "data", "images"},
     "cli": FOUNDATION
-    | {"losses", "model", "storage", "training", "classifier", "data", "streaming", ""},
+    | {"losses", "model", "storage", "training", "classifier", "data", "images", "streaming", ""}
+    | {"explore", "validation"},
 }
 
 

@@ -56,6 +56,7 @@ import encodings.cp437, json, os, sys, tempfile
 import bitclass.data.csv_files, bitclass.data.numpy_files, bitclass.data.parquet
 import pyarrow.parquet
 from bitclass.cli.app import main
+#PREPARE
 for line in sys.stdin:
     arguments, folder, user = json.loads(line)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -88,11 +89,14 @@ for line in sys.stdin:
 """
 
 
-def in_forks(runs, folder, user=None):
-    """Run the command several times, as `bitclass` does, in a tenth of the time."""
+def in_forks(runs, folder, user=None, prepare=""):
+    """Run the command several times, as `bitclass` does, in a tenth of the time.
+
+    `prepare` is code that is run once before all; it may change what `main` is.
+    """
     lines = [json.dumps([[str(a) for a in run], str(folder), user]) + "\n" for run in runs]
     done = subprocess.run(
-        [sys.executable, "-c", FORKS],
+        [sys.executable, "-c", FORKS.replace("#PREPARE", prepare)],
         input="".join(lines),
         capture_output=True,
         text=True,

@@ -9,26 +9,37 @@ from typing import Annotated, Literal
 import typer
 
 import bitclass
+from bitclass._native import thread_limit
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli.bench import run_bench
+from bitclass.cli.checks import check_room, check_settings
 from bitclass.cli.demo import run_demo
+from bitclass.cli.download import run_download
 from bitclass.cli.errors import run_reporting
 from bitclass.cli.evaluate import run_evaluate
+from bitclass.cli.explore import run_explore
+from bitclass.cli.features import run_features
 from bitclass.cli.fit import run_fit
 from bitclass.cli.inspect import run_inspect
 from bitclass.cli.options import (
     Data,
+    ExtractorName,
     FeaturesName,
     FormatName,
+    Jobs,
     Json,
     LabelsFile,
     LabelsName,
     Model,
+    SplitName,
     default_of,
-    open_data,
 )
+from bitclass.cli.pictures import DEFAULT_EXTRACTOR, extractor_of_model, opened_rows
 from bitclass.cli.predict import run_predict
 from bitclass.cli.update import run_update
+from bitclass.data.picture_sets import DOWNLOADS
+from bitclass.data.pictures import open_pictures
+from bitclass.images import extractor_named
 from bitclass.losses import LOSSES
 from bitclass.training import SOLVERS, STARTING_CODES
 
@@ -61,6 +72,28 @@ def _root(
 
 
 @app.command()
+def features(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of class folders, folder of pictures, or data set.")
+    ],
+    out: Annotated[Path, typer.Option(help="File to write, .npy (labels beside it) or .parquet.")],
+    extractor: ExtractorName = None,
+    split: SplitName = None,
+    jobs: Jobs = None,
+    json: Json = False,
+) -> None:
+    """Turn pictures into a feature file; a run that was stopped goes on where it was."""
+    with thread_limit(jobs):
+        run_features(
+            open_pictures(folder, split),
+            extractor_named(extractor or DEFAULT_EXTRACTOR),
+            out,
+            jobs=jobs,
+            as_json=json,
+        )
+
+
+@app.command()
 def fit(
     data: Data,
     model: Annotated[Path, typer.Option(help="Model file to write.")],
@@ -68,6 +101,8 @@ def fit(
     labels: LabelsName = None,
     labels_file: LabelsFile = None,
     format: FormatName = None,
+    extractor: ExtractorName = None,
+    split: SplitName = None,
     bits: Annotated[int, typer.Option(help="Length of the codes.")] = default_of("n_bits"),
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = default_of("loss"),
     scale: Annotated[float, typer.Option(help="Factor on the margin.")] = default_of("scale"),
@@ -89,10 +124,10 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder to save progress to, and to go on from.")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Threads; all cores by default.")] = None,
+    jobs: Jobs = None,
     json: Json = False,
 ) -> None:
-    """Learn from feature files of any size, and write a model file."""
+    """Learn from feature files of any size or from pictures, and write a model file."""
     classifier = BinaryCodeClassifier(
         bits,
         loss=loss,
@@ -104,16 +139,31 @@ def fit(
         n_jobs=jobs,
         random_state=seed,
     )
-    reader = open_data(data, features, labels, labels_file, format)
-    run_fit(
-        classifier,
-        reader,
-        model,
-        projection=projection,
-        keep_statistics=keep_statistics,
-        checkpoint=checkpoint,
-        as_json=json,
-    )
+    check_settings(classifier)
+    check_room(model, "--model")
+    with opened_rows(
+        data,
+        features,
+        labels,
+        labels_file,
+        format,
+        extractor=lambda: extractor_named(extractor or DEFAULT_EXTRACTOR),
+        split=split,
+        wants_pictures=extractor is not None,
+        jobs=jobs,
+        store=None if checkpoint is None else checkpoint / "pictures",
+        room=model.absolute().parent,
+    ) as rows:
+        run_fit(
+            classifier,
+            rows.reader,
+            model,
+            projection=projection,
+            keep_statistics=keep_statistics,
+            checkpoint=checkpoint,
+            extractor=None if rows.extractor is None else rows.extractor.specification(),
+            as_json=json,
+        )
 
 
 @app.command()
@@ -126,6 +176,7 @@ def update(
     labels: LabelsName = None,
     labels_file: LabelsFile = None,
     format: FormatName = None,
+    split: SplitName = None,
     remove: Annotated[
         list[str] | None, typer.Option(help="Class to forget; may be given several times.")
     ] = None,
@@ -136,8 +187,19 @@ def update(
     json: Json = False,
 ) -> None:
     """Learn more rows or classes, or forget classes, without the rows of before."""
-    reader = open_data(data, features, labels, labels_file, format) if data else None
-    run_update(model, reader, remove=remove or [], projection=projection, as_json=json)
+    if not data:
+        run_update(model, None, remove=remove or [], projection=projection, as_json=json)
+        return
+    with opened_rows(
+        data,
+        features,
+        labels,
+        labels_file,
+        format,
+        split=split,
+        extractor=lambda: extractor_of_model(model),
+    ) as rows:
+        run_update(model, rows.reader, remove=remove or [], projection=projection, as_json=json)
 
 
 @app.command()
@@ -146,6 +208,7 @@ def predict(
     data: Data,
     features: FeaturesName = None,
     format: FormatName = None,
+    split: SplitName = None,
     out: Annotated[
         Path | None,
         typer.Option(help="File to write, .csv, .parquet or .npy; else CSV is printed."),
@@ -155,9 +218,25 @@ def predict(
         bool, typer.Option("--probabilities", help="Add the probability of the nearest class.")
     ] = False,
 ) -> None:
-    """Predict the rows of feature files."""
-    reader = open_data(data, features, False, None, format)
-    run_predict(model, reader, out=out, top=top, probabilities=probabilities)
+    """Predict the rows of feature files, or pictures."""
+    with opened_rows(
+        data,
+        features,
+        False,
+        None,
+        format,
+        split=split,
+        extractor=lambda: extractor_of_model(model),
+        needs_labels=False,
+    ) as rows:
+        run_predict(
+            model,
+            rows.reader,
+            names=rows.names,
+            out=out,
+            top=top,
+            probabilities=probabilities,
+        )
 
 
 @app.command()
@@ -168,6 +247,7 @@ def evaluate(
     labels: LabelsName = None,
     labels_file: LabelsFile = None,
     format: FormatName = None,
+    split: SplitName = None,
     confused: Annotated[int, typer.Option(min=0, help="How many confused pairs to show.")] = 10,
     plot: Annotated[Path | None, typer.Option(help="Draw the confusions to this file.")] = None,
     all_classes: Annotated[
@@ -175,9 +255,19 @@ def evaluate(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show how good a model is on labelled rows."""
-    reader = open_data(data, features, labels, labels_file, format)
-    run_evaluate(model, reader, confused=confused, plot=plot, all_classes=all_classes, as_json=json)
+    """Show how good a model is on labelled rows or pictures."""
+    with opened_rows(
+        data,
+        features,
+        labels,
+        labels_file,
+        format,
+        split=split,
+        extractor=lambda: extractor_of_model(model),
+    ) as rows:
+        run_evaluate(
+            model, rows.reader, confused=confused, plot=plot, all_classes=all_classes, as_json=json
+        )
 
 
 @app.command()
@@ -190,6 +280,33 @@ def inspect(
 ) -> None:
     """Show what a model is: sizes, classes, bit balance, distances between classes."""
     run_inspect(model, plot=plot, as_json=json)
+
+
+@app.command()
+def explore(
+    model: Model,
+    folder: Annotated[
+        Path, typer.Argument(help="Pictures to find near ones among: a folder or a data set.")
+    ],
+    split: SplitName = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")
+    ] = 8765,
+    jobs: Jobs = None,
+) -> None:
+    """Serve a page that shows the code of a picture, and the classes and pictures near it."""
+    with thread_limit(jobs):
+        run_explore(model, folder, split=split, host=host, port=port, jobs=jobs)
+
+
+@app.command()
+def download(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(DOWNLOADS)}.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to put it into.")],
+) -> None:
+    """Fetch a public data set of pictures, or what is missing of it, and check it."""
+    run_download(name, folder)
 
 
 @app.command()

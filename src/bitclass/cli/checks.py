@@ -1,4 +1,4 @@
-"""Checks of data files that several commands make before any work."""
+"""Checks that several commands make before any work."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli.errors import UsageError
 from bitclass.data import Reader
 from bitclass.model import PackedModel
-from bitclass.storage import load
+from bitclass.storage import check_writable, load
+from bitclass.validation import check_named_codes, check_parameters
 
-__all__ = ["load_for_files", "require_labels", "require_width"]
+__all__ = ["check_room", "check_settings", "load_for_files", "require_labels", "require_width"]
 
 
 def load_for_files(path: Path) -> PackedModel:
@@ -23,6 +25,28 @@ def load_for_files(path: Path) -> PackedModel:
     if model.classes.dtype == object and all(isinstance(name, str) for name in model.classes):
         model.classes = model.classes.astype(np.str_)
     return model
+
+
+def check_room(path: Path, option: str) -> None:
+    """Find out whether a file can be written, before there is anything to write.
+
+    Parameters
+    ----------
+    path : the file
+    option : that named it
+    """
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; {option} takes the name of a file")
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder for {path.name}")
+    check_writable(path)
+
+
+def check_settings(classifier: BinaryCodeClassifier) -> None:
+    """Refuse parameters that training would refuse, before features are extracted."""
+    check_parameters(classifier.get_params(deep=False))
+    check_named_codes(classifier.initial_codes)
 
 
 def require_labels(reader: Reader) -> None:

@@ -1,9 +1,10 @@
-"""`bitclass fit`: from feature files to a model file."""
+"""`bitclass fit`: from rows of features to a model file."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import rows_progress
 from bitclass.cli.text import counted, say
 from bitclass.data import Reader
+from bitclass.images.recording import record_extractor
 from bitclass.storage import ProjectionType, check_writable, save
 from bitclass.streaming import Checkpoint, batch_rows_for, fit_reader
 from bitclass.training import save_statistics
@@ -33,10 +35,10 @@ def run_fit(
     projection: ProjectionType,
     keep_statistics: bool,
     checkpoint: Path | None,
+    extractor: Mapping[str, Any] | None,
     as_json: bool,
 ) -> None:
-    """Learn from files, and write the model."""
-    _check_room(model)
+    """Learn from rows, and write the model with the extractor that made them."""
     if keep_statistics:
         check_writable(statistics_path(model))
     if checkpoint is not None and checkpoint.exists() and not checkpoint.is_dir():
@@ -61,6 +63,8 @@ def run_fit(
         saves = Checkpoint(checkpoint, json.loads(json.dumps(run)))
     with rows_progress(reader.n_rows) as progress:
         fit_reader(classifier, reader, checkpoint=saves, progress=progress)
+    if extractor is not None:
+        record_extractor(classifier.packed().summary, extractor)
     # The statistics first: a model whose statistics are missing or of other rows can be told.
     if keep_statistics:
         save_statistics(statistics_path(model), classifier.statistics_)
@@ -68,15 +72,6 @@ def run_fit(
     if saves is not None:
         saves.remove()
     tell(classifier, model, time.perf_counter() - start, reader.description, as_json)
-
-
-def _check_room(model: Path) -> None:
-    """Find out before the work whether the model can be written."""
-    if model.is_dir():
-        raise UsageError(f"{model}: is a folder; --model takes the name of a file")
-    if not model.absolute().parent.is_dir():
-        raise UsageError(f"{model.absolute().parent}: no such folder for the model")
-    check_writable(model)
 
 
 def files_of(reader: Reader) -> list[list[int]]:

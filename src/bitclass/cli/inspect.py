@@ -106,6 +106,10 @@ def _show(
             f"{summary.get('loss')} loss, {counted(summary.get('n_rows'), 'row')}, "
             f"{counted(summary.get('n_rounds'), 'round')}, bitclass {summary.get('bitclass')}",
         )
+    extractor = summary.get("extractor")
+    if isinstance(extractor, dict):
+        options = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
+        line("pictures", ", ".join([str(extractor.get("kind")), *options]))
     line("balance", f"0 |{_bars(balance, 0, 1)}| 1  share of classes with the bit set, over bits")
     line(
         "distances",

@@ -13,19 +13,40 @@ from bitclass.data import Reader, open_rows
 
 __all__ = [
     "Data",
+    "ExtractorName",
     "FeaturesName",
     "FormatName",
+    "Jobs",
     "Json",
     "LabelsFile",
     "LabelsName",
     "Model",
+    "SplitName",
     "default_of",
     "open_data",
 ]
 
 Data = Annotated[
-    list[Path], typer.Argument(help="Feature files of one format, or a folder of them.")
+    list[Path],
+    typer.Argument(help="Feature files of one format, a folder of them, or pictures."),
 ]
+ExtractorName = Annotated[
+    str | None,
+    typer.Option(
+        "--extractor",
+        help=(
+            "What makes features of pictures: cnn (the default), gist, onnx:FILE or timm:NAME, "
+            "with options as in cnn,size=160."
+        ),
+    ),
+]
+SplitName = Annotated[
+    str | None,
+    typer.Option(
+        "--split", help="Part of a data set of pictures: train (the default), test or all."
+    ),
+]
+Jobs = Annotated[int | None, typer.Option(help="Threads and processes; all cores by default.")]
 Model = Annotated[Path, typer.Argument(help="Model file.")]
 FeaturesName = Annotated[
     str | None,

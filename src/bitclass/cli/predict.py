@@ -1,10 +1,10 @@
-"""`bitclass predict`: labels, nearest classes with distances, probabilities, for files of rows."""
+"""`bitclass predict`: labels, nearest classes and their distances, of rows or pictures."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -113,9 +113,15 @@ def _columns(model: PackedModel, X: Any, top: int, probabilities: bool) -> Colum
 
 
 def run_predict(
-    model_path: Path, reader: Reader, *, out: Path | None, top: int, probabilities: bool
+    model_path: Path,
+    reader: Reader,
+    *,
+    names: Sequence[str] | None,
+    out: Path | None,
+    top: int,
+    probabilities: bool,
 ) -> None:
-    """Predict the rows of files, batch by batch."""
+    """Predict rows, batch by batch; those of pictures come with their names."""
     model = load_for_files(model_path)
     require_width(reader, model, model_path)
     if top > len(model.classes):
@@ -124,5 +130,9 @@ def run_predict(
     batch_rows = n_rows if probabilities else batch_rows_for(reader)
     with _sink(out, top > 1 or probabilities) as sink, rows_progress(reader.n_rows) as progress:
         for batch in reader.batches(batch_rows):
-            sink.write(_columns(model, batch.X, top, probabilities))
-            progress("predicting", batch.first_row + batch.X.shape[0])
+            end = batch.first_row + batch.X.shape[0]
+            columns = _columns(model, batch.X, top, probabilities)
+            if names is not None:
+                columns = {"picture": np.array(names[batch.first_row : end])} | columns
+            sink.write(columns)
+            progress("predicting", end)

@@ -11,7 +11,7 @@ from pathlib import Path
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.rowfile import Request, RowFile
 
-__all__ = ["FORMATS", "expand", "open_files"]
+__all__ = ["FORMATS", "expand", "format_of", "open_files"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def _known(only_labels: bool) -> str:
     )
 
 
-def _format_of(path: Path, only_labels: bool) -> str | None:
+def format_of(path: Path, only_labels: bool = False) -> str | None:
+    """The format that the ending of a file tells, None where it tells none."""
     lower = path.name.lower()
     for name, format in FORMATS.items():
         if lower.endswith(format.endings) and (only_labels or not format.only_labels):
@@ -81,7 +82,7 @@ def expand(paths: Sequence[Path], format: str | None, only_labels: bool) -> list
                 for file in path.iterdir()
                 if file.is_file()
                 and not file.name.startswith((".", "_"))
-                and (format is not None or _format_of(file, only_labels) is not None)
+                and (format is not None or format_of(file, only_labels) is not None)
             )
         if not inside:
             raise DataFileError(
@@ -100,7 +101,7 @@ def open_files(paths: Sequence[Path], format: str | None, request: Request) -> l
             f"{paths[0]}: format={format!r} is not known; the formats are: "
             f"{_known(request.only_labels)}"
         )
-    names = {path: format or _format_of(path, request.only_labels) for path in paths}
+    names = {path: format or format_of(path, request.only_labels) for path in paths}
     for path, name in names.items():
         if name is None:
             raise DataFileError(

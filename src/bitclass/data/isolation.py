@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import asdict
@@ -19,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bitclass.data.errors import DataFileError
-from bitclass.data.messages import piece_from, receive, send
+from bitclass.data.messages import piece_from
 from bitclass.data.rowfile import Choice, Piece, Request, RowFile
+from bitclass.data.worker import Message, Worker
 
 __all__ = ["IsolatedRows", "stop_idle_process"]
 
@@ -33,80 +31,12 @@ PATIENCE_SECONDS = 300.0
 # it should not, so no; but trying very many damaged files would take very long.
 REUSE_AFTER_REFUSAL = False
 
-# Its memory is limited by address space, and all of these set some aside for times to come.
-_LEAN = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MALLOC_ARENA_MAX": "1",
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-}
 
-Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
-
-
-class _Worker:
+class _Worker(Worker):
     """A reading process."""
 
     def __init__(self) -> None:
-        # It must find this package where this process did, and nothing in the present folder.
-        environment = os.environ | _LEAN | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bitclass.data.reading_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            bufsize=0,  # arrays go straight to where they belong
-        )
-        self._widen_pipe()
-        self._timed_out = False
-
-    def _widen_pipe(self) -> None:
-        """Give the rows a wider pipe than the usual 64 KB, which doubles their speed."""
-        assert self._process.stdout is not None
-        with contextlib.suppress(ImportError, AttributeError, OSError):
-            import fcntl
-
-            fcntl.fcntl(self._process.stdout, fcntl.F_SETPIPE_SZ, 1 << 18)
-
-    def ask(self, question: dict[str, Any]) -> None:
-        """Send a request. Where the process has died, receiving the answer tells so."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            send(self._process.stdin, question)
-
-    def receive(self, path: Path) -> Message:
-        """The next message; an error where the process has died, or takes too long."""
-        assert self._process.stdout is not None
-        watch = threading.Timer(PATIENCE_SECONDS, self._give_up)
-        watch.daemon = True
-        watch.start()
-        try:
-            return receive(self._process.stdout)
-        except (EOFError, OSError, ValueError, KeyError) as error:
-            why = "the process that read it has died"
-            if self._timed_out:
-                why = f"nothing came for {PATIENCE_SECONDS:.0f} seconds"
-            raise DataFileError(f"{path}: cannot be read, it is damaged ({why})") from error
-        finally:
-            watch.cancel()
-
-    def _give_up(self) -> None:
-        self._timed_out = True
-        self._process.kill()
-
-    def is_alive(self) -> bool:
-        """Whether it can take another request."""
-        return self._process.poll() is None
-
-    def stop(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        super().__init__("bitclass.data.reading_process")
 
 
 class _Workers:
@@ -158,7 +88,7 @@ def _answers(path: Path, question: dict[str, Any]) -> Generator[Message, None, N
     try:
         worker.ask(question)
         while True:
-            content, arrays = worker.receive(path)
+            content, arrays = worker.receive(path, PATIENCE_SECONDS)
             if "error" in content or "end" in content:
                 break
             yield content, arrays

@@ -29,10 +29,16 @@ def send(
     contiguous = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
     described = {name: [array.dtype.str, array.shape] for name, array in contiguous.items()}
     text = json.dumps({"content": content, "arrays": described}).encode()
-    stream.write(struct.pack("<I", len(text)) + text)
+    _write_all(stream, struct.pack("<I", len(text)) + text)
     for array in contiguous.values():
-        stream.write(array.reshape(-1).view(np.uint8).data)
+        _write_all(stream, array.reshape(-1).view(np.uint8).data)
     stream.flush()
+
+
+def _write_all(stream: IO[bytes], data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while len(view):  # a pipe without a buffer may take a part
+        view = view[stream.write(view) :]
 
 
 def receive(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

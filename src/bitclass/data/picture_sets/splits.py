@@ -1,0 +1,41 @@
+"""Parts of a data set, and the small text files that come with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from bitclass.data.errors import DataFileError
+
+__all__ = ["Split", "check_split", "read_lines", "text_lines"]
+
+#: The pictures to learn from, those to test on, or both. Where the classes of the test pictures
+#: were never published, as of ILSVRC, "test" is the validation pictures.
+Split = Literal["train", "test", "all"]
+
+_MOST_TEXT_BYTES = 64 << 20
+
+
+def check_split(path: Path, split: str) -> Split:
+    """A part as it is asked for; one that no data set has is refused."""
+    if split not in get_args(Split):
+        raise DataFileError(f"{path}: split={split!r} is not known; it is train, test or all")
+    return cast(Split, split)
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a small text file, without blanks around them and without empty ones."""
+    with path.open("rb") as file:
+        content = file.read(_MOST_TEXT_BYTES + 1)
+    return text_lines(path, content)
+
+
+def text_lines(path: Path, content: bytes) -> list[str]:
+    """Lines of a text, without blanks around them and without empty ones."""
+    if len(content) > _MOST_TEXT_BYTES:
+        raise DataFileError(f"{path}: has more than {_MOST_TEXT_BYTES >> 20} MB of text")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataFileError(f"{path}: is not UTF-8 text") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,374 @@
+"""Sets of labelled pictures, opened one picture at a time."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitclass.data.errors import DataFileError, listed
+from bitclass.data.formats import format_of
+from bitclass.data.labels import text_array
+from bitclass.data.picture_paths import ENDINGS, is_picture_name, picture_paths
+
+__all__ = [
+    "MOST_FILE_BYTES",
+    "PictureError",
+    "PictureSet",
+    "PictureSource",
+    "find_pictures",
+    "joined",
+    "open_folder",
+    "open_pictures",
+    "printable",
+    "read_picture_file",
+]
+
+#: A larger file is not read as a picture.
+MOST_FILE_BYTES = 256 << 20
+
+# Formats of data sets, tried in turn, as the module and the function in it that finds one: it gives
+# what opens a part of it, or None for a path that is not of its format. Imported when asked for,
+# because they themselves import this file.
+_FORMATS: tuple[tuple[str, str], ...] = (
+    ("bitclass.data.picture_sets.cifar", "find_cifar"),
+    ("bitclass.data.picture_sets.tiny_imagenet", "find_tiny_imagenet"),
+    ("bitclass.data.picture_sets.sun397", "find_sun397"),
+    ("bitclass.data.picture_sets.ilsvrc2012", "find_ilsvrc2012"),
+)
+
+
+class PictureError(DataFileError):
+    """A picture cannot be read; the message is one line that names it."""
+
+
+class PictureSource(Protocol):
+    """Where the pictures of a set are; can be pickled, for the processes that open them."""
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        """Content of one picture.
+
+        Parameters
+        ----------
+        row : int, from 0
+
+        Returns
+        -------
+        bytes of a picture file, or uint8 pixels of shape (h, w) or (h, w, 3)
+
+        Raises
+        ------
+        OSError, PictureError
+            If this picture cannot be read; others may.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class PictureSet:
+    """Pictures with labels, opened one at a time.
+
+    Attributes
+    ----------
+    names : n names, unique; for a folder the relative paths
+    labels : (n,) class names, None where the pictures have none
+    source : PictureSource
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("cat/1.png", "dog/1.png", "dog/2.png"):
+    ...     (folder / name).parent.mkdir(exist_ok=True)
+    ...     _ = (folder / name).write_bytes(b"")
+    >>> pictures = open_folder(folder)
+    >>> len(pictures), pictures.select([2, 0]).names
+    (3, ('dog/2.png', 'cat/1.png'))
+    >>> pictures.labels
+    array(['cat', 'dog', 'dog'], dtype='<U3')
+    """
+
+    names: Sequence[str]
+    labels: NDArray[np.str_] | None
+    source: PictureSource
+
+    def __post_init__(self) -> None:
+        if self.labels is not None and self.labels.shape != (len(self.names),):
+            raise ValueError(
+                f"labels must be of shape ({len(self.names)},), one a name, found "
+                f"{self.labels.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def select(self, rows: ArrayLike) -> Self:
+        """Some of the pictures, in the given order.
+
+        Parameters
+        ----------
+        rows : (m,) integers
+        """
+        chosen = np.asarray(rows, dtype=np.intp).reshape(-1)
+        return type(self)(
+            tuple(self.names[row] for row in chosen.tolist()),
+            None if self.labels is None else self.labels[chosen],
+            _Selected(self.source, chosen),
+        )
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """Some of the pictures of a source."""
+
+    source: PictureSource
+    rows: NDArray[np.intp]
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        """Content of one picture."""
+        return self.source.read(int(self.rows[row]))
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Pictures that are files of a folder."""
+
+    folder: Path
+    paths: tuple[str, ...]
+
+    def read(self, row: int) -> bytes:
+        """Content of one picture."""
+        return read_picture_file(self.folder / self.paths[row])
+
+
+def read_picture_file(path: Path) -> bytes:
+    """Content of a picture file, unless it is too large for one.
+
+    Parameters
+    ----------
+    path : the file
+
+    Raises
+    ------
+    OSError, PictureError
+    """
+    with path.open("rb") as file:
+        content = file.read(MOST_FILE_BYTES + 1)
+    if len(content) > MOST_FILE_BYTES:
+        raise PictureError(
+            f"{printable(str(path))}: has more than {MOST_FILE_BYTES >> 20} MB, too much for a "
+            "picture"
+        )
+    return content
+
+
+def printable(name: str) -> str:
+    r"""A file name as text that can be printed and stored, whatever bytes it has on disk.
+
+    Examples
+    --------
+    >>> printable("caf\udce9.png"), printable("a\nb")
+    ('caf\\udce9.png', 'a\\nb')
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)
+
+
+def open_pictures(
+    path: str | os.PathLike[str], split: str | None = None, *, follow_links: bool = True
+) -> PictureSet:
+    """Open pictures of any format that is known: a data set, a folder, or one picture file.
+
+    Parameters
+    ----------
+    path : folder or file
+    split : {"train", "test", "all"}, optional
+        Which part of a data set, "train" by default; other pictures have no parts.
+    follow_links : bool
+        See `open_folder`. In data sets, links that lead out of a folder are never followed.
+
+    Returns
+    -------
+    PictureSet
+
+    Raises
+    ------
+    DataFileError
+        If there are no pictures.
+    """
+    path = Path(path)
+    open_part = _find_data_set(path)
+    if open_part is not None:
+        return open_part(split or "train")
+    if split is not None and path.exists():
+        raise DataFileError(
+            f"{path}: split={split!r} is for data sets, and this is none that is known; "
+            "other pictures have no parts"
+        )
+    if path.is_file() and is_picture_name(path.name):
+        return PictureSet((printable(str(path)),), None, _Files(path.parent, (path.name,)))
+    if path.is_file():
+        raise DataFileError(
+            f"{path}: is neither a picture nor a data set that is known (CIFAR, SUN397, "
+            "ILSVRC 2012 or Tiny-ImageNet-200), or it is damaged"
+        )
+    return open_folder(path, follow_links=follow_links)
+
+
+def _find_data_set(path: Path) -> Callable[[str], PictureSet] | None:
+    """What opens a part of the data set at a path, None where there is none."""
+    for module, function in _FORMATS:
+        open_part: Callable[[str], PictureSet] | None
+        open_part = getattr(importlib.import_module(module), function)(path)
+        if open_part is not None:
+            return open_part
+    return None
+
+
+def find_pictures(paths: Sequence[Path], split: str | None = None) -> PictureSet | None:
+    """The pictures at these paths, None where there are none but perhaps feature files.
+
+    A folder is one of pictures if there is a picture in it or below, and no feature file directly
+    in it; tables of text do not count, as they come with many sets of pictures.
+
+    Parameters
+    ----------
+    paths : folders, data sets or picture files
+    split : {"train", "test", "all"}, optional
+        See `open_pictures`.
+
+    Returns
+    -------
+    PictureSet or None
+        Of several paths, their pictures one after another; with labels if all have some.
+
+    Raises
+    ------
+    DataFileError
+        If some of the paths are pictures and others are not.
+    """
+    has_pictures = [_has_pictures(path) for path in paths]
+    if not any(has_pictures):
+        return None
+    if not all(has_pictures):
+        pictures, other = paths[has_pictures.index(True)], paths[has_pictures.index(False)]
+        raise DataFileError(f"{other}: there are no pictures in it, but in {pictures}")
+    sets = [open_pictures(path, split) for path in paths]
+    if len(sets) == 1:
+        return sets[0]
+    is_file = [path.is_file() and is_picture_name(path.name) for path in paths]
+    prefixes = [
+        "" if alone else f"{printable(str(path))}/"
+        for alone, path in zip(is_file, paths, strict=True)
+    ]
+    return joined(sets, prefixes)
+
+
+def _has_pictures(path: Path) -> bool:
+    if path.is_file() and is_picture_name(path.name):
+        return True
+    if path.exists() and _find_data_set(path) is not None:
+        return True
+    if path.is_dir():
+        formats = [format_of(file) for file in path.iterdir() if file.is_file()]
+        if any(name is not None and name != "csv" for name in formats):
+            return False
+        return next(picture_paths(path), None) is not None
+    return False
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Sources one after another; `starts` are the rows at which each begins, (k,)."""
+
+    sources: tuple[PictureSource, ...]
+    starts: NDArray[np.intp]
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        """Content of one picture."""
+        at = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.sources[at].read(row - int(self.starts[at]))
+
+
+def joined(sets: Sequence[PictureSet], prefixes: Sequence[str]) -> PictureSet:
+    """Pictures of several sets one after another; with labels if all have some.
+
+    Parameters
+    ----------
+    sets : k sets
+    prefixes : k texts that are put before the names of each
+    """
+    names = tuple(
+        prefix + name
+        for prefix, pictures in zip(prefixes, sets, strict=True)
+        for name in pictures.names
+    )
+    known = [pictures.labels for pictures in sets if pictures.labels is not None]
+    lengths = [len(pictures) for pictures in sets]
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp)
+    return PictureSet(
+        names,
+        np.concatenate(known) if len(known) == len(sets) else None,
+        _Joined(tuple(pictures.source for pictures in sets), starts),
+    )
+
+
+def open_folder(folder: str | os.PathLike[str], *, follow_links: bool = True) -> PictureSet:
+    """Open a folder of class folders, or a folder of pictures without classes.
+
+    The class of a picture is the folder below `folder` that it is in, however deep. Pictures are
+    sorted by their path. Hidden files, and files that are not called like a picture, are left out.
+
+    Parameters
+    ----------
+    folder : path
+    follow_links : bool
+        Whether links that lead out of the folder are followed; if not, a warning tells how many
+        were left out.
+
+    Returns
+    -------
+    PictureSet
+
+    Raises
+    ------
+    DataFileError
+        If this is no folder, if it has no pictures, or pictures both in class folders and beside
+        them.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        found = "is a file, not a folder" if root.exists() else "there is no such file or folder"
+        raise DataFileError(f"{root}: {found}")
+    try:
+        outside: list[str] = []
+        paths = sorted(picture_paths(root, None if follow_links else outside))
+    except PermissionError as error:
+        raise DataFileError(f"{error.filename}: no permission to read it") from error
+    if outside:
+        warnings.warn(
+            f"{root}: left out {len(outside)} links that lead out of it, such as "
+            f"{printable(outside[0])!r}",
+            stacklevel=2,
+        )
+    if not paths:
+        raise DataFileError(
+            f"{root}: there are no pictures in it; they are known by their ending: "
+            f"{listed(ENDINGS)}"
+        )
+    classes = [path.partition("/")[0] if "/" in path else "" for path in paths]
+    without = [path for path, name in zip(paths, classes, strict=True) if not name]
+    if without and len(without) < len(paths):
+        raise DataFileError(
+            f"{root}: has pictures in class folders, {len(paths) - len(without)}, and beside them, "
+            f"{len(without)}, such as {printable(without[0])!r}, of which the class is not known"
+        )
+    labels = None if without else text_array(root, list(map(printable, classes)), 0)
+    return PictureSet(tuple(map(printable, paths)), labels, _Files(root, tuple(paths)))

@@ -1,0 +1,158 @@
+"""What the page asks: the code of a picture, the classes and the pictures near it."""
+
+from __future__ import annotations
+
+import functools
+import io
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.codes import hamming
+from bitclass.data.pictures import PictureError, printable
+from bitclass.explore.gallery import Gallery
+from bitclass.images.decoder import Decoder
+from bitclass.images.extractors import Extractor
+from bitclass.images.pillow import pillow_image
+from bitclass.images.preparing import Preparation
+from bitclass.model import PackedModel
+
+__all__ = ["Explorer"]
+
+#: How many classes and pictures an answer tells of.
+N_CLASSES, N_PICTURES = 10, 24
+#: Pictures to begin with.
+N_SAMPLES = 12
+
+_SMALL = Preparation(smallest=1, largest=192, crop=1.0, filter="bilinear")
+_KEPT_SMALL_PICTURES = 1024
+
+
+class Explorer:
+    """Answers about a model and a gallery, in values that JSON can hold.
+
+    Parameters
+    ----------
+    model : PackedModel
+    extractor : Extractor, the one that the model was learned with
+    gallery : Gallery
+    decoder : Decoder
+    """
+
+    def __init__(
+        self, model: PackedModel, extractor: Extractor, gallery: Gallery, decoder: Decoder
+    ) -> None:
+        self._model, self._extractor = model, extractor
+        self._gallery, self._decoder = gallery, decoder
+        # One picture at a time: extracting takes all cores as it is.
+        self._extracting = threading.Lock()
+        self._reading = threading.Lock()
+        self._small = functools.lru_cache(_KEPT_SMALL_PICTURES)(self._make_small)
+
+    def facts(self) -> dict[str, Any]:
+        """What the model and the gallery are, and some pictures to begin with."""
+        n_samples = min(N_SAMPLES, len(self._gallery))
+        spread = np.linspace(0, len(self._gallery) - 1, n_samples).astype(int)
+        return {
+            "classes": len(self._model.classes),
+            "bits": self._model.n_bits,
+            "features": self._model.n_features,
+            "extractor": self._extractor.name,
+            "pictures": len(self._gallery),
+            "samples": [self._picture(row) for row in sorted(set(spread.tolist()))],
+        }
+
+    def look(self, content: bytes) -> dict[str, Any]:
+        """Tell of a picture that somebody brings.
+
+        Parameters
+        ----------
+        content : of a picture file
+
+        Raises
+        ------
+        PictureError
+            If it cannot be read.
+        """
+        pixels = self._decoder.prepared(content, "the picture", self._extractor.preparation)
+        with self._extracting:
+            features = self._extractor.extract([pixels])
+        return self._near(self._model.encode(features)[0])
+
+    def look_at(self, row: int) -> dict[str, Any]:
+        """Tell of a picture of the gallery.
+
+        Raises
+        ------
+        IndexError
+            If there is no such picture.
+        """
+        self._check(row)
+        return self._picture(row) | self._near(self._gallery.codes[row], row)
+
+    def small_picture(self, row: int) -> bytes:
+        """A picture of the gallery as a small JPEG, the square in its middle.
+
+        Raises
+        ------
+        IndexError
+            If there is no such picture.
+        PictureError
+            If it cannot be read any more.
+        """
+        self._check(row)
+        return self._small(row)
+
+    def _make_small(self, row: int) -> bytes:
+        pictures = self._gallery.pictures
+        try:
+            with self._reading:
+                content = pictures.source.read(row)
+        except OSError as error:
+            raise PictureError(f"{pictures.names[row]}: {error.strerror or error}") from error
+        pixels = self._decoder.prepared(content, pictures.names[row], _SMALL)
+        stream = io.BytesIO()
+        pillow_image().fromarray(pixels).save(stream, "JPEG", quality=88)
+        return stream.getvalue()
+
+    def _check(self, row: int) -> None:
+        if not 0 <= row < len(self._gallery):
+            raise IndexError(f"picture {row}: there are {len(self._gallery)}")
+
+    def _picture(self, row: int) -> dict[str, Any]:
+        labels = self._gallery.pictures.labels
+        return {
+            "row": row,
+            "name": printable(self._gallery.pictures.names[row]),
+            "label": None if labels is None else str(labels[row]),
+        }
+
+    def _near(self, code: NDArray[np.uint8], row: int | None = None) -> dict[str, Any]:
+        near = self._gallery.nearest(code, N_PICTURES, leave_out=row)
+        return {
+            "bits": self._bits(code),
+            "classes": self._nearest_classes(code),
+            "pictures": [self._picture(each) | {"distance": distance} for each, distance in near],
+        }
+
+    def _nearest_classes(self, code: NDArray[np.uint8]) -> list[dict[str, Any]]:
+        """The nearest classes, with the probabilities that `PackedModel.predict_proba` gives."""
+        distances = hamming(code[None, :], self._model.weights)
+        logits = (self._model.n_bits - 2 * distances) / self._model.temperature
+        odds = np.exp(logits - logits.max())
+        nearest = np.argsort(distances, kind="stable")[:N_CLASSES]
+        return [
+            {
+                "label": str(self._model.classes[each]),
+                "distance": int(distances[each]),
+                "probability": float(odds[each] / odds.sum()),
+                "bits": self._bits(self._model.weights[each]),
+            }
+            for each in nearest.tolist()
+        ]
+
+    def _bits(self, code: NDArray[np.uint8]) -> str:
+        bits = np.unpackbits(code, count=self._model.n_bits, bitorder="little")
+        return "".join(map(str, bits.tolist()))

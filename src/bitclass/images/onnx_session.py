@@ -1,0 +1,83 @@
+"""Networks run by onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitclass._native import effective_threads
+from bitclass.images.pillow import import_images_extra
+
+__all__ = ["Session", "in_parts", "normalised"]
+
+# Pictures that go through a network at once: more take memory, and no less time each.
+_AT_ONCE = 16
+
+
+class Session:
+    """A network that takes one array and gives features.
+
+    Parameters
+    ----------
+    model : bytes of an ONNX model
+    output : which of its outputs to take; the first by default
+
+    Attributes
+    ----------
+    input_shape : of the input, with text or None where a length is free
+    input_type : as onnxruntime names it
+    """
+
+    def __init__(self, model: bytes, output: str | None = None) -> None:
+        runtime = import_images_extra("onnxruntime", "running a network")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = effective_threads(None)
+        options.log_severity_level = 4  # what goes wrong is raised; the log is not for users
+        self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        (source, *_) = self._session.get_inputs()
+        self._input = source.name
+        self.input_shape: list[Any] = list(source.shape)
+        self.input_type: str = source.type
+        self._output = output or self._session.get_outputs()[0].name
+
+    def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features (n, d) of a batch; where they have places, the mean over these."""
+        (found,) = self._session.run([self._output], {self._input: batch})
+        places = tuple(range(2, np.ndim(found)))
+        return np.asarray(np.mean(found, axis=places) if places else found, dtype=np.float32)
+
+
+def normalised(
+    pictures: NDArray[np.uint8], mean: ArrayLike, std: ArrayLike, *, channels_last: bool = False
+) -> NDArray[np.float32]:
+    """Pixels as a network takes them.
+
+    Parameters
+    ----------
+    pictures : (n, s, s, 3)
+    mean, std : number, or one for each colour, in units of pixels
+    channels_last : whether the colours stay the last axis
+
+    Returns
+    -------
+    (n, 3, s, s) or (n, s, s, 3) float32
+    """
+    values = pictures.astype(np.float32)
+    values -= np.asarray(mean, np.float32)
+    values /= np.asarray(std, np.float32)
+    return values if channels_last else np.ascontiguousarray(values.transpose(0, 3, 1, 2))
+
+
+def in_parts(
+    run: Callable[[Sequence[NDArray[np.uint8]]], NDArray[np.float32]],
+    pictures: Sequence[NDArray[np.uint8]],
+    n_features: int,
+) -> NDArray[np.float32]:
+    """Features (n, d) of any number of pictures, a few at a time."""
+    features = np.empty((len(pictures), n_features), dtype=np.float32)
+    for start in range(0, len(pictures), _AT_ONCE):
+        features[start : start + _AT_ONCE] = run(pictures[start : start + _AT_ONCE])
+    return features

@@ -1,0 +1,63 @@
+"""Pictures that are drawn for the tests of the page, and a model that has learned them."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image
+
+from bitclass import BinaryCodeClassifier
+from bitclass.data.pictures import open_folder
+from bitclass.explore import Explorer, Gallery
+from bitclass.images import Gist, extract_features
+from bitclass.images.decoder import Decoder
+
+# Names that would be markup, or a path, where they are not escaped.
+CLASSES = ("stripes", "<b>bars", "<img src=x onerror=alert(1)>", "rings & dots")
+HOSTILE_NAME = "\"'><svg onload=alert(2)>.png"
+N_EACH = 12
+
+
+def drawn(kind, seed, side=48):
+    """A picture of one of the four classes, (side, side, 3)."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:side, :side] / side
+    phase, waves = rng.uniform(0, 6), rng.uniform(3.5, 5)
+    kinds = (y, x, (x + y) / 1.4, np.hypot(x - 0.5, y - 0.5) * 1.6)
+    grey = 0.5 + 0.4 * np.sin(2 * np.pi * waves * kinds[kind] + phase)
+    colours = np.array([[90, 160, 255], [255, 150, 80], [130, 220, 120], [230, 110, 210]])
+    picture = grey[:, :, None] * colours[kind] + rng.normal(0, 6, (side, side, 1))
+    return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+def encoded(pixels, format="PNG", **options):
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format, **options)
+    return stream.getvalue()
+
+
+def draw_folder(folder):
+    for kind, name in enumerate(CLASSES):
+        (folder / name).mkdir(parents=True)
+        for seed in range(N_EACH):
+            path = folder / name / f"{seed:02d}.png"
+            if kind == 0 and seed == 0:
+                path = folder / name / HOSTILE_NAME
+            path.write_bytes(encoded(drawn(kind, 100 * kind + seed)))
+
+
+def learned(pictures, n_bits=96):
+    """Model, extractor and gallery of a set of pictures."""
+    extractor = Gist()
+    batches = list(extract_features(pictures, extractor, n_jobs=1))
+    X = np.concatenate([features for _, features in batches])
+    classifier = BinaryCodeClassifier(n_bits, random_state=0).fit(X, pictures.labels)
+    model = classifier.packed()
+    return model, extractor, Gallery.of_features(pictures, model, batches)
+
+
+def explorer_of(folder):
+    pictures = open_folder(folder)
+    model, extractor, gallery = learned(pictures)
+    return Explorer(model, extractor, gallery, Decoder(1)), model, gallery

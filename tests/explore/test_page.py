@@ -1,0 +1,281 @@
+"""The page in a real browser: choosing, dropping, pasting, keys, widths, hostile names."""
+
+import base64
+import json
+import shutil
+import tempfile
+
+import chromium
+import explore_pictures
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    chromium.PROGRAM is None, reason="Chromium is not installed; the page is not tried in it"
+)
+
+
+@pytest.fixture(scope="module")
+def running():
+    # Not below the folder of the test, whose path may be too long for the browser's sockets.
+    profile = tempfile.mkdtemp(prefix="bitclass-")
+    browser = chromium.Browser(profile)
+    yield browser
+    browser.close()
+    shutil.rmtree(profile, ignore_errors=True)
+
+
+@pytest.fixture
+def browser(running, server):
+    """The page, newly opened; nothing may be complained of, and no alert come up."""
+    running.screen(1280)
+    running.go(server.url)
+    running.wait_for("document.querySelectorAll('#samples li').length")
+    running.problems.clear()
+    yield running
+    assert running.problems == []
+    assert running.dialogs == []
+
+
+@pytest.fixture
+def picture(tmp_path):
+    path = tmp_path / "<i>new & odd.png"
+    path.write_bytes(explore_pictures.encoded(explore_pictures.drawn(1, 500)))
+    return path
+
+
+def looked_at(browser, title):
+    browser.wait_for(
+        f"!document.getElementById('result').hidden && "
+        f"document.getElementById('result-title').textContent === {json.dumps(title)}"
+    )
+
+
+def text(browser, selector):
+    return browser.value(f"document.querySelector({json.dumps(selector)}).textContent")
+
+
+def dropped(browser, content, name, kind, event, target="document.body"):
+    """Send a file to the page in an event, as a browser does when somebody drops or pastes one."""
+    data = base64.b64encode(content).decode()
+    field = "dataTransfer" if event == "drop" else "clipboardData"
+    class_ = "DragEvent" if event == "drop" else "ClipboardEvent"
+    browser.value(
+        f"""(() => {{
+          const bytes = Uint8Array.from(atob({json.dumps(data)}), (c) => c.charCodeAt(0));
+          const data = new DataTransfer();
+          data.items.add(new File([bytes], {json.dumps(name)}, {{type: {json.dumps(kind)}}}));
+          const options = {{bubbles: true, cancelable: true, {field}: data}};
+          {target}.dispatchEvent(new {class_}({json.dumps(event)}, options));
+        }})()"""
+    )
+
+
+def test_a_chosen_picture_is_shown_with_code_classes_and_pictures(browser, picture, explored):
+    browser.choose_file("#file", picture)
+    looked_at(browser, picture.name)
+    answer = explored[0].look(picture.read_bytes())
+    n_set = answer["bits"].count("1")
+    assert text(browser, "#code-text") == f"Its code: 96 bits, {n_set} set"
+    assert browser.value("document.querySelector('#code svg').getAttribute('aria-label')") == (
+        f"Its code: 96 bits, {n_set} set"
+    )
+    # Every bit that is set is a square, and every one that is not another.
+    for name, n_squares in (("set", n_set), ("clear", 96 - n_set), ("other", 0)):
+        path = f"document.querySelector('#code svg path.{name}').getAttribute('d')"
+        assert browser.value(f"{path}.split('M').length - 1") == n_squares
+    names = browser.value(
+        "[...document.querySelectorAll('#classes .name')].map(e => e.textContent)"
+    )
+    assert names == [each["label"] for each in answer["classes"]]
+    assert names[0] == "<b>bars"
+    numbers = browser.value(
+        "[...document.querySelectorAll('#classes .numbers')].map(e => "
+        "[...e.querySelectorAll('span')].map(s => s.textContent))"
+    )
+    for found, (share, distance) in zip(answer["classes"], numbers, strict=True):
+        assert distance == f"{found['distance']} bit{'s' if found['distance'] != 1 else ''}"
+        assert share == "< 0.1 %" or float(share[:-2]) == pytest.approx(
+            100 * found["probability"], abs=0.051
+        )
+    shown = browser.value(
+        "[...document.querySelectorAll('#near a')].map(a => a.getAttribute('href'))"
+    )
+    assert shown == [f"#picture-{each['row']}" for each in answer["pictures"]]
+    browser.wait_for("document.getElementById('shown').naturalWidth === 48")
+    assert text(browser, "#status").startswith("Nearest class: <b>bars, ")
+
+
+def test_bits_that_differ_are_marked(browser, picture, explored):
+    browser.choose_file("#file", picture)
+    looked_at(browser, picture.name)
+    marked = browser.value(
+        "[...document.querySelectorAll('#classes svg')].map(svg => "
+        "[...svg.querySelectorAll('path.other')].map(p => p.getAttribute('d')).join(''))"
+        ".map(squares => squares.split('M').length - 1)"
+    )
+    answer = explored[0].look(picture.read_bytes())
+    assert marked == [found["distance"] for found in answer["classes"]]
+
+
+@pytest.mark.parametrize("event", ["drop", "paste"])
+def test_a_picture_is_dropped_or_pasted(browser, event):
+    content = explore_pictures.encoded(explore_pictures.drawn(3, 77), "JPEG")
+    dropped(browser, content, "brought.jpg", "image/jpeg", event)
+    looked_at(browser, "brought.jpg")
+    assert text(browser, "#classes .name") == "rings & dots"
+
+
+def test_what_is_no_picture_is_told_and_the_next_one_works(browser, picture):
+    dropped(browser, b"hello", "letter.txt", "text/plain", "drop")
+    browser.wait_for("document.getElementById('error').textContent")
+    assert "cannot be read as a picture" in text(browser, "#error")
+    # The refusal of the server is in the console, and meant to be.
+    assert all("422" in problem for problem in browser.problems)
+    browser.problems.clear()
+    browser.choose_file("#file", picture)
+    looked_at(browser, picture.name)
+    assert text(browser, "#error") == ""
+
+
+def test_a_file_that_is_too_large_is_not_sent(browser):
+    browser.value("mostBytes = 10")
+    dropped(browser, b"x" * 11, "large.png", "image/png", "drop")
+    browser.wait_for("document.getElementById('error').textContent")
+    assert text(browser, "#error").startswith("large.png has 0.0 MB; at most")
+
+
+def test_the_page_is_used_with_the_keyboard_alone(browser):
+    # The name of the page, the choice of a file, then the pictures.
+    stops = []
+    for _ in range(3):
+        browser.key("Tab", number=9)
+        stops.append(
+            browser.value(
+                "document.activeElement.id || document.activeElement.getAttribute('href')"
+            )
+        )
+    assert stops == ["#", "file", "#picture-0"]
+    outline = browser.value("getComputedStyle(document.activeElement).outlineStyle")
+    assert outline == "solid"
+    browser.key("Enter", text="\r", number=13)
+    looked_at(browser, "<b>bars: <b>bars/00.png")
+    assert browser.value("document.activeElement.id") == "result-title"
+    browser.key("Tab", number=9)
+    assert browser.value("document.activeElement.closest('#near') !== null")
+    first = browser.value("document.activeElement.getAttribute('href')")
+    browser.key("Enter", text="\r", number=13)
+    browser.wait_for(f"location.hash === {json.dumps(first)}")
+    browser.value("history.back()")
+    looked_at(browser, "<b>bars: <b>bars/00.png")
+
+
+def test_the_choice_of_a_file_shows_that_it_has_the_focus(browser):
+    browser.value("document.getElementById('file').focus()")
+    assert (
+        browser.value("getComputedStyle(document.getElementById('drop')).outlineStyle") == "solid"
+    )
+    assert browser.value("document.getElementById('file').labels[0].id") == "drop"
+
+
+def test_an_address_leads_to_its_picture(browser, server):
+    browser.go(f"{server.url}#picture-13")
+    looked_at(browser, "<img src=x onerror=alert(1)>: <img src=x onerror=alert(1)>/01.png")
+
+
+def test_names_of_files_and_classes_are_text_and_never_markup(browser):
+    browser.value("location.hash = '#picture-36'")
+    looked_at(browser, f"stripes: stripes/{explore_pictures.HOSTILE_NAME}")
+    browser.wait_for("[...document.images].every(i => i.complete)")
+    assert (
+        browser.value("document.querySelectorAll('b, i, img[src=x], [onerror], [onload]').length")
+        == 0
+    )
+    names = browser.value(
+        "[...document.querySelectorAll('#classes .name')].map(e => e.textContent)"
+    )
+    assert set(names) == set(explore_pictures.CLASSES)
+
+
+def test_only_the_last_question_is_answered(browser):
+    """An answer that comes late must not take the place of what was asked after it."""
+    browser.value(
+        """(() => {
+          const real = window.fetch;
+          window.fetch = async (address, options) => {
+            if (String(address).endsWith("/1")) await new Promise((go) => (window.letGo = go));
+            return real(address, options);
+          };
+        })()"""
+    )
+    browser.value("location.hash = '#picture-1'")
+    browser.wait_for("window.letGo")
+    browser.value("location.hash = '#picture-20'")
+    browser.wait_for("document.getElementById('result-title').textContent")
+    title = text(browser, "#result-title")
+    browser.value("letGo(), new Promise(done => setTimeout(done, 300))")
+    assert text(browser, "#result-title") == title
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_sticks_out_at_any_width_and_text_is_legible(browser, picture, width, scheme):
+    browser.screen(width, scheme=scheme)
+    browser.choose_file("#file", picture)
+    looked_at(browser, picture.name)
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert (
+        browser.value(
+            "[...document.querySelectorAll('main *')].filter(e => "
+            "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+        )
+        == []
+    )
+    low = browser.value(CONTRASTS)
+    assert low == []
+    small = browser.value(
+        "[...document.querySelectorAll('.button, .pictures a')].filter(e => "
+        "e.getBoundingClientRect().height < 40).length"
+    )
+    assert small == 0
+
+
+# Texts whose contrast with what lies behind them is below 4.5, the limit of WCAG AA.
+CONTRASTS = """
+(() => {
+  const parse = (c) => c.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => {
+    const part = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length < 4 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  const low = [];
+  for (const e of document.querySelectorAll("body *")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || e.closest("noscript, [hidden]")) continue;
+    const both = [light(parse(getComputedStyle(e).color)), light(behind(e))];
+    const [a, b] = both.sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) low.push(e.outerHTML.slice(0, 80));
+  }
+  return low;
+})()
+"""
+
+
+def test_every_control_and_picture_has_a_name(browser, picture):
+    browser.choose_file("#file", picture)
+    looked_at(browser, picture.name)
+    tree = browser.call("Accessibility.getFullAXTree")["nodes"]
+    wanted = {"button", "link", "image", "textbox", "heading"}
+    nameless = [
+        node for node in tree
+        if not node.get("ignored") and node["role"]["value"] in wanted
+        and not node.get("name", {}).get("value")
+    ]  # fmt: skip
+    assert nameless == []
+    assert browser.value("document.documentElement.lang") == "en"

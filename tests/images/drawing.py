@@ -1,0 +1,36 @@
+"""Pictures that are the same everywhere: made of integers, by NumPy alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def grating(side, frequency, angle, amplitude=100.0):
+    """Waves of so many cycles a pixel; their frequency points at `angle`, y downwards."""
+    y, x = np.mgrid[:side, :side]
+    phase = 2 * np.pi * frequency * (x * np.cos(angle) + y * np.sin(angle))
+    grey = np.rint(128 + amplitude * np.cos(phase)).astype(np.uint8)
+    return np.repeat(grey[:, :, None], 3, axis=2)
+
+
+def scene(side, seed):
+    """Boxes of some colours on a slope, and integer noise."""
+    state = np.random.RandomState(seed)  # its numbers never change
+    y, x = np.mgrid[:side, :side]
+    picture = np.stack([x * 2 + y, x + y * 2, x * 3], axis=2) * 64 // side
+    for _ in range(6):
+        left, top = state.randint(0, side, 2)
+        width, height = state.randint(1, side // 2 + 1, 2)
+        picture[top : top + height, left : left + width] = state.randint(0, 220, 3)
+    picture += state.randint(0, 16, picture.shape)
+    return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+def scenes():
+    """The small set that stored features are of."""
+    return [scene(side, seed) for seed, side in enumerate((32, 32, 32, 64, 64, 48))]
+
+
+def large_scenes():
+    """Pictures of the size that networks take, which nothing has to resize."""
+    return [scene(224, 10), scene(224, 11)]

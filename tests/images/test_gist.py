@@ -1,0 +1,136 @@
+"""GIST: the descriptor of Oliva and Torralba, whatever the batch."""
+
+from pathlib import Path
+
+import gist_reference
+import numpy as np
+import pytest
+from drawing import grating, scene, scenes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bitclass
+from bitclass.images import Gist
+
+STORED = Path(__file__).parents[1] / "golden" / "gist_512.npy"
+
+
+def by_filter(features):
+    """Energy (n, scales, orientations)."""
+    return features.reshape(-1, 4, 8, 16).mean(axis=3)
+
+
+def test_the_stored_features_of_a_small_set():
+    np.testing.assert_allclose(Gist().extract(scenes()), np.load(STORED), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("side", [16, 20, 32, 64, 100, 128])
+def test_it_is_the_descriptor_as_defined(side):
+    pictures = [scene(side, seed) for seed in range(3)]
+    expected = [gist_reference.gist(picture) for picture in pictures]
+    np.testing.assert_allclose(Gist().extract(pictures), expected, rtol=0, atol=2e-5)
+
+
+def test_stored_features_are_those_of_the_definition():
+    # Else both tests above could be of another descriptor.
+    expected = [gist_reference.gist(picture) for picture in scenes()]
+    np.testing.assert_allclose(np.load(STORED), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (1, 500), (3, 2), (16, 16), (33, 47), (97, 97), (300, 7)]
+)
+def test_pictures_of_any_size(shape):
+    picture = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    features = Gist().extract([picture])
+    assert features.shape == (1, 512)
+    assert features.dtype == np.float32
+    assert np.isfinite(features).all()
+
+
+def test_a_batch_of_all_sizes_is_as_one_by_one():
+    pictures = [scene(side, seed) for seed, side in enumerate([32, 64, 32, 200, 64, 17, 32])]
+    alone = np.concatenate([Gist().extract([picture]) for picture in pictures])
+    np.testing.assert_allclose(Gist().extract(pictures), alone, rtol=0, atol=1e-6)
+
+
+def test_no_pictures():
+    assert Gist().extract([]).shape == (0, 512)
+
+
+def test_the_number_of_threads_changes_nothing():
+    pictures = [scene(32, seed) for seed in range(70)]
+    before = bitclass.set_num_threads(1)
+    try:
+        alone = Gist().extract(pictures)
+        bitclass.set_num_threads(3)
+        np.testing.assert_array_equal(Gist().extract(pictures), alone)
+    finally:
+        bitclass.set_num_threads(before)
+
+
+@settings(max_examples=25, deadline=None)
+@given(gain=st.integers(1, 5), offset=st.integers(0, 50), seed=st.integers(0, 1000))
+def test_brightness_and_contrast_have_no_part_in_it(gain, offset, seed):
+    picture = np.random.default_rng(seed).integers(0, 41, (32, 32, 3), dtype=np.uint8)
+    other = (gain * picture.astype(int) + offset).astype(np.uint8)
+    features = Gist().extract([picture, other])
+    np.testing.assert_allclose(features[0], features[1], rtol=0, atol=2e-5)
+
+
+def test_colour_has_no_part_in_it():
+    picture = scene(64, 1)
+    features = Gist().extract([picture, picture[:, :, ::-1]])
+    np.testing.assert_allclose(features[0], features[1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("level", [0, 77, 255])
+def test_a_picture_of_one_colour_has_no_energy(level):
+    features = Gist().extract([np.full((40, 40, 3), level, dtype=np.uint8)])
+    np.testing.assert_allclose(features, 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("orientation", range(8))
+def test_gratings_find_their_orientation(orientation):
+    # The filters turn against the angle of the frequency.
+    energy = by_filter(Gist().extract([grating(64, 0.2, -np.pi * orientation / 8)]))[0]
+    assert energy.sum(axis=0).argmax() == orientation
+    across = energy.sum(axis=0)[(orientation + 4) % 8]
+    assert energy.sum(axis=0)[orientation] > 3 * across
+
+
+@pytest.mark.parametrize("scale", range(4))
+def test_gratings_find_their_scale(scale):
+    energy = by_filter(Gist().extract([grating(128, 0.3 / 1.85**scale, 0.0)]))[0]
+    assert energy[:, 0].argmax() == scale
+
+
+def test_blocks_go_down_the_columns():
+    picture = np.full((64, 64, 3), 100, dtype=np.uint8)
+    picture[32:48, 0:16] = grating(16, 0.25, 0.0)  # third row, first column
+    blocks = Gist().extract([picture]).reshape(4, 8, 16)[0, 0]
+    assert blocks.argmax() == 2
+
+
+def test_turning_a_picture_turns_orientations_and_blocks():
+    picture = scene(64, 3)
+    features = Gist().extract([picture, np.rot90(picture)]).reshape(2, 4, 8, 4, 4)
+    turned = np.roll(features[0], 4, axis=1)  # a quarter of a turn is four orientations on
+    # [scale, orientation, column, row]: what was in column c is in row 3 - c.
+    turned = turned.transpose(0, 1, 3, 2)[:, :, :, ::-1]
+    np.testing.assert_allclose(features[1], turned, atol=0.02)
+    assert np.abs(features[1] - features[0]).max() > 0.05
+
+
+@pytest.mark.parametrize("size", [15, 1025, -1])
+def test_sizes_that_make_no_sense(size):
+    with pytest.raises(ValueError, match=f"size must be 16 to 1024 pixels, found {size}"):
+        Gist(size=size)
+
+
+def test_larger_pictures_are_shrunk_and_smaller_ones_kept():
+    picture = scene(64, 4)
+    twice = np.kron(picture, np.ones((2, 2, 1), dtype=np.uint8))
+    small, large = Gist(size=64).extract([picture]), Gist(size=64).extract([twice])
+    assert np.corrcoef(small[0], large[0])[0, 1] > 0.95
+    np.testing.assert_array_equal(Gist(size=128).extract([picture]), small)
