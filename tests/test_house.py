@@ -34,8 +34,11 @@ MAY_IMPORT = {
     "blas": {"_native"},
     "data": FOUNDATION | {"model", "classifier"},
     "streaming": {"rows", "data", "classifier", "training"},
+    "baselines": FOUNDATION | {"training"},
+    "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines", ""},
     "cli": FOUNDATION
-    | {"losses", "model", "storage", "training", "classifier", "data", "streaming", ""},
+    | {"losses", "model", "storage", "training", "classifier", "data", "streaming", ""}
+    | {"experiments"},
 }
 
 

@@ -2,6 +2,7 @@
 
 from bitclass.training.alternation import HISTORY_DTYPE, Alternation, alternate
 from bitclass.training.b_step import b_step
+from bitclass.training.cca_itq import cca_itq_projection
 from bitclass.training.distinct import CodeWarning, make_distinct
 from bitclass.training.groups import Groups
 from bitclass.training.margins import Margins
@@ -23,6 +24,7 @@ __all__ = [
     "Statistics",
     "alternate",
     "b_step",
+    "cca_itq_projection",
     "check_label_kinds",
     "hinge_weights",
     "load_statistics",
