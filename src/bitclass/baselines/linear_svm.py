@@ -17,9 +17,10 @@ from bitclass.rows import Features
 
 __all__ = ["LinearSVM"]
 
-# LibLinear's own defaults. Those of scikit-learn are up to a thousand times smaller and cost many
-# times the time for the same accuracy.
-_TOLERANCES = {"ovr": 1e-2, "crammer_singer": 1e-1}
+# Solver (dual) and tolerance are LibLinear's own defaults. The tolerance of scikit-learn is a
+# thousand times smaller and costs many times the time for the same accuracy.
+_KINDS = ("ovr", "crammer_singer")
+_TOLERANCE = 0.1
 _MOST_ITERATIONS = 1000
 
 
@@ -62,16 +63,16 @@ class LinearSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Features, y: ArrayLike) -> Self:
         """Learn from X of shape (n_samples, n_features) and labels y of shape (n_samples,)."""
-        if self.multi_class not in _TOLERANCES:
+        if self.multi_class not in _KINDS:
             raise ValueError(
-                f"multi_class must be one of {sorted(_TOLERANCES)}, found {self.multi_class!r}"
+                f"multi_class must be one of {list(_KINDS)}, found {self.multi_class!r}"
             )
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32], order="C")
         svm = LinearSVC(
             C=self.C,
             multi_class=self.multi_class,
-            tol=_TOLERANCES[self.multi_class],
-            dual="auto",
+            tol=_TOLERANCE,
+            dual=True,
             max_iter=_MOST_ITERATIONS,
             random_state=self.random_state,
         )

@@ -16,7 +16,7 @@ from bitclass.storage.model_file import (
     read_header,
     save,
 )
-from bitclass.storage.strict_json import ModelFileError
+from bitclass.storage.strict_json import ModelFileError, parse_json
 
 __all__ = [
     "PROJECTION_TYPES",
@@ -34,6 +34,7 @@ __all__ = [
     "label_tensor",
     "load",
     "opened",
+    "parse_json",
     "read_header",
     "save",
     "tensor_of",
