@@ -6,9 +6,11 @@ on. One function scores all methods (`measure`), and only it ever looks at test 
 """
 
 from bitclass.experiments.cells import Cell, Outcome
-from bitclass.experiments.datasets import DATA_SETS
+from bitclass.experiments.datasets import DATA_SETS, check_files
+from bitclass.experiments.figures import require_matplotlib
 from bitclass.experiments.methods import METHODS
-from bitclass.experiments.plan import plan_cells
+from bitclass.experiments.plan import full_plan, plan_cells, quick_plan
+from bitclass.experiments.report import write_report
 from bitclass.experiments.runner import run_cells
 
 __all__ = [
@@ -16,6 +18,11 @@ __all__ = [
     "METHODS",
     "Cell",
     "Outcome",
+    "check_files",
+    "full_plan",
     "plan_cells",
+    "quick_plan",
+    "require_matplotlib",
     "run_cells",
+    "write_report",
 ]

@@ -86,10 +86,7 @@ def draw_figures(results: Results) -> list[Figure]:
                 f"Figure 1: accuracy and training time against code length, {title}",
                 "Ours beside LibLinear (dashed, grey). The paper has SUN397.",
                 2,
-                lambda axes: (
-                    _curve(axes[0], results, real[0], "accuracy", _OURS, "accuracy, %"),
-                    _curve(axes[1], results, real[0], "train_seconds", _OURS, "training, s"),
-                ),
+                lambda axes: _accuracy_and_time(axes, results, real[0]),
             )
         )
     with_history = [
@@ -116,10 +113,7 @@ def draw_figures(results: Results) -> list[Figure]:
                 "Bars are standard deviations over seeds. Open marks go beyond the paper. Dashed, "
                 "grey: the better linear SVM.",
                 len(real),
-                lambda axes: [
-                    _curve(axis, results, name, "accuracy", _ALL, "accuracy, %")
-                    for axis, name in zip(axes, real, strict=True)
-                ],
+                lambda axes: _curves(axes, results, real, "accuracy", _ALL),
             )
         )
     if curves:
@@ -130,10 +124,7 @@ def draw_figures(results: Results) -> list[Figure]:
                 "Both axes logarithmic. Dashed, grey: the faster linear SVM, or the limit it "
                 "passed (dotted).",
                 len(curves),
-                lambda axes: [
-                    _curve(axis, results, name, "train_seconds", _OURS, "training, s")
-                    for axis, name in zip(axes, curves, strict=True)
-                ],
+                lambda axes: _curves(axes, results, curves, "train_seconds", _OURS),
             )
         )
     return figures
@@ -147,7 +138,7 @@ def _style(theme: str) -> Iterator[Any]:
     from matplotlib import pyplot
 
     ink = _INK[theme]
-    settings = {
+    settings: Any = {
         "font.size": 9,
         "axes.spines.top": False,
         "axes.spines.right": False,
@@ -212,9 +203,19 @@ def _legend(figure: Any, axes: Any) -> None:
         figure.tight_layout()
 
 
-def _curve(
-    axis: Any, results: Results, data: str, field: str, methods: tuple[str, ...], label: str
+def _accuracy_and_time(axes: Any, results: Results, data: str) -> None:
+    _curve(axes[0], results, data, "accuracy", _OURS)
+    _curve(axes[1], results, data, "train_seconds", _OURS)
+
+
+def _curves(
+    axes: Any, results: Results, names: list[str], field: str, methods: tuple[str, ...]
 ) -> None:
+    for axis, name in zip(axes, names, strict=True):
+        _curve(axis, results, name, field, methods)
+
+
+def _curve(axis: Any, results: Results, data: str, field: str, methods: tuple[str, ...]) -> None:
     factor = 100.0 if field == "accuracy" else 1.0
     for name in methods:
         points = [
@@ -245,7 +246,7 @@ def _curve(
     if field == "train_seconds":
         axis.set_yscale("log")
     axis.set_xlabel("bits")
-    axis.set_ylabel(label)
+    axis.set_ylabel("accuracy, %" if field == "accuracy" else "training, s")
     axis.set_title(DATA_SETS[data].title, fontsize=9)
 
 

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bitclass.experiments.claims import Finding
+from bitclass.experiments.claims import Claim
 from bitclass.experiments.figures import Figure
 from bitclass.experiments.tables import Entry, Table
 
@@ -28,7 +28,7 @@ _INTRODUCTION = (
 
 def page(
     facts: dict[str, str],
-    findings: Sequence[Finding],
+    claims: Sequence[Claim],
     tables: Sequence[Table],
     figures: Sequence[Figure],
     problems: Sequence[str],
@@ -38,7 +38,7 @@ def page(
     Parameters
     ----------
     facts : machine, versions, settings
-    findings : the claims
+    claims : with what was found on each
     tables, figures : as they come
     problems : cells that failed or passed the limit, a line each
     """
@@ -52,7 +52,7 @@ def page(
         f"<h1>{escape(_TITLE)}</h1>",
         f"<p>{_INTRODUCTION}</p>",
         "<nav>" + "".join(f'<a href="#{n}">{escape(t)}</a>' for n, t in links) + "</nav>",
-        _claims(findings),
+        _claims(claims),
         *(_section(table) for table in tables),
         *(_figure(figure) for figure in figures),
         _problems(problems),
@@ -68,28 +68,44 @@ def page(
     )
 
 
-def _claims(findings: Sequence[Finding]) -> str:
-    n_hold = sum(finding.holds for finding in findings)
-    rows = "".join(
-        "<tr>"
-        f"<td>{escape(found.claim)}</td><td class=of-paper>{escape(found.paper)}</td>"
-        f"<td>{escape(found.where)}</td><td>{escape(found.ours)}</td>"
-        f'<td class="{"holds" if found.holds else "fails"}">'
-        f"{'holds' if found.holds else 'does not hold'}</td></tr>"
-        for found in findings
-    )
+def _claims(claims: Sequence[Claim]) -> str:
     return (
         '<h2 id="claims">The paper\'s claims</h2>'
-        f"<p class=note>Each claim of the abstract and of section 4, wherever it can be tested: "
-        f"{n_hold} of {len(findings)} hold.</p>"
-        '<div class=wide tabindex=0><table class="text"><thead><tr>'
-        + "".join(map(_head, ("claim", "the paper", "where", "ours", "")))
-        + f"</tr></thead><tbody>{rows}</tbody></table></div>"
+        "<p class=note>Each claim of the abstract and of section 4, tested wherever it can be. "
+        "Open one for the numbers. <i>With the additions</i> is bitclass with its defaults.</p>"
+        + "".join(map(_claim, claims))
     )
+
+
+def _claim(claim: Claim) -> str:
+    of_paper = f" <span class=of-paper>(the paper: {escape(claim.paper)})</span>"
+    head = escape(claim.text) + (of_paper if claim.paper else "")
+    rows = "".join(
+        f"<tr><td>{escape(found.where)}</td>"
+        f"<td>{'with the additions' if found.beyond_paper else 'as in the paper'}</td>"
+        f"<td>{escape(found.ours)}</td><td>{_verdict(found.holds)}</td></tr>"
+        for found in claim.findings
+    )
+    columns = "".join(map(_head, ("data", "method", "ours", "verdict")))
+    table = (
+        f'<div class=wide tabindex=0><table class="text"><thead><tr>{columns}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+    holds = all(found.holds for found in claim.findings)
+    kind = ("holds" if holds else "fails") if claim.findings else "of-paper"
+    return (
+        f"<details class=claim><summary><span>{head}</span> "
+        f'<span class="verdict {kind}">{escape(claim.verdict)}</span></summary>'
+        f"{table if rows else ''}</details>"
+    )
+
+
+def _verdict(holds: bool) -> str:
+    return f'<span class="{"holds" if holds else "fails"}">{"holds" if holds else "no"}</span>'
 
 
 def _head(name: str) -> str:
-    return f'<th scope="col"><button type="button">{escape(name) or "verdict"}</button></th>'
+    return f'<th scope="col"><button type="button">{escape(name)}</button></th>'
 
 
 def _section(table: Table) -> str:

@@ -40,7 +40,7 @@ def write_report(outcomes: Mapping[Cell, Outcome], out: Path, settings: Mapping[
     tables.append(memory_table(results))
     tables = [table for table in tables if table.rows]
     figures = draw_figures(results)
-    findings = check_claims(results)
+    claims = check_claims(results)
     problems = _problems(outcomes)
     found = machine()
     facts = {
@@ -58,14 +58,18 @@ def write_report(outcomes: Mapping[Cell, Outcome], out: Path, settings: Mapping[
         _write(out / f"{table.name}.csv", _as_csv(table))
     for figure in figures:
         _write(out / f"{figure.name}.png", figure.png)
-    claims = [asdict(finding) for finding in findings]
     every = [
         {"cell": asdict(cell), "outcome": _short(outcome)} for cell, outcome in outcomes.items()
     ]
-    content = {"machine": found, "settings": dict(settings), "claims": claims, "cells": every}
+    content = {
+        "machine": found,
+        "settings": dict(settings),
+        "claims": [asdict(claim) | {"verdict": claim.verdict} for claim in claims],
+        "cells": every,
+    }
     _write(out / "results.json", (json.dumps(content, indent=1, default=str) + "\n").encode())
     path = out / "report.html"
-    _write(path, page(facts, findings, tables, figures, problems).encode())
+    _write(path, page(facts, claims, tables, figures, problems).encode())
     return path
 
 
