@@ -13,7 +13,7 @@ from bitclass.experiments.methods import METHODS
 from bitclass.experiments.plan import TABLE_BITS
 from bitclass.experiments.results import Results
 
-__all__ = ["Claim", "Finding", "check_claims"]
+__all__ = ["Claim", "Finding", "Verdict", "check_claims"]
 
 _PAPERS_OWN = ("ours-exponential", "ours-hinge")
 _WITH_ADDITIONS = ("ours-exponential-default", "ours-hinge-default")
@@ -30,15 +30,27 @@ class Finding:
     Attributes
     ----------
     where : str, the data set, and what else tells this finding from others
-    ours : str, our number
+    ours : str, what we found
+    number : float, the number in it that decides
     holds : bool
     beyond_paper : bool, whether this is about ours with what bitclass adds to the paper
     """
 
     where: str
     ours: str
+    number: float
     holds: bool
     beyond_paper: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim on all data sets: about the paper's method, or about ours with the additions."""
+
+    about: str
+    ours: str
+    text: str
+    holds: bool
 
 
 @dataclass(frozen=True)
@@ -49,108 +61,129 @@ class Claim:
     ----------
     text : str, in the paper's sense
     paper : str, the paper's number
+    unit : str, how to write a number of a finding
     findings : of all data sets
     """
 
     text: str
     paper: str
+    unit: str
     findings: tuple[Finding, ...]
 
-    @property
-    def verdict(self) -> str:
-        """In words: of the paper's method, and of ours with the additions."""
-        parts = []
-        for beyond, name in ((False, ""), (True, "with the additions ")):
-            found = [one.holds for one in self.findings if one.beyond_paper == beyond]
-            if not found:
+    def verdicts(self) -> list[Verdict]:
+        """In one line each: as in the paper, and with the additions."""
+        found = []
+        for beyond, about in ((False, "as in the paper"), (True, "with the additions")):
+            those = [one for one in self.findings if one.beyond_paper == beyond]
+            if not those:
                 continue
-            if all(found):
-                parts.append(f"{name}holds")
-            elif not any(found):
-                parts.append(f"{name}does not hold")
-            else:
-                parts.append(f"{name}holds on {sum(found)} of {len(found)}")
-        return "; ".join(parts) or "not measured"
+            n_hold = sum(one.holds for one in those)
+            text = {0: "does not hold", len(those): "holds"}.get(
+                n_hold, f"holds on {n_hold} of {len(those)}"
+            )
+            ends = [self.unit.format(end(one.number for one in those)) for end in (min, max)]
+            ours = " to ".join(dict.fromkeys(ends))
+            found.append(Verdict(about, ours, text, n_hold == len(those)))
+        return found
 
 
 def check_claims(results: Results) -> list[Claim]:
     """Each claim, with one finding for each data set on which it can be tested."""
-    claims: tuple[tuple[str, str, Iterable[Finding]], ...] = (
+    claims: tuple[tuple[str, str, str, Iterable[Finding]], ...] = (
         (
             f"Without sacrifice of accuracy: within {_CLOSE:g} point of the linear SVMs, or above, "
             f"at {TABLE_BITS} bits",
             "-0.8, -0.8 and +1.5 points",
+            "{:+.1f} points",
             _against_svm(results, TABLE_BITS),
         ),
         (
             f"256 bits are close to the real-valued SVM (within {_CLOSE:g} point) or above",
             "read off Figure 4",
+            "{:+.1f} points",
             _against_svm(results, 256),
         ),
         (
             f"Above every hashing method by 2.4 points or more at {TABLE_BITS} bits",
             "+2.9, +2.4 and +2.8 points",
+            "{:+.1f} points",
             _above_hashing(results),
         ),
         (
             "Above the hashing methods at all code lengths",
             "on SUN397",
+            "{:+.1f} points at worst",
             _above_hashing_at_all_lengths(results),
         ),
         (
             "The exponential loss is slightly more accurate than the hinge loss",
             "-1.1, +1.2 and +5.0 points",
+            "{:+.1f} points",
             _exponential_above_hinge(results),
         ),
         (
             "With the hinge loss training is faster than with every other method",
             "16.5 s, 35.2 s and 2.3 s; next 381, 93 and 16",
+            "{:.3g} times",
             _hinge_trains_fastest(results),
         ),
         (
             "With the hinge loss training is 50 times faster than the one-vs-all SVM (SUN397)",
             "50 times",
+            "{:.3g} times",
             _hinge_faster_by(results, ["ova-svm"], 50),
         ),
         (
             "With the hinge loss training is 23 times faster than the multi-class SVM (SUN397)",
             "23 times",
+            "{:.3g} times",
             _hinge_faster_by(results, ["multi-svm"], 23),
         ),
         (
             "With the hinge loss training is 28 times faster than the fastest hashing method "
             "(SUN397)",
             "25 times by its Table 1",
+            "{:.3g} times",
             _hinge_faster_by(results, _hashing(False), 28),
         ),
         (
             "Testing takes less time than with the hashing methods",
             "1.9, 1.8 and 1.1 times",
+            "{:.3g} times",
             _tests_faster(results),
         ),
         (
             "Training time is nearly linear in the code length",
             "read off Figure 5",
+            "power {:.2f}",
             _linear_in_bits(results),
         ),
         (
             "The objective falls, and never rises, over the bit updates of W and B",
             "read off Figure 3",
+            "{:.0f} rises",
             _objective_falls(results),
         ),
-        ("The alternation typically converges in less than 3 rounds", "", _few_rounds(results)),
+        (
+            "The alternation typically converges in less than 3 rounds",
+            "less than 3",
+            "{:.1f} rounds",
+            _few_rounds(results),
+        ),
         (
             "The training data takes 150 times less memory (ImageNet)",
             "162 times",
+            "{:.0f} times",
             _less_memory_of_rows(results),
         ),
         (
             "The model takes 3 times less memory (ImageNet)",
             "3.1 times",
+            "{:.1f} times",
             _less_memory_of_model(results),
         ),
     )
-    return [Claim(text, paper, tuple(findings)) for text, paper, findings in claims]
+    return [Claim(text, paper, unit, tuple(found)) for text, paper, unit, found in claims]
 
 
 def _title(data: str) -> str:
@@ -191,7 +224,7 @@ def _contest(
 ) -> Finding:
     gap = ours[0] - theirs[0]
     text = f"{ours[0]:.1f} ({ours[1]}) against {theirs[0]:.1f} ({theirs[1]}): {gap:+.1f}"
-    return Finding(_title(data), text, gap >= at_least, METHODS[variant[0]].beyond_paper)
+    return Finding(_title(data), text, gap, gap >= at_least, METHODS[variant[0]].beyond_paper)
 
 
 def _above_hashing(results: Results) -> Iterator[Finding]:
@@ -218,7 +251,8 @@ def _above_hashing_at_all_lengths(results: Results) -> Iterator[Finding]:
             if gaps:
                 text = ", ".join(f"{n_bits} bits {gap:+.1f}" for n_bits, gap in gaps.items())
                 beyond = METHODS[variant[0]].beyond_paper
-                yield Finding(_title(data), text, min(gaps.values()) > 0, beyond)
+                worst = min(gaps.values())
+                yield Finding(_title(data), text, worst, worst > 0, beyond)
 
 
 def _exponential_above_hinge(results: Results) -> Iterator[Finding]:
@@ -227,7 +261,7 @@ def _exponential_above_hinge(results: Results) -> Iterator[Finding]:
         if exponential is not None and hinge is not None:
             gap = 100 * (exponential - hinge)
             text = f"{100 * exponential:.1f} against {100 * hinge:.1f}: {gap:+.1f}"
-            yield Finding(_title(data), text, gap > 0)
+            yield Finding(_title(data), text, gap, gap > 0)
 
 
 def _training_times(results: Results, data: str, methods: Iterable[str]) -> dict[str, float]:
@@ -248,8 +282,9 @@ def _hinge_trains_fastest(results: Results) -> Iterator[Finding]:
         if ours is None or not times:
             continue
         nearest = min(times, key=times.__getitem__)
+        ratio = times[nearest] / ours
         text = f"{ours:.3g} s; next is {nearest}, {times[nearest]:.3g} s"
-        yield Finding(_title(data), text, ours < times[nearest])
+        yield Finding(_title(data), text, ratio, ratio > 1)
 
 
 def _hinge_faster_by(results: Results, methods: Sequence[str], factor: float) -> Iterator[Finding]:
@@ -261,7 +296,7 @@ def _hinge_faster_by(results: Results, methods: Sequence[str], factor: float) ->
         ratio = min(times.values()) / ours
         passed = any(results.limit(name, data) is not None for name in methods)
         text = f"{'more than ' if passed else ''}{ratio:,.1f} times"
-        yield Finding(_title(data), text, ratio >= factor)
+        yield Finding(_title(data), text, ratio, ratio >= factor)
 
 
 def _tests_faster(results: Results) -> Iterator[Finding]:
@@ -275,7 +310,7 @@ def _tests_faster(results: Results) -> Iterator[Finding]:
         if ours is not None and theirs:
             ratio = min(theirs) / ours
             text = f"{1e6 * ours:.2g} µs a row against {1e6 * min(theirs):.2g} ({ratio:.1f} times)"
-            yield Finding(_title(data), text, ratio > 1)
+            yield Finding(_title(data), text, ratio, ratio > 1)
 
 
 def _linear_in_bits(results: Results) -> Iterator[Finding]:
@@ -286,7 +321,7 @@ def _linear_in_bits(results: Results) -> Iterator[Finding]:
                 for n_bits in results.lengths(name, data)
                 if (seconds := results.mean(name, data, "train_seconds", n_bits)) is not None
             ]
-            if len(points) < 4:
+            if len(points) < 3:
                 continue
             bits, seconds = np.array(points, dtype=np.float64).T
             slope, base = np.polyfit(bits, seconds, 1)
@@ -301,7 +336,7 @@ def _linear_in_bits(results: Results) -> Iterator[Finding]:
                 f"{bits[-1]:.0f}: power {power:.2f}, a line explains {fit:.0%}"
             )
             where = f"{_title(data)}, {METHODS[name].title}"
-            yield Finding(where, text, power <= 1.1)
+            yield Finding(where, text, power, power <= 1.1)
 
 
 def _objective_falls(results: Results) -> Iterator[Finding]:
@@ -316,7 +351,7 @@ def _objective_falls(results: Results) -> Iterator[Finding]:
                 n_updates += len(values) - 1
                 n_rises += int(np.count_nonzero(np.diff(values) > 1e-9 * np.abs(values[1:])))
         text = f"{n_rises} rises in {n_updates:,} updates"
-        yield Finding(_title(data), text, n_rises == 0)
+        yield Finding(_title(data), text, n_rises, n_rises == 0)
 
 
 def _few_rounds(results: Results) -> Iterator[Finding]:
@@ -326,7 +361,7 @@ def _few_rounds(results: Results) -> Iterator[Finding]:
             changing = [n - 1 for n in rounds]
             mean = sum(changing) / len(changing)
             text = f"{mean:.1f} rounds changed anything, of at most 9"
-            yield Finding(_title(data), text, mean < 3)
+            yield Finding(_title(data), text, mean, mean < 3)
 
 
 def _less_memory_of_rows(results: Results) -> Iterator[Finding]:
@@ -334,7 +369,7 @@ def _less_memory_of_rows(results: Results) -> Iterator[Finding]:
         shape = results.shape(data)
         if shape is not None:
             ratio = 8.0 * shape[1] / (TABLE_BITS / 8)
-            yield Finding(_title(data), f"{ratio:,.0f} times", ratio >= 150)
+            yield Finding(_title(data), f"{ratio:,.0f} times", ratio, ratio >= 150)
 
 
 def _less_memory_of_model(results: Results) -> Iterator[Finding]:
@@ -342,4 +377,4 @@ def _less_memory_of_model(results: Results) -> Iterator[Finding]:
         shape, ours = results.shape(data), results.mean("ours-hinge", data, "model_bytes")
         if shape is not None and ours is not None:
             ratio = 8.0 * (shape[1] + 1) * shape[2] / ours
-            yield Finding(_title(data), f"{ratio:,.1f} times", ratio >= 3)
+            yield Finding(_title(data), f"{ratio:,.1f} times", ratio, ratio >= 3)

@@ -163,7 +163,7 @@ _ALL = (
     # No rows to learn from: a model of this size is made up, for its size and its speed.
     _of_shape("imagenet21841-model", "a model of 21,841 classes, 4,096 features", 0, 4096, 21_841),
     # Small enough for the quick run.
-    _of_shape("small-shape", "4,000 rows, 256 features, 100 classes", 4000, 256, 100),
+    _of_shape("small-shape", "2,000 rows, 128 features, 30 classes", 2000, 128, 30),
 )
 
 #: The data sets, by name.

@@ -45,7 +45,7 @@ def page(
     here = Path(__file__)
     style = here.with_name("page.css").read_text(encoding="utf-8")
     script = here.with_name("page.js").read_text(encoding="utf-8")
-    links = [("claims", "Claims"), *((t.name, t.title.split(",")[0]) for t in tables)]
+    links = [("claims", "Claims"), *((t.name, t.title) for t in tables)]
     links += [(f.name, f.title.split(":")[0]) for f in figures]
     links += [("machine", "Machine")]
     body = [
@@ -91,11 +91,14 @@ def _claim(claim: Claim) -> str:
         f'<div class=wide tabindex=0><table class="text"><thead><tr>{columns}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
-    holds = all(found.holds for found in claim.findings)
-    kind = ("holds" if holds else "fails") if claim.findings else "of-paper"
+    verdicts = "".join(
+        f'<span class="verdict {"holds" if one.holds else "fails"}">'
+        f"{escape(f'{one.about}: {one.ours}, {one.text}')}</span> "
+        for one in claim.verdicts()
+    )
+    unmeasured = "<span class=verdict>not measured in this run</span>"
     return (
-        f"<details class=claim><summary><span>{head}</span> "
-        f'<span class="verdict {kind}">{escape(claim.verdict)}</span></summary>'
+        f"<details class=claim><summary>{head} {verdicts or unmeasured}</summary>"
         f"{table if rows else ''}</details>"
     )
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bitclass.experiments.cells import Cell, Outcome
-from bitclass.experiments.claims import check_claims
+from bitclass.experiments.claims import Claim, check_claims
 from bitclass.experiments.figures import draw_figures
 from bitclass.experiments.machine import machine
 from bitclass.experiments.page import page
@@ -64,7 +64,7 @@ def write_report(outcomes: Mapping[Cell, Outcome], out: Path, settings: Mapping[
     content = {
         "machine": found,
         "settings": dict(settings),
-        "claims": [asdict(claim) | {"verdict": claim.verdict} for claim in claims],
+        "claims": [_as_json(claim) for claim in claims],
         "cells": every,
     }
     _write(out / "results.json", (json.dumps(content, indent=1, default=str) + "\n").encode())
@@ -79,6 +79,10 @@ def _problems(outcomes: Mapping[Cell, Outcome]) -> list[str]:
         for cell, outcome in outcomes.items()
         if outcome.status != "done"
     ]
+
+
+def _as_json(claim: Claim) -> dict[str, object]:
+    return asdict(claim) | {"verdicts": [asdict(verdict) for verdict in claim.verdicts()]}
 
 
 def _short(outcome: Outcome) -> dict[str, object]:
