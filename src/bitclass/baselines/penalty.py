@@ -15,8 +15,6 @@ PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 
 _MOST_ROWS = 10_000
 _SHARE_HELD_OUT = 0.2
-# How many values after the best one must be no better before larger ones are not tried any more.
-_PATIENCE = 2
 
 
 def held_out(
@@ -40,9 +38,9 @@ def held_out(
 
 
 def peak(score: Callable[[float], float], penalties: Sequence[float] = PENALTIES) -> float:
-    """The value of best score; rising values are tried until two in a row are no better.
+    """The value of best score; rising values are tried until one is worse than the best.
 
-    LibLinear takes longer the larger C is, up to hours, so values far beyond the best are left out.
+    LibLinear takes longer the larger C is, up to hours, so values beyond the peak are left out.
     Of equal scores the smallest value wins.
 
     Examples
@@ -50,13 +48,11 @@ def peak(score: Callable[[float], float], penalties: Sequence[float] = PENALTIES
     >>> peak(lambda C: -abs(C - 0.1))
     0.1
     """
-    best, best_score, since = penalties[0], -np.inf, 0
+    best, best_score = penalties[0], -np.inf
     for penalty in penalties:
         found = score(penalty)
+        if found < best_score:
+            break
         if found > best_score:
-            best, best_score, since = penalty, found, 0
-        else:
-            since += 1
-            if since == _PATIENCE:
-                break
+            best, best_score = penalty, found
     return best

@@ -1,0 +1,76 @@
+"""`bitclass reproduce` as a person runs it."""
+
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+from running import COMMAND, all_at_once, assert_one_line, bitclass, environment, succeed
+
+SMALL = ("reproduce", "--quick", "--methods", "ours-hinge", "--seeds", "1")
+
+
+def test_a_report_is_written_and_a_second_run_only_reads(tmp_path):
+    text = succeed(*SMALL, "--out", "r", "--datasets", "digits", cwd=tmp_path)
+    assert text.endswith("cells done; report: r/report.html\n")
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "r" / "cells").iterdir()}
+    assert len(kept) == 4
+    succeed(*SMALL, "--out", "r", "--datasets", "digits", cwd=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    content = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert len(content["cells"]) == 4
+    assert (tmp_path / "r" / "accuracy.csv").exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_goes_on(tmp_path, how):
+    arguments = [*SMALL, "--out", "r", "--datasets", "digits"]
+    run = subprocess.Popen(
+        [COMMAND, *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    cells = tmp_path / "r" / "cells"
+    until = time.monotonic() + 100
+    while time.monotonic() < until and not (cells.is_dir() and any(cells.glob("*.json"))):
+        time.sleep(0.02)
+    run.send_signal(how)
+    _, complaints = run.communicate(timeout=60)
+    assert run.returncode == (130 if how == signal.SIGINT else -how)
+    assert complaints == ""
+    before = {path: path.stat().st_mtime_ns for path in cells.glob("*.json")}
+    assert before
+    succeed(*arguments, cwd=tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(list(cells.glob("*.json"))) == 4
+
+
+def test_wrong_arguments_are_one_line_that_says_what_there_is(tmp_path):
+    (tmp_path / "a_file").touch()
+    (tmp_path / "empty").mkdir()
+    cases = [
+        (("--methods", "svm"), ["--methods", "'svm'", "ova-svm", "ours-hinge"]),
+        (("--datasets", "mnist"), ["--datasets", "'mnist'", "digits", "cifar10-paper"]),
+        (("--methods", " , "), ["--methods", "names nothing"]),
+        (("--datasets", "letters"), ["letters", "letter16.npz", "--data"]),
+        (("--data", "none"), ["none: no such folder"]),
+        (("--data", "empty"), ["empty/cifar10_gist512.npz", "GIST-512", "X_train"]),
+        (("--data", "empty", "--quick"), ["empty/letter16.npz", "numpy.savez"]),
+        (("--out", "a_file", "--quick"), ["a_file"]),
+        (("--time-limit", "0"), ["--time-limit"]),
+        (("--seeds", "0"), ["--seeds"]),
+        (
+            ("--datasets", "imagenet21841-model", "--methods", "sdh"),
+            ["--methods and --datasets leave nothing to run"],
+        ),
+    ]
+    runs = all_at_once(
+        [lambda case=case: bitclass("reproduce", *case[0], cwd=tmp_path) for case in cases]
+    )
+    for (_, words), ran in zip(cases, runs, strict=True):
+        assert_one_line(ran, *words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_file", "empty"]
