@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "data": FOUNDATION | {"model", "classifier"},
     "streaming": {"rows", "data", "classifier", "training"},
     "baselines": FOUNDATION | {"training"},
-    "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines", ""},
+    "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines"},
     "cli": FOUNDATION
     | {"losses", "model", "storage", "training", "classifier", "data", "streaming", ""}
     | {"experiments"},

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bitclass import get_config
+from bitclass._native import get_config
 
 __all__ = ["machine"]
 

@@ -61,12 +61,14 @@ class AsInThePaper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     n_bits : int
     loss : {"exponential", "hinge"}
+    solver : {"flip", "mincut"}, default="flip"
     random_state : int
     """
 
-    def __init__(self, n_bits: int, *, loss: str, random_state: int) -> None:
+    def __init__(self, n_bits: int, *, loss: str, solver: str = "flip", random_state: int) -> None:
         self.n_bits = n_bits
         self.loss = loss
+        self.solver = solver
         self.random_state = random_state
 
     def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Self:
@@ -77,6 +79,7 @@ class AsInThePaper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.n_bits,
             loss=self.loss,
             initial_codes=codes,
+            solver=self.solver,
             random_state=self.random_state,
             **plain_settings(),
         ).fit(X, y)
@@ -90,7 +93,7 @@ class AsInThePaper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def plain_settings() -> dict[str, Any]:
     """Parameters of the estimator that keep it to the paper."""
-    settings = {"scale": 1.0, "solver": "flip", "alpha": 1e-2, "refine": False, "kernel": None}
+    settings = {"scale": 1.0, "alpha": 1e-2, "refine": False, "kernel": None}
     known = inspect.signature(BinaryCodeClassifier).parameters
     return {name: value for name, value in settings.items() if name in known}  # TODO merge
 
@@ -109,8 +112,8 @@ def _hashed(encoder: Callable[..., Any], kernelised: bool = False) -> Callable[[
     return build
 
 
-def _plain(loss: str) -> Callable[[int, int], Any]:
-    return lambda n_bits, seed: AsInThePaper(n_bits, loss=loss, random_state=seed)
+def _plain(loss: str, solver: str = "flip") -> Callable[[int, int], Any]:
+    return lambda n_bits, seed: AsInThePaper(n_bits, loss=loss, solver=solver, random_state=seed)
 
 
 def _default(loss: str, kernelised: bool = False) -> Callable[[int, int], Any]:
@@ -131,6 +134,13 @@ _ALL = (
     Method("sdh-rbf", "SDH, RBF", "hashing", _hashed(SDHEncoder, True), kernelised=True),
     Method("ours-exponential", "Ours-Exponential", "ours", _plain("exponential")),
     Method("ours-hinge", "Ours-Hinge", "ours", _plain("hinge")),
+    Method(
+        "ours-mincut",
+        "Ours-Exponential, minimum cuts",
+        "ours",
+        _plain("exponential", "mincut"),
+        beyond_paper=True,
+    ),
     Method(
         "ours-exponential-default",
         "Ours-Exponential, defaults",

@@ -8,8 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from bitclass.experiments.claims import Claim
 from bitclass.experiments.figures import Figure
+from bitclass.experiments.findings import Claim
 from bitclass.experiments.tables import Entry, Table
 
 __all__ = ["page"]

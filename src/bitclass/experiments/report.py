@@ -10,8 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bitclass.experiments.cells import Cell, Outcome
-from bitclass.experiments.claims import Claim, check_claims
+from bitclass.experiments.claims import check_claims
 from bitclass.experiments.figures import draw_figures
+from bitclass.experiments.findings import Claim
 from bitclass.experiments.machine import machine
 from bitclass.experiments.page import page
 from bitclass.experiments.results import Results
