@@ -38,10 +38,9 @@ def held_out(
 
 
 def peak(score: Callable[[float], float], penalties: Sequence[float] = PENALTIES) -> float:
-    """The value of best score; rising values are tried until one is worse than the best.
+    """The value of best score; rising values are tried until one is no better.
 
     LibLinear takes longer the larger C is, up to hours, so values beyond the peak are left out.
-    Of equal scores the smallest value wins.
 
     Examples
     --------
@@ -51,8 +50,7 @@ def peak(score: Callable[[float], float], penalties: Sequence[float] = PENALTIES
     best, best_score = penalties[0], -np.inf
     for penalty in penalties:
         found = score(penalty)
-        if found < best_score:
+        if found <= best_score:
             break
-        if found > best_score:
-            best, best_score = penalty, found
+        best, best_score = penalty, found
     return best
