@@ -5,48 +5,55 @@ import signal
 import subprocess
 import time
 
-import pytest
-from running import COMMAND, all_at_once, assert_one_line, bitclass, environment, succeed
+from running import COMMAND, assert_one_line, environment, in_forks, succeed
 
-SMALL = ("reproduce", "--quick", "--methods", "ours-hinge", "--seeds", "1")
+SMALL = ["reproduce", "--quick", "--methods", "ours-hinge", "--datasets", "digits", "--seeds", "1"]
 
 
 def test_a_report_is_written_and_a_second_run_only_reads(tmp_path):
-    text = succeed(*SMALL, "--out", "r", "--datasets", "digits", cwd=tmp_path)
+    text = succeed(*SMALL, "--out", "r", cwd=tmp_path)
     assert text.endswith("cells done; report: r/report.html\n")
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "r" / "cells").iterdir()}
     assert len(kept) == 4
-    succeed(*SMALL, "--out", "r", "--datasets", "digits", cwd=tmp_path)
+    succeed(*SMALL, "--out", "r", cwd=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     content = json.loads((tmp_path / "r" / "results.json").read_text())
     assert len(content["cells"]) == 4
     assert (tmp_path / "r" / "accuracy.csv").exists()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_goes_on(tmp_path, how):
-    arguments = [*SMALL, "--out", "r", "--datasets", "digits"]
+def stopped(folder, how):
+    """Begin a run and stop it once its first cell is done; the files of those that are."""
     run = subprocess.Popen(
-        [COMMAND, *arguments],
-        cwd=tmp_path,
+        [COMMAND, *SMALL],
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
     )
-    cells = tmp_path / "r" / "cells"
+    cells = folder / "reproduction" / "cells"
     until = time.monotonic() + 100
-    while time.monotonic() < until and not (cells.is_dir() and any(cells.glob("*.json"))):
+    while time.monotonic() < until and not any(cells.glob("*.json")):
         time.sleep(0.02)
     run.send_signal(how)
-    _, complaints = run.communicate(timeout=60)
+    answer, complaints = run.communicate(timeout=60)
+    assert (answer, complaints) == ("", "")
     assert run.returncode == (130 if how == signal.SIGINT else -how)
-    assert complaints == ""
-    before = {path: path.stat().st_mtime_ns for path in cells.glob("*.json")}
+    assert not list(cells.glob("*.tmp"))
+    return {path: path.stat().st_mtime_ns for path in cells.glob("*.json")}
+
+
+def test_an_interrupted_run_goes_on(tmp_path):
+    before = stopped(tmp_path, signal.SIGINT)
     assert before
-    succeed(*arguments, cwd=tmp_path)
+    succeed(*SMALL, cwd=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert len(list(cells.glob("*.json"))) == 4
+    assert len(list((tmp_path / "reproduction" / "cells").glob("*.json"))) == 4
+
+
+def test_what_was_done_outlives_a_run_that_is_killed(tmp_path):
+    assert stopped(tmp_path, signal.SIGKILL)
 
 
 def test_wrong_arguments_are_one_line_that_says_what_there_is(tmp_path):
@@ -68,9 +75,7 @@ def test_wrong_arguments_are_one_line_that_says_what_there_is(tmp_path):
             ["--methods and --datasets leave nothing to run"],
         ),
     ]
-    runs = all_at_once(
-        [lambda case=case: bitclass("reproduce", *case[0], cwd=tmp_path) for case in cases]
-    )
+    runs = in_forks([("reproduce", *arguments) for arguments, _ in cases], tmp_path)
     for (_, words), ran in zip(cases, runs, strict=True):
         assert_one_line(ran, *words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a_file", "empty"]
