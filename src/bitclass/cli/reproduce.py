@@ -79,6 +79,7 @@ def run_reproduce(
             tell(str(cell), done.total())
 
         outcomes = run_cells(cells, data, kept, time_limit, report)
+        tell("", len(cells))
     settings = {
         "data": "the digits of scikit-learn" if data is None else "files and synthetic",
         "run": "quick" if quick else "full",

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,9 @@ _COLOURS = {
     "lsh": "#cc79a7",
     "cca-itq": "#009e73",
     "sdh": "#e69f00",
-    "ours-exponential": "#0072b2",
+    "ours-exponential": "#2a86c8",
     "ours-hinge": "#d55e00",
-    "ours-exponential-default": "#0072b2",
+    "ours-exponential-default": "#2a86c8",
     "ours-hinge-default": "#d55e00",
 }
 _MARKERS = {
@@ -40,6 +41,8 @@ _MARKERS = {
 }
 _OURS = ("ours-exponential", "ours-hinge", "ours-exponential-default", "ours-hinge-default")
 _ALL = ("lsh", "cca-itq", "sdh", *_OURS)
+Panel = Callable[[Any], None]
+
 _INK = {"light": "#222222", "dark": "#dddddd"}
 
 
@@ -51,15 +54,14 @@ class Figure:
     ----------
     name : str, of its file
     title, note : str
-    light, dark : SVG
-    png : bytes, on white
+    panels : SVG of each panel, for light and for dark pages
+    png : bytes, all panels on white
     """
 
     name: str
     title: str
     note: str
-    light: str
-    dark: str
+    panels: list[tuple[str, str]]
     png: bytes
 
 
@@ -79,30 +81,30 @@ def draw_figures(results: Results) -> list[Figure]:
     curves = results.curves()
     real = [name for name in curves if not DATA_SETS[name].synthetic]
     if real:
-        title = DATA_SETS[real[0]].title
         figures.append(
             _figure(
                 "figure1",
-                f"Figure 1: accuracy and training time against code length, {title}",
+                "Figure 1: accuracy and training time against code length, "
+                + DATA_SETS[real[0]].title,
                 "Ours beside LibLinear (dashed, grey). The paper has SUN397.",
-                2,
-                lambda axes: _accuracy_and_time(axes, results, real[0]),
+                [
+                    partial(_curve, results, real[0], "accuracy", _OURS),
+                    partial(_curve, results, real[0], "train_seconds", _OURS),
+                ],
             )
         )
     with_history = [
         name for name in results.data_sets if results.values("ours-exponential", name, "history")
     ]
     if with_history:
-        chosen = (real or with_history)[-1]
-        chosen = chosen if chosen in with_history else with_history[-1]
+        chosen = next((name for name in reversed(real) if name in with_history), with_history[-1])
         figures.append(
             _figure(
                 "figure3",
                 f"Figure 3: objective against bit updates, {DATA_SETS[chosen].title}",
                 "Logarithm of the exponential objective after each bit of W, then of B, in the "
                 "first round; one line a seed. The paper has SUN397.",
-                2,
-                lambda axes: _objectives(axes, results, chosen),
+                [partial(_objective, results, chosen, step) for step in ("W", "B")],
             )
         )
     if real:
@@ -110,10 +112,9 @@ def draw_figures(results: Results) -> list[Figure]:
             _figure(
                 "figure4",
                 "Figure 4: accuracy against code length",
-                "Bars are standard deviations over seeds. Open marks go beyond the paper. Dashed, "
-                "grey: the better linear SVM.",
-                len(real),
-                lambda axes: _curves(axes, results, real, "accuracy", _ALL),
+                "Bars are standard deviations over seeds. Dashed with open marks: beyond the "
+                "paper. Dashed, grey: the better linear SVM.",
+                [partial(_curve, results, name, "accuracy", _ALL) for name in real],
             )
         )
     if curves:
@@ -123,8 +124,7 @@ def draw_figures(results: Results) -> list[Figure]:
                 "Figure 5: training time against code length",
                 "Both axes logarithmic. Dashed, grey: the faster linear SVM, or the limit it "
                 "passed (dotted).",
-                len(curves),
-                lambda axes: _curves(axes, results, curves, "train_seconds", _OURS),
+                [partial(_curve, results, name, "train_seconds", _OURS) for name in curves],
             )
         )
     return figures
@@ -157,65 +157,57 @@ def _style(theme: str) -> Iterator[Any]:
         yield pyplot
 
 
-def _figure(name: str, title: str, note: str, n_panels: int, fill: Callable[[Any], Any]) -> Figure:
-    drawn: dict[str, bytes] = {}
-    for theme, kind in (("light", "svg"), ("dark", "svg"), ("light", "png")):
-        with _style(theme) as pyplot:
-            # Panels stand below each other: as wide on a phone as on a desk.
-            columns = min(2, n_panels)
-            rows = -(-n_panels // columns)
-            figure, axes = pyplot.subplots(
-                rows, columns, figsize=(4.4 * columns, 3.3 * rows + 0.7), squeeze=False
+def _figure(name: str, title: str, note: str, panels: list[Panel]) -> Figure:
+    """Each panel as an SVG of its own, which a phone shows below each other, and all as a PNG."""
+    svgs = [
+        (_drawn([panel], "light", "svg").decode(), _drawn([panel], "dark", "svg").decode())
+        for panel in panels
+    ]
+    return Figure(name, title, note, svgs, _drawn(panels, "light", "png"))
+
+
+def _drawn(panels: list[Panel], theme: str, kind: str) -> bytes:
+    with _style(theme) as pyplot:
+        columns = min(2, len(panels))
+        rows = -(-len(panels) // columns)
+        figure, axes = pyplot.subplots(
+            rows, columns, figsize=(4.4 * columns, 3.3 * rows + 0.8), squeeze=False
+        )
+        try:
+            flat = axes.ravel()
+            for spare in flat[len(panels) :]:
+                spare.set_visible(False)
+            for panel, axis in zip(panels, flat, strict=False):
+                panel(axis)
+            _legend(figure, flat[: len(panels)], 2 * columns)
+            buffer = io.BytesIO()
+            figure.savefig(
+                buffer,
+                format=kind,
+                dpi=150,
+                transparent=kind == "svg",
+                metadata={"Date": None} if kind == "svg" else None,
             )
-            try:
-                flat = axes.ravel()
-                for spare in flat[n_panels:]:
-                    spare.set_visible(False)
-                fill(flat[:n_panels])
-                _legend(figure, flat[:n_panels])
-                buffer = io.BytesIO()
-                figure.savefig(
-                    buffer,
-                    format=kind,
-                    dpi=150,
-                    transparent=kind == "svg",
-                    metadata={"Date": None} if kind == "svg" else None,
-                )
-            finally:
-                pyplot.close(figure)
-        drawn[f"{theme} {kind}"] = buffer.getvalue()
-    svg = {theme: drawn[f"{theme} svg"].decode() for theme in ("light", "dark")}
-    return Figure(name, title, note, svg["light"], svg["dark"], drawn["light png"])
+        finally:
+            pyplot.close(figure)
+    return buffer.getvalue()
 
 
-def _legend(figure: Any, axes: Any) -> None:
+def _legend(figure: Any, axes: Any, n_columns: int) -> None:
     """One legend below all panels."""
     handles: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    if handles:
-        height = figure.get_size_inches()[1]
-        rows = -(-len(handles) // 3)
-        figure.tight_layout(rect=(0, (0.1 + 0.19 * rows) / height, 1, 1))
-        figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=3, fontsize=8)
-    else:
+    if not handles:
         figure.tight_layout()
+        return
+    rows = -(-len(handles) // n_columns)
+    figure.tight_layout(rect=(0, (0.1 + 0.19 * rows) / figure.get_size_inches()[1], 1, 1))
+    figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=n_columns, fontsize=8)
 
 
-def _accuracy_and_time(axes: Any, results: Results, data: str) -> None:
-    _curve(axes[0], results, data, "accuracy", _OURS)
-    _curve(axes[1], results, data, "train_seconds", _OURS)
-
-
-def _curves(
-    axes: Any, results: Results, names: list[str], field: str, methods: tuple[str, ...]
-) -> None:
-    for axis, name in zip(axes, names, strict=True):
-        _curve(axis, results, name, field, methods)
-
-
-def _curve(axis: Any, results: Results, data: str, field: str, methods: tuple[str, ...]) -> None:
+def _curve(results: Results, data: str, field: str, methods: tuple[str, ...], axis: Any) -> None:
     factor = 100.0 if field == "accuracy" else 1.0
     for name in methods:
         points = [
@@ -265,13 +257,11 @@ def _svm_line(axis: Any, results: Results, data: str, field: str, factor: float)
         axis.axhline(limit, color="#888888", linestyle=":", label="limit that the SVM passed")
 
 
-def _objectives(axes: Any, results: Results, data: str) -> None:
+def _objective(results: Results, data: str, step: str, axis: Any) -> None:
     for history in results.values("ours-exponential", data, "history"):
-        for axis, step in zip(axes, ("W", "B"), strict=True):
-            values = np.array(history[step][:TABLE_BITS])
-            axis.plot(
-                np.arange(1, len(values) + 1), values, color=_COLOURS["ours-exponential"], alpha=0.7
-            )
-            axis.set_xlabel("bit update")
-            axis.set_title(f"updating {step}", fontsize=9)
-    axes[0].set_ylabel("log objective")
+        values = np.array(history[step][:TABLE_BITS])
+        updates = np.arange(1, len(values) + 1)
+        axis.plot(updates, values, color=_COLOURS["ours-exponential"], alpha=0.7)
+    axis.set_xlabel("bit update")
+    axis.set_ylabel("log objective")
+    axis.set_title(f"updating {step}", fontsize=9)

@@ -128,13 +128,14 @@ def _cell(entry: Entry) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    light, dark = (_as_address(svg) for svg in (figure.light, figure.dark))
+    panels = "".join(
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{_as_address(dark)}">'
+        f'<img src="{_as_address(light)}" alt="{escape(figure.title)}"></picture>'
+        for light, dark in figure.panels
+    )
     return (
         f'<h2 id="{figure.name}">{escape(figure.title)}</h2>'
-        f"<p class=note>{escape(figure.note)}</p>"
-        "<figure><picture>"
-        f'<source media="(prefers-color-scheme: dark)" srcset="{dark}">'
-        f'<img src="{light}" alt="{escape(figure.title)}"></picture></figure>'
+        f"<p class=note>{escape(figure.note)}</p><figure>{panels}</figure>"
     )
 
 

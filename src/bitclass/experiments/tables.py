@@ -86,6 +86,13 @@ def table_1(results: Results, data: str) -> Table:
         found = results.values(method.name, data, "C")
         row.append(Entry(", ".join(f"{C:g}" for C in sorted(set(found)))))
         table.rows.append(row)
+    return _without_empty_columns(table)
+
+
+def _without_empty_columns(table: Table) -> Table:
+    used = [j for j in range(len(table.columns)) if any(row[j].text for row in table.rows)]
+    table.columns = [table.columns[j] for j in used]
+    table.rows = [[row[j] for j in used] for row in table.rows]
     return table
 
 
