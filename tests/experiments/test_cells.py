@@ -64,16 +64,17 @@ def test_a_cell_that_passes_its_limit_is_ended_and_shown(tmp_path, monkeypatch, 
         run_cells([HINGE], None, tmp_path, 0.3)
 
 
-def test_what_is_no_easier_than_a_cell_that_passed_the_limit_is_not_tried(tmp_path, nothing_runs):
+def test_other_seeds_of_a_cell_that_passed_the_limit_are_not_tried(tmp_path, nothing_runs):
     write_outcome(
         tmp_path / f"{cell_key(HINGE, 'digits')}.json", HINGE, Outcome("timeout", 60.0, {}, "")
     )
     nothing_runs()
-    harder = [replace(HINGE, seed=1), replace(HINGE, n_bits=32)]
-    found = run_cells([HINGE, *harder], None, tmp_path, 60.0)
-    assert {outcome.status for outcome in found.values()} == {"timeout"}
-    assert all("not tried" in found[cell].reason for cell in harder)
-    for other in (replace(HINGE, n_bits=8), replace(HINGE, method="lsh")):
+    again = replace(HINGE, seed=1)
+    found = run_cells([HINGE, again], None, tmp_path, 60.0)
+    assert found[again].status == "timeout"
+    assert "not tried" in found[again].reason
+    # Longer codes need not take longer: LibLinear finds short ones harder.
+    for other in (replace(HINGE, n_bits=32), replace(HINGE, method="lsh")):
         with pytest.raises(FileNotFoundError):
             run_cells([HINGE, other], None, tmp_path, 60.0)
 

@@ -49,7 +49,7 @@ def write_report(outcomes: Mapping[Cell, Outcome], out: Path, settings: Mapping[
         "processor": found["processor"],
         "cores": str(found["cores"]),
         "memory": f"{found['memory_bytes'] / 1e9:.0f} GB",
-        "kernels": json.dumps(found["bitclass"], default=str),
+        "kernels": "{simd}, {threads} threads, {compiler}".format(**found["bitclass"]),
         "versions": ", ".join(
             f"{name} {number}"
             for name, number in {"python": found["python"], **found["versions"]}.items()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from bitclass.experiments.cells import Cell, Outcome, cell_key, read_outcome, write_outcome
@@ -30,8 +30,7 @@ def run_cells(
     """Run cells one after the other, so that none takes time from another.
 
     A cell that is done is not run again. One that passed a limit is, where the limit is larger now;
-    one that failed always is. Where a cell passed the limit, those that differ by seed, or by a
-    longer code, are not tried.
+    one that failed always is. Where a cell passed the limit, those of other seeds are not tried.
 
     Parameters
     ----------
@@ -69,13 +68,9 @@ def _stands(outcome: Outcome, time_limit: float) -> bool:
 
 
 def _foreseen(cell: Cell, outcomes: dict[Cell, Outcome], time_limit: float) -> Outcome | None:
-    """A timeout where a cell that is no harder has passed the limit."""
+    """A timeout where the same with another seed has passed the limit."""
     for other, outcome in outcomes.items():
-        if (
-            outcome.status == "timeout"
-            and (other.method, other.data) == (cell.method, cell.data)
-            and other.n_bits <= cell.n_bits
-        ):
+        if outcome.status == "timeout" and replace(other, seed=cell.seed) == cell:
             return Outcome("timeout", time_limit, {}, f"not tried: {other} passed the limit")
     return None
 
