@@ -366,4 +366,7 @@ def _near_the_paper(results: Results) -> Iterator[Finding]:
                 f"within {near:g} of the paper's {printed:.1f} (one draw of 1,000 test rows, "
                 f"itself ± {uncertain:.1f})"
             )
+            standard = results.mean(name, "cifar10", "accuracy")
+            if standard is not None:
+                text += f"; {100 * standard:.1f} on the 10,000 rows of the standard split"
             yield Finding(METHODS[name].title, text, gap, abs(gap) <= near)
