@@ -14,11 +14,11 @@ def test_a_report_is_written_and_a_second_run_only_reads(tmp_path):
     text = succeed(*SMALL, "--out", "r", cwd=tmp_path)
     assert text.endswith("cells done; report: r/report.html\n")
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "r" / "cells").iterdir()}
-    assert len(kept) == 4
+    assert len(kept) == 3
     succeed(*SMALL, "--out", "r", cwd=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     content = json.loads((tmp_path / "r" / "results.json").read_text())
-    assert len(content["cells"]) == 4
+    assert len(content["cells"]) == 3
     assert (tmp_path / "r" / "accuracy.csv").exists()
 
 
@@ -49,7 +49,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
     assert before
     succeed(*SMALL, cwd=tmp_path)
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert len(list((tmp_path / "reproduction" / "cells").glob("*.json"))) == 4
+    assert len(list((tmp_path / "reproduction" / "cells").glob("*.json"))) == 3
 
 
 def test_what_was_done_outlives_a_run_that_is_killed(tmp_path):
