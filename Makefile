@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-images lint format bench accuracy out-of-core memory loading pictures fuzz sanitize neon clean
+.PHONY: help setup demo test test-images lint format bench accuracy reproduce out-of-core memory loading pictures fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -51,6 +51,9 @@ bench: $(VENV)/bench  ## times beside the peers, as ratios (about 10 minutes)
 
 accuracy: setup  ## accuracy on the real data sets (about 5 minutes)
 	$(BIN)/python benchmarks/accuracy.py
+
+reproduce: setup  ## the paper's tables and figures (about an hour)
+	$(BIN)/bitclass reproduce --data $(or $(BITCLASS_DATA),../shared/data) --seeds 2 --time-limit 90 --out benchmarks/results/reproduction
 
 out-of-core: setup  ## train on a file of 12 GB, made and deleted (about 15 minutes)
 	$(BIN)/python benchmarks/out_of_core.py

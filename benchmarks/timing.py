@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 import bitclass
+from bitclass.experiments.machine import machine
+
+__all__ = ["Row", "compare", "machine", "measure", "threads_of_all"]
 
 
 @dataclass(frozen=True)
@@ -82,28 +82,3 @@ def threads_of_all(n_threads: int) -> Iterator[None]:
             yield
     finally:
         bitclass.set_num_threads(before)
-
-
-def machine() -> dict[str, Any]:
-    """What was measured on: processor, cores, versions."""
-    names = ("numpy", "scipy", "scikit-learn", "faiss-cpu", "bitclass")
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
-    processor = platform.processor()
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo") as lines:
-            processor = next(
-                (line.split(":")[1].strip() for line in lines if line.startswith("model name")),
-                processor,
-            )
-    return {
-        "processor": processor,
-        "cores": len(os.sched_getaffinity(0)),
-        "python": platform.python_version(),
-        "versions": versions,
-        "bitclass": bitclass.get_config(),
-    }

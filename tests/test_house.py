@@ -39,9 +39,11 @@ MAY_IMPORT = {
     "streaming": {"rows", "data", "classifier", "refining", "training", "validation"},
     "images": {"_native", "data", "storage"},
     "explore": FOUNDATION | {"model", "data", "images"},
+    "baselines": FOUNDATION | {"training"},
+    "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines"},
     "cli": FOUNDATION
     | {"losses", "model", "storage", "training", "classifier", "data", "images", "streaming", ""}
-    | {"explore", "validation"},
+    | {"explore", "experiments", "validation"},
 }
 
 

@@ -36,6 +36,7 @@ from bitclass.cli.options import (
 )
 from bitclass.cli.pictures import DEFAULT_EXTRACTOR, extractor_of_model, opened_rows
 from bitclass.cli.predict import run_predict
+from bitclass.cli.reproduce import TIME_LIMIT, run_reproduce
 from bitclass.cli.update import run_update
 from bitclass.data.picture_sets import DOWNLOADS
 from bitclass.data.pictures import open_pictures
@@ -333,6 +334,39 @@ def bench(
 ) -> None:
     """Time predictions on this machine beside NumPy's float32 product."""
     run_bench(features, classes, bits, rows, rounds, as_json=json)
+
+
+@app.command()
+def reproduce(
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the data files; without it, scikit-learn's digits."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small data, in under three minutes.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder to write to, and to go on from.")] = Path(
+        "reproduction"
+    ),
+    time_limit: Annotated[
+        float, typer.Option(min=1, help="Seconds that a method may take on a data set.")
+    ] = TIME_LIMIT,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=100, help="Seeds, and splits, of each number.")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods to keep to: a,b,...")] = None,
+    datasets: Annotated[str | None, typer.Option(help="Data sets to keep to: a,b,...")] = None,
+) -> None:
+    """Run the paper's evaluation, and write its tables and figures with ours beside them."""
+    run_reproduce(
+        data,
+        out,
+        quick=quick,
+        time_limit=time_limit,
+        n_seeds=seeds,
+        methods=methods,
+        datasets=datasets,
+    )
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Progress on a terminal: rows, rows a second, time left. Nothing at all in a pipe."""
+"""Progress on a terminal: what is done, how fast, time left. Nothing at all in a pipe."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
@@ -17,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["rows_progress"]
+__all__ = ["cells_progress", "rows_progress"]
 
 
 class _RowsASecond(ProgressColumn):
@@ -53,5 +54,30 @@ def rows_progress(n_rows: int | None) -> Iterator[Callable[[str, int], None]]:
             if name not in tasks:
                 tasks[name] = progress.add_task(name, total=n_rows)
             progress.update(tasks[name], completed=done)
+
+        yield tell
+
+
+@contextmanager
+def cells_progress(n_cells: int) -> Iterator[Callable[[str, int], None]]:
+    """Show how many of many long pieces of work are done, on the terminal behind standard error.
+
+    Yields
+    ------
+    function
+        To be called with what is being done now, and how many pieces are done.
+    """
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[now]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=n_cells, now="")
+
+        def tell(now: str, done: int) -> None:
+            progress.update(task, completed=done, now=now)
 
         yield tell

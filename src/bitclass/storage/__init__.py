@@ -17,7 +17,7 @@ from bitclass.storage.model_file import (
     read_header,
     save,
 )
-from bitclass.storage.strict_json import ModelFileError
+from bitclass.storage.strict_json import ModelFileError, parse_json
 
 __all__ = [
     "ANCHOR_LAYOUT",
@@ -38,6 +38,7 @@ __all__ = [
     "label_tensor",
     "load",
     "opened",
+    "parse_json",
     "read_header",
     "save",
     "saved_anchors",

@@ -2,6 +2,7 @@
 
 from bitclass.training.alternation import HISTORY_DTYPE, Alternation, alternate
 from bitclass.training.b_step import b_step
+from bitclass.training.cca_itq import cca_itq_projection
 from bitclass.training.choosing_anchors import choose_anchors
 from bitclass.training.distinct import CodeWarning, make_distinct
 from bitclass.training.groups import Groups
@@ -28,6 +29,7 @@ __all__ = [
     "alternate",
     "b_step",
     "batch_size",
+    "cca_itq_projection",
     "check_label_kinds",
     "choose_anchors",
     "hinge_weights",

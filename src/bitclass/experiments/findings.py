@@ -1,0 +1,71 @@
+"""A claim, what was found on it, and the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Claim", "Finding", "Verdict"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim on one data set.
+
+    Attributes
+    ----------
+    where : str, the data set, and what else tells this finding from others
+    ours : str, what we found
+    number : float, the number in it that decides
+    holds : bool
+    beyond_paper : bool, whether this is about ours with what bitclass adds to the paper
+    """
+
+    where: str
+    ours: str
+    number: float
+    holds: bool
+    beyond_paper: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim on all data sets: about the paper's method, or about ours with the additions."""
+
+    about: str
+    ours: str
+    text: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper and what was found on it; no findings where nothing tests it.
+
+    Attributes
+    ----------
+    text : str, in the paper's sense
+    paper : str, the paper's number
+    unit : str, how to write a number of a finding
+    findings : of all data sets
+    """
+
+    text: str
+    paper: str
+    unit: str
+    findings: tuple[Finding, ...]
+
+    def verdicts(self) -> list[Verdict]:
+        """In one line each: as in the paper, and with the additions."""
+        found = []
+        for beyond, about in ((False, "as in the paper"), (True, "with the additions")):
+            those = [one for one in self.findings if one.beyond_paper == beyond]
+            if not those:
+                continue
+            n_hold = sum(one.holds for one in those)
+            text = {0: "does not hold", len(those): "holds"}.get(
+                n_hold, f"holds on {n_hold} of {len(those)}"
+            )
+            ends = [self.unit.format(end(one.number for one in those)) for end in (min, max)]
+            ours = " to ".join(dict.fromkeys(ends))
+            found.append(Verdict(about, ours, text, n_hold == len(those)))
+        return found
