@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "codes": set(),
     "rows": set(),
     "anchors": set(),
+    "calibration": set(),
     "_native": {"codes"},
     "losses": set(),
     "model": FOUNDATION | {"anchors"},
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines"},
     "cli": FOUNDATION
     | {"losses", "model", "storage", "training", "classifier", "data", "images", "streaming", ""}
-    | {"explore", "experiments", "validation"},
+    | {"calibration", "explore", "experiments", "validation"},
 }
 
 

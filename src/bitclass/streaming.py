@@ -109,7 +109,7 @@ def spread_sample(reader: Reader) -> tuple[Features, NDArray[Any]]:
     n_places = min(_SAMPLE_PLACES, -(-reader.n_rows // rows_a_place))
     starts = np.linspace(0, reader.n_rows, n_places, endpoint=False).astype(int)
     found = []
-    for start in starts // rows_a_place * rows_a_place:
+    for start in np.unique(starts // rows_a_place * rows_a_place):
         with closing(reader.batches(rows_a_place, start_row=int(start))) as batches:
             found.append(next(batches))
     parts = [batch.X for batch in found]

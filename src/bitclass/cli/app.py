@@ -33,6 +33,7 @@ from bitclass.cli.options import (
     Model,
     SplitName,
     default_of,
+    number_or_name,
 )
 from bitclass.cli.pictures import DEFAULT_EXTRACTOR, extractor_of_model, opened_rows
 from bitclass.cli.predict import run_predict
@@ -114,7 +115,22 @@ def fit(
         str, typer.Option(help=f"Solver of the W-step: {', '.join(SOLVERS)}.")
     ] = default_of("solver"),
     max_iter: Annotated[int, typer.Option(help="Most rounds.")] = default_of("max_iter"),
-    alpha: Annotated[float, typer.Option(help="Penalty of the regression.")] = default_of("alpha"),
+    alpha: Annotated[
+        str, typer.Option(help="Penalty of the regression: a number, or auto.")
+    ] = default_of("alpha"),
+    refine: Annotated[
+        bool | None,
+        typer.Option(
+            help="Improve the model on the rows themselves; by default where there are enough."
+        ),
+    ] = None,
+    kernel: Annotated[
+        Literal["rbf"] | None, typer.Option(help="Hash similarities to anchors, not features.")
+    ] = default_of("kernel"),
+    anchors: Annotated[int, typer.Option(help="Number of anchors.")] = default_of("n_anchors"),
+    gamma: Annotated[
+        str, typer.Option(help="Width of the kernel: scale, median, or a number.")
+    ] = default_of("gamma"),
     seed: Annotated[int, typer.Option(help="Seed of the starting codes.")] = 0,
     projection: Annotated[
         ProjectionName, typer.Option(help="How the model file holds the projection.")
@@ -136,7 +152,11 @@ def fit(
         initial_codes=initial_codes,
         solver=solver,
         max_iter=max_iter,
-        alpha=alpha,
+        alpha=number_or_name(alpha),
+        refine=default_of("refine") if refine is None else refine,
+        kernel=kernel,
+        n_anchors=anchors,
+        gamma=number_or_name(gamma),
         n_jobs=jobs,
         random_state=seed,
     )

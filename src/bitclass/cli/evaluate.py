@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from bitclass.calibration import Calibration
 from bitclass.cli.checks import load_for_files, require_labels, require_width
 from bitclass.cli.errors import UsageError
 from bitclass.cli.plots import check_plot, confusion_plot
@@ -25,6 +26,7 @@ from bitclass.streaming import batch_rows_for, labels_of
 __all__ = ["Evaluation", "run_evaluate"]
 
 _WORST_CLASSES = 10
+_PROBABILITIES_AT_ONCE = 1 << 22
 
 
 @dataclass
@@ -37,12 +39,14 @@ class Evaluation:
     n_in_top : int, rows whose label is among the nearest `k`
     k : int
     pairs : how often each (label, prediction) pair occurred
+    calibration : Calibration, of the probabilities
     """
 
     k: int
     n_rows: int = 0
     n_in_top: int = 0
     pairs: Counter[tuple[Any, Any]] = field(default_factory=Counter)
+    calibration: Calibration = field(default_factory=Calibration)
 
     def add(self, model: PackedModel, X: Any, labels: NDArray[Any]) -> None:
         """Count a batch of rows X (m, d) with labels (m,)."""
@@ -50,6 +54,11 @@ class Evaluation:
         self.n_rows += len(labels)
         self.n_in_top += int(np.any(nearest == labels[:, None], axis=1).sum())
         self.pairs.update(zip(labels.tolist(), nearest[:, 0].tolist(), strict=True))
+        step = max(1, _PROBABILITIES_AT_ONCE // len(model.classes))
+        for start in range(0, len(labels), step):
+            part = slice(start, start + step)
+            confidence = model.predict_proba(X[part]).max(axis=1)
+            self.calibration.add(confidence, nearest[part, 0] == labels[part])
 
     @property
     def accuracy(self) -> float:
@@ -88,6 +97,7 @@ class Evaluation:
             "accuracy": self.accuracy,
             f"top_{self.k}": self.n_in_top / self.n_rows,
             "macro_recall": float(np.mean(recalls)),
+            "calibration_error": self.calibration.expected_error,
             "confused": self.confused(n_confused),
             "classes": classes,
         }
@@ -139,7 +149,8 @@ def _show(summary: dict[str, Any], k: int, all_classes: bool, plot: Path | None)
     console = Console()
     say(
         f"{summary['rows']:,} rows: accuracy {summary['accuracy']:.2%}, among the nearest {k} "
-        f"{summary[f'top_{k}']:.2%}, mean recall of classes {summary['macro_recall']:.2%}"
+        f"{summary[f'top_{k}']:.2%}, mean recall of classes {summary['macro_recall']:.2%}, "
+        f"expected calibration error {summary['calibration_error']:.3f}"
     )
     if summary["confused"]:
         table = Table(title="Most confused", title_justify="left")

@@ -23,6 +23,7 @@ __all__ = [
     "Model",
     "SplitName",
     "default_of",
+    "number_or_name",
     "open_data",
 ]
 
@@ -69,6 +70,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 def default_of(parameter: str) -> Any:
     """Default of a parameter of the estimator, so that none is typed twice."""
     return inspect.signature(BinaryCodeClassifier).parameters[parameter].default
+
+
+def number_or_name(value: str) -> float | str:
+    """A number where the text is one, else the text, which the estimator knows or refuses."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 def open_data(

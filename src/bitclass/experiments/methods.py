@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -23,6 +22,9 @@ from bitclass.baselines import (
 from bitclass.classifier import BinaryCodeClassifier
 
 __all__ = ["METHODS", "AsInThePaper", "Method", "model_bytes", "settings_of"]
+
+#: Parameters of the estimator that keep it to the paper.
+PLAIN: dict[str, Any] = {"scale": 1.0, "alpha": 1e-2, "refine": False, "kernel": None}
 
 Kind = Literal["svm", "hashing", "ours"]
 
@@ -81,7 +83,7 @@ class AsInThePaper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             initial_codes=codes,
             solver=self.solver,
             random_state=self.random_state,
-            **plain_settings(),
+            **PLAIN,
         ).fit(X, y)
         self.classes_ = self.classifier_.classes_
         return self
@@ -89,13 +91,6 @@ class AsInThePaper(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: NDArray[Any]) -> NDArray[Any]:
         """Labels (m,) of X (m, d)."""
         return self.classifier_.predict(X)
-
-
-def plain_settings() -> dict[str, Any]:
-    """Parameters of the estimator that keep it to the paper."""
-    settings = {"scale": 1.0, "alpha": 1e-2, "refine": False, "kernel": None}
-    known = inspect.signature(BinaryCodeClassifier).parameters
-    return {name: value for name, value in settings.items() if name in known}  # TODO merge
 
 
 def _svm(kind: str) -> Callable[[int, int], Any]:
@@ -168,7 +163,7 @@ METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 def settings_of(estimator: Any) -> str:
     """All parameters of an estimator, those of its parts and defaults included, as text."""
     parameters = estimator.get_params(deep=True)
-    extra = plain_settings() if isinstance(estimator, AsInThePaper) else {}
+    extra = PLAIN if isinstance(estimator, AsInThePaper) else {}
     return f"{type(estimator).__name__} {sorted((parameters | extra).items(), key=str)}"
 
 
