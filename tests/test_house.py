@@ -34,8 +34,20 @@ MAY_IMPORT = {
     "blas": {"_native"},
     "data": FOUNDATION | {"model", "classifier"},
     "streaming": {"rows", "data", "classifier", "training"},
+    "distributed": FOUNDATION
+    | {"blas", "model", "training", "validation", "classifier", "data", "streaming"},
     "cli": FOUNDATION
-    | {"losses", "model", "storage", "training", "classifier", "data", "streaming", ""},
+    | {
+        "losses",
+        "model",
+        "storage",
+        "training",
+        "classifier",
+        "data",
+        "streaming",
+        "distributed",
+        "",
+    },
 }
 
 

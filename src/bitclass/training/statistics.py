@@ -295,26 +295,51 @@ class Statistics:
         cross : (d, r) float64
         code_sum : (r,) float64
         """
-        n_bits = class_codes.shape[1]
         cross = self.feature_sums.T @ class_codes.astype(np.float64)
         code_sum = self.class_weights @ class_codes.astype(np.float64)
         if codes is None:
             return cross, code_sum
         own, weights = np.concatenate(self._labels), np.concatenate(self._row_weights)
-        differs = np.any(codes != pack(class_codes)[own], axis=1)
+        packed = pack(class_codes)
+        differs = np.any(codes != packed[own], axis=1)
         if not differs.any():
             return cross, code_sum
         for first_row, X in batches:
-            differing = np.flatnonzero(differs[first_row : first_row + X.shape[0]])
-            for start in range(0, len(differing), 4096):
-                chosen = differing[start : start + 4096]
-                rows = first_row + chosen
-                Z = self._standardised(dense_rows(X, chosen)).astype(np.float64)
-                change = (unpack(codes[rows], n_bits) - class_codes[own[rows]]).astype(np.float64)
-                change *= weights[rows, None]
-                cross += Z.T @ change
-                code_sum += change.sum(axis=0)
+            chosen = np.flatnonzero(differs[first_row : first_row + X.shape[0]])
+            rows = first_row + chosen
+            old = packed[own[rows]]
+            self.add_differences(X, chosen, codes[rows], old, weights[rows], cross, code_sum)
         return cross, code_sum
+
+    def add_differences(
+        self,
+        X: Features,
+        chosen: NDArray[np.intp],
+        new: NDArray[np.uint8],
+        old: NDArray[np.uint8],
+        weights: NDArray[np.float64],
+        cross: NDArray[np.float64],
+        code_sum: NDArray[np.float64],
+    ) -> None:
+        """Add ``weight z (new - old)'`` to `cross` and ``weight (new - old)`` to `code_sum`.
+
+        Parameters
+        ----------
+        X : (n, d)
+        chosen : (k,) the rows of X to count
+        new, old : (k, bytes) packed codes of these rows
+        weights : (k,) sample weights of these rows
+        cross : (d, r), changed in place
+        code_sum : (r,), changed in place
+        """
+        n_bits = len(code_sum)
+        for start in range(0, len(chosen), 4096):
+            part = slice(start, start + 4096)
+            Z = self._standardised(dense_rows(X, chosen[part])).astype(np.float64)
+            change = (unpack(new[part], n_bits) - unpack(old[part], n_bits)).astype(np.float64)
+            change *= weights[part, None]
+            cross += Z.T @ change
+            code_sum += change.sum(axis=0)
 
 
 def _joined(parts: list[NDArray[Any]], empty: tuple[int, ...], dtype: type) -> NDArray[Any]:
