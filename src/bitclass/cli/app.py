@@ -11,6 +11,7 @@ import typer
 import bitclass
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli.bench import run_bench
+from bitclass.cli.dask_fit import feature_files, run_dask_fit
 from bitclass.cli.demo import run_demo
 from bitclass.cli.errors import run_reporting
 from bitclass.cli.evaluate import run_evaluate
@@ -88,6 +89,10 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder to save progress to, and to go on from.")
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(help="Learn on a Dask cluster: tcp://HOST:PORT, or local:4 for 4 processes."),
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="Threads; all cores by default.")] = None,
     json: Json = False,
 ) -> None:
@@ -103,6 +108,18 @@ def fit(
         n_jobs=jobs,
         random_state=seed,
     )
+    if dask is not None:
+        run_dask_fit(
+            classifier,
+            dask,
+            feature_files(data, features, labels, labels_file, format),
+            model,
+            projection=projection,
+            keep_statistics=keep_statistics,
+            checkpoint=checkpoint,
+            as_json=json,
+        )
+        return
     reader = open_data(data, features, labels, labels_file, format)
     run_fit(
         classifier,

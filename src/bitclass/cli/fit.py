@@ -21,7 +21,7 @@ from bitclass.storage import ProjectionType
 from bitclass.streaming import Checkpoint, batch_rows_for, fit_reader, labels_of
 from bitclass.training import load_statistics, save_statistics
 
-__all__ = ["run_fit", "run_update", "statistics_path"]
+__all__ = ["check_room", "run_fit", "run_update", "save_model", "statistics_path", "tell"]
 
 
 def statistics_path(model: Path) -> Path:
@@ -40,7 +40,7 @@ def run_fit(
     as_json: bool,
 ) -> None:
     """Learn from files, and write the model."""
-    _check_room(model)
+    check_room(model)
     require_labels(reader)
     start = time.perf_counter()
     saves = None
@@ -65,10 +65,10 @@ def run_fit(
         saves = Checkpoint(checkpoint, json.loads(json.dumps(run)))
     with rows_progress(reader.n_rows) as progress:
         fit_reader(classifier, reader, checkpoint=saves, progress=progress)
-    _save(classifier, model, projection, keep_statistics)
+    save_model(classifier, model, projection, keep_statistics)
     if saves is not None:
         saves.remove()
-    _tell(classifier, model, time.perf_counter() - start, reader.description, as_json)
+    tell(classifier, model, time.perf_counter() - start, reader.description, as_json)
 
 
 def run_update(
@@ -101,9 +101,9 @@ def run_update(
                 classifier.partial_fit(batch.X, labels_of(batch))
                 progress("learning", classifier.statistics_.n_rows - known)
     classifier.solve()
-    _save(classifier, model, projection, keep_statistics=True)
+    save_model(classifier, model, projection, keep_statistics=True)
     described = reader.description if reader is not None else "no new rows"
-    _tell(classifier, model, time.perf_counter() - start, described, as_json)
+    tell(classifier, model, time.perf_counter() - start, described, as_json)
 
 
 def _labels_named(names: list[str], classes: Any) -> Any:
@@ -116,7 +116,7 @@ def _labels_named(names: list[str], classes: Any) -> Any:
     return np.array([by_name[name] for name in names], dtype=classes.dtype)
 
 
-def _check_room(model: Path) -> None:
+def check_room(model: Path) -> None:
     """Find out before the work whether the model can be written."""
     if model.is_dir():
         raise UsageError(f"{model}: is a folder; --model takes the name of a file")
@@ -126,21 +126,23 @@ def _check_room(model: Path) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(model))
 
 
-def _save(
+def save_model(
     classifier: BinaryCodeClassifier,
     model: Path,
     projection: ProjectionType,
     keep_statistics: bool,
 ) -> None:
+    """Write the model and, if wanted, its statistics."""
     # The statistics first: a model whose statistics are missing is the lesser evil.
     if keep_statistics:
         save_statistics(statistics_path(model), classifier.statistics_)
     classifier.save(model, projection=projection)
 
 
-def _tell(
+def tell(
     classifier: BinaryCodeClassifier, model: Path, seconds: float, data: str, as_json: bool
 ) -> None:
+    """Say what was learned from what, and where it is."""
     statistics = classifier.statistics_
     facts: dict[str, Any] = {
         "model": str(model),

@@ -20,6 +20,7 @@ __all__ = [
     "LabelsName",
     "Model",
     "default_of",
+    "feature_names",
     "open_data",
 ]
 
@@ -50,6 +51,12 @@ def default_of(parameter: str) -> Any:
     return inspect.signature(BinaryCodeClassifier).parameters[parameter].default
 
 
+def feature_names(features: str | None) -> str | list[str] | None:
+    """The array or column of the features, or the columns where several are named."""
+    names = None if features is None else [name.strip() for name in features.split(",")]
+    return names[0] if names is not None and len(names) == 1 else names
+
+
 def open_data(
     paths: list[Path],
     features: str | None,
@@ -58,10 +65,9 @@ def open_data(
     format: str | None,
 ) -> Reader:
     """Open the files that a command was given."""
-    names = None if features is None else [name.strip() for name in features.split(",")]
     return open_rows(
         paths,
-        features=names[0] if names is not None and len(names) == 1 else names,
+        features=feature_names(features),
         labels=labels,
         labels_file=labels_file,
         format=format,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +57,10 @@ def connected(where: str) -> Iterator[Client]:
     if kind == "local" and rest.isascii() and rest.isdigit() and int(rest) > 0:
         with (
             distributed.LocalCluster(
-                n_workers=int(rest), host="127.0.0.1", dashboard_address=None
+                n_workers=int(rest),
+                host="127.0.0.1",
+                dashboard_address=None,
+                silence_logs=logging.CRITICAL,
             ) as cluster,
             Client(cluster) as client,
         ):

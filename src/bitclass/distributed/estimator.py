@@ -150,7 +150,10 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
             raise ValueError(
                 f"k must be an integer from 1 to the number of classes, {n_classes}, found {k!r}"
             )
-        outputs = [((int(k),), self._label_dtype()), ((int(k),), np.int32)]
+        outputs: list[tuple[tuple[int, ...], Any]] = [
+            ((int(k),), self._label_dtype()),
+            ((int(k),), np.int32),
+        ]
         labels, distances = self._lazy(X, "top_classes", (int(k),), outputs)
         return labels, distances
 

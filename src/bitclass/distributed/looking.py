@@ -14,7 +14,7 @@ from bitclass.distributed.errors import PartitionError, naming
 from bitclass.distributed.partitions import Partition, names_of, plain
 from bitclass.rows import Features
 
-__all__ = ["Facts", "Sample", "check_together", "fair_sample", "look", "thinned"]
+__all__ = ["Facts", "Sample", "check_together", "fair_sample", "joined", "look", "thinned"]
 
 
 @dataclass(frozen=True)
@@ -158,10 +158,10 @@ def fair_sample(
     facts = [found for found, _ in answers]
     check_together(facts)
     samples = thinned([sample for _, sample in answers], n_most)
-    lengths = [sample.of_rows for sample in samples]
-    if 2 * sum(len(sample.labels) for sample in samples) < min(n_most, sum(lengths)):
+    found_lengths = [sample.of_rows for sample in samples]
+    if 2 * sum(len(sample.labels) for sample in samples) < min(n_most, sum(found_lengths)):
         # Lengths differ widely: now that they are known, ask for the right shares.
-        answers = ask(_quotas([sample.of_rows for sample in samples], n_most))
+        answers = ask(_quotas(found_lengths, n_most))
         samples = thinned([sample for _, sample in answers], n_most)
     return facts, samples
 

@@ -59,6 +59,12 @@ class FeatureFiles:
     labels_file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None
     format: str | None = None
 
+    def described(self) -> str:
+        """The paths, for people."""
+        if isinstance(self.paths, str | os.PathLike):
+            return str(self.paths)
+        return ", ".join(map(str, self.paths))
+
     def open(self) -> Reader:
         """Open the files, where this is called."""
         return open_rows(

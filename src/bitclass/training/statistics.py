@@ -236,14 +236,17 @@ class Statistics:
         self.gram -= self.class_weights[gone].sum() * within + scaled[gone].T @ scaled[gone]
         # Exact where all rows have the same weight.
         share = self.class_weights[gone].sum() / max(self.total_weight, 1e-300)
-        self.n_rows -= round(self.n_rows * share)
+        n_rows = self.n_rows
+        self.n_rows -= round(n_rows * share)
         if self.keep_codes:
             own, codes, row_weights = self.kept_rows()
             stay = ~gone[own]
+            kept_all = len(own) == n_rows  # and no kept row stands for several
             place = np.cumsum(~gone) - 1
             self._labels, self._codes = [place[own[stay]]], [codes[stay]]
             self._row_weights = [row_weights[stay]]
-            self.n_rows = int(stay.sum())
+            if kept_all:
+                self.n_rows = int(stay.sum())
         for name in ("classes", "feature_sums", "code_sums", "class_weights"):
             setattr(self, name, getattr(self, name)[~gone])
 
