@@ -15,12 +15,14 @@ from bitclass import BinaryCodeClassifier
 from bitclass.distributed import DaskBinaryCodeClassifier
 
 PATIENCE = 120.0
+#: No dashboard, and the scheduler's pages at a port that is free.
+QUIET = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
 
 
 @contextmanager
 def cluster(n_workers=2, **options):
     """A client of a new cluster of worker processes with one thread each."""
-    settings = {"threads_per_worker": 1, "dashboard_address": None, "host": "127.0.0.1"}
+    settings = {"threads_per_worker": 1, "host": "127.0.0.1"} | QUIET
     with (
         LocalCluster(n_workers=n_workers, **(settings | {"silence_logs": 50} | options)) as local,
         Client(local, timeout=PATIENCE) as client,

@@ -7,15 +7,21 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import dask
 import distributed
 from dask.delayed import Delayed
 from distributed import Client, Future, KilledWorker
+from distributed.client import FutureCancelledError, FuturesCancelledError
+from distributed.comm import CommClosedError
 
-from bitclass.distributed.errors import ClusterError, PartitionMemoryError
+from bitclass.distributed.errors import (
+    ClusterError,
+    PartitionError,
+    PartitionMemoryError,
+    SumsMoved,
+)
 
 __all__ = ["Run", "connected", "current_client"]
 
@@ -23,6 +29,8 @@ __all__ = ["Run", "connected", "current_client"]
 _CONNECT_SECONDS = 10.0
 _WORKER_SECONDS = 60.0
 _POLL_SECONDS = 2.0
+# What waiting raises when the scheduler is gone.
+_CANCELLED = (FutureCancelledError, FuturesCancelledError)
 
 
 def current_client() -> Client:
@@ -60,6 +68,7 @@ def connected(where: str) -> Iterator[Client]:
                 n_workers=int(rest),
                 host="127.0.0.1",
                 dashboard_address=None,
+                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                 silence_logs=logging.CRITICAL,
             ) as cluster,
             Client(cluster) as client,
@@ -79,7 +88,7 @@ def connected(where: str) -> Iterator[Client]:
 
 
 class Run:
-    """The work of one fit; what it still holds on the cluster is let go in the end.
+    """The work of one fit, under keys of its own; what nobody asks for any more Dask lets go.
 
     Parameters
     ----------
@@ -88,23 +97,11 @@ class Run:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.token = uuid.uuid4().hex[:12]
-        self._held: list[Future] = []
-
-    def __enter__(self) -> Self:
         if not self.workers():
             self._wait_for_workers()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for future in self._held:
-            with contextlib.suppress(Exception):
-                future.release()
+        self.token = uuid.uuid4().hex[:12]
+        #: Workers that tasks were given to, while it matters.
+        self.homes: set[str] = set()
 
     def key(self, what: str, *numbers: int) -> str:
         """A key on the cluster that is this run's alone."""
@@ -116,11 +113,6 @@ class Run:
         # What a lane begins with may be some tens of megabytes, which is meant.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
             return self.client.compute(task, **where)
-
-    def hold(self, future: Future) -> Future:
-        """Keep a result on the cluster until the run ends."""
-        self._held.append(future)
-        return future
 
     def workers(self) -> dict[str, Any]:
         """Workers by address."""
@@ -141,6 +133,7 @@ class Run:
             If the cluster is gone, or without workers for a minute.
         """
         stuck_since = None
+        n_stranded = 0
         while True:
             try:
                 finished = distributed.wait(
@@ -148,21 +141,20 @@ class Run:
                 ).done
             except (TimeoutError, distributed.TimeoutError):
                 finished = set()
-            except distributed.client.FutureCancelledError:
+            except _CANCELLED:
                 raise self._lost() from None
             if finished:
                 for future in finished:
                     self._check(future, name)
                 return [future for future in futures if future in finished]
             stuck_since = self._check_moving(stuck_since, name(futures[0]))
+            n_stranded = n_stranded + 1 if self._stranded() else 0
+            if n_stranded == 2:
+                raise SumsMoved("all workers that held sums are gone")
 
     def result(self, future: Future, what: str) -> Any:
         """The result of one future; `what` it is about."""
-        self.done([future], lambda _: what)
-        try:
-            return future.result()
-        except distributed.client.FutureCancelledError:
-            raise self._lost() from None
+        return self.results([future], lambda _: what)[0]
 
     def results(
         self,
@@ -175,12 +167,18 @@ class Run:
         found: dict[str, Any] = {}
         while waiting:
             finished = self.done(waiting, name)
-            for future, value in zip(finished, self.client.gather(finished), strict=True):
+            for future, value in zip(finished, self._gathered(finished), strict=True):
                 found[future.key] = value
                 if tell is not None:
                     tell(future)
             waiting = [future for future in waiting if future.key not in found]
         return [found[future.key] for future in futures]
+
+    def _gathered(self, futures: Sequence[Future]) -> list[Any]:
+        try:
+            return list(self.client.gather(futures))
+        except (*_CANCELLED, CommClosedError):
+            raise self._lost() from None
 
     def _check(self, future: Future, name: Callable[[Future], str]) -> None:
         if future.status == "cancelled":
@@ -196,13 +194,20 @@ class Run:
                 f"{error.last_worker.address}; most likely it does not fit into the memory"
                 f"{of_limit} of a worker: make partitions smaller or give workers more memory"
             ) from None
+        if isinstance(error, MemoryError) and not isinstance(error, PartitionMemoryError):
+            raise PartitionMemoryError(
+                f"{name(future)}: no memory for it on its worker ({error}); make partitions "
+                "smaller or give workers more memory"
+            ) from error
+        if not isinstance(error, PartitionError | PartitionMemoryError | SumsMoved):
+            error.add_note(f"This was met at {name(future)}.")
         raise error.with_traceback(future.traceback())
 
     def _check_moving(self, stuck_since: float | None, what: str) -> float | None:
         """Since when no worker could do anything; an error if that is too long."""
         try:
             workers = self.workers()
-        except (OSError, RuntimeError):
+        except (OSError, RuntimeError):  # to these belongs a closed connection
             raise self._lost() from None
         if self.client.status != "running":
             raise self._lost()
@@ -219,6 +224,19 @@ class Run:
                 )
             raise ClusterError(f"{_address(self.client)} has lost all its workers")
         return stuck_since
+
+    def _stranded(self) -> bool:
+        """Whether all homes are gone and nothing goes on, though there are other workers.
+
+        Dask gives a task whose home is gone to another worker, but not when for a moment there was
+        no worker at all: such a task would wait for its home for ever.
+        """
+        if not self.homes or self.homes & self.workers().keys():
+            return False
+        processing = self.client.processing()
+        return bool(processing) and not any(
+            self.token in str(key) for keys in processing.values() for key in keys
+        )
 
     def _wait_for_workers(self) -> None:
         try:

@@ -95,15 +95,15 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
             )
         self.__dict__.pop("_knowledge", None)
         local = BinaryCodeClassifier(**self.get_params(deep=False))
-        with Run(current_client()) as run:
-            if is_files(X):
-                if y is not None or sample_weight is not None:
-                    raise ValueError("y and sample_weight must be None where X is files")
-                fit_files(local, run, _files(X), progress)
-            else:
-                if y is None:
-                    raise ValueError("y must be given where X is not files")
-                fit_collections(local, run, X, y, sample_weight, progress)
+        run = Run(current_client())
+        if is_files(X):
+            if y is not None or sample_weight is not None:
+                raise ValueError("y and sample_weight must be None where X is files")
+            fit_files(local, run, _files(X), progress)
+        else:
+            if y is None:
+                raise ValueError("y must be given where X is not files")
+            fit_collections(local, run, X, y, sample_weight, progress)
         self.__dict__.update(local.__dict__)
         return self
 
@@ -181,8 +181,8 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         """
         partitions = collection_partitions(X, y, sample_weight)
         check_is_fitted(self)
-        with Run(current_client()) as run:
-            return accuracy(run, model_at_workers(run.client, self), partitions)
+        run = Run(current_client())
+        return accuracy(run, model_at_workers(run.client, self), partitions)
 
     def _label_dtype(self) -> np.dtype[Any]:
         check_is_fitted(self)
@@ -203,8 +203,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         """Rows to predict, in partitions, checked as far as their width is known."""
         n_features: int | None = None
         if is_files(X):
-            with Run(current_client()) as run:
-                reader, at_workers = open_at_workers(run, _files(X))
+            reader, at_workers = open_at_workers(Run(current_client()), _files(X))
             found, n_features = file_partitions(reader, at_workers), reader.n_features
         else:
             found = collection_partitions(X)

@@ -43,7 +43,7 @@ Progress = Callable[[str, int, int], None]
 # would fill the client's memory.
 _SAMPLE_ROWS = 10_000
 _SAMPLE_BYTES = 256 << 20
-# How often sums are made anew because a worker was retired in the middle.
+# How often sums are made anew because workers left in the middle in a way that Dask cannot mend.
 _ATTEMPTS = 5
 
 
@@ -100,7 +100,7 @@ def fit_collections(
     n_most = _SAMPLE_ROWS
     if isinstance(getattr(X, "shape", (0, None))[1], int):
         n_most = min(n_most, max(256, _SAMPLE_BYTES // (8 * max(1, X.shape[1]))))
-    facts, samples = fair_sample(ask, partitions, n_most)
+    facts, samples = fair_sample(ask, partitions, n_most, seed)
     rows, labels = joined(samples)
     classifier.begin(_named(rows, facts[0].names), labels)
     known = [
@@ -162,14 +162,15 @@ def _learn(
     recipe = Recipe.of(classifier, classes)
     for attempt in range(_ATTEMPTS):
         lanes = lanes_for(run, partitions, n_rows)
+        run.homes = {lane.home for lane in lanes}
         try:
             statistics = _all_sums(run, lanes, recipe, attempt, sum(n_rows), progress)
+            classifier.resume(statistics)
+            classifier.solve(())
             break
         except SumsMoved:
             if attempt + 1 == _ATTEMPTS:
                 raise
-    classifier.resume(statistics)
-    classifier.solve(())
     classifier._knowledge.statistics = statistics.plain()
 
 
@@ -213,6 +214,7 @@ def _all_sums(
             [one for one in kept if one is not None],
             n_groups,
             changes,
+            attempt,
             _counting("second pass", n_rows, progress),
         )
     return statistics

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.utils import assert_all_finite
 
 from bitclass.distributed.errors import PartitionError, naming
 from bitclass.distributed.partitions import Partition, names_of, plain
@@ -79,6 +80,7 @@ def look(partition: str, key: tuple[int, int], n_most: int, *parts: Any) -> tupl
             raise ValueError(f"has {X.shape[0]} rows and {len(labels)} labels")
         if X.dtype.kind not in "biuf":
             raise ValueError(f"must have features that are numbers, found dtype {X.dtype}")
+        assert_all_finite(X, input_name="X")
         weights = None if parts[2] is None else np.asarray(plain(parts[2]))
         if weights is not None and weights.shape != labels.shape:
             raise ValueError(f"has {len(labels)} labels and weights of shape {weights.shape}")
@@ -138,6 +140,7 @@ def fair_sample(
     ask: Callable[[Sequence[int]], Sequence[tuple[Facts, Sample]]],
     partitions: Sequence[Partition],
     n_most: int,
+    seed: int,
 ) -> tuple[list[Facts], list[Sample]]:
     """Every row with the same chance, at most `n_most`; the same for the same seed and partitions.
 
@@ -146,7 +149,9 @@ def fair_sample(
     ask : has each partition looked at, with the most rows to draw from each
     partitions : of known and unknown lengths
     n_most : int
+    seed : int
     """
+    rounding = float(np.random.default_rng(seed).random())
     lengths = [partition.n_rows for partition in partitions]
     known = [length for length in lengths if length is not None]
     if len(known) == len(lengths):
@@ -157,12 +162,12 @@ def fair_sample(
     answers = ask(quotas)
     facts = [found for found, _ in answers]
     check_together(facts)
-    samples = thinned([sample for _, sample in answers], n_most)
+    samples = thinned([sample for _, sample in answers], n_most, rounding)
     found_lengths = [sample.of_rows for sample in samples]
     if 2 * sum(len(sample.labels) for sample in samples) < min(n_most, sum(found_lengths)):
         # Lengths differ widely: now that they are known, ask for the right shares.
         answers = ask(_quotas(found_lengths, n_most))
-        samples = thinned([sample for _, sample in answers], n_most)
+        samples = thinned([sample for _, sample in answers], n_most, rounding)
     return facts, samples
 
 
@@ -171,15 +176,18 @@ def _quotas(lengths: Sequence[int], n_most: int) -> list[int]:
     return [min(length, n_most * length // total + 2) for length in lengths]
 
 
-def thinned(samples: Sequence[Sample], n_most: int) -> list[Sample]:
+def thinned(samples: Sequence[Sample], n_most: int, rounding: float) -> list[Sample]:
     """Samples cut down to one and the same share of the rows of each partition.
+
+    `rounding` in [0, 1) says how parts of a row are rounded; where it is drawn at random, every row
+    has the same chance.
 
     Examples
     --------
     >>> X = np.zeros((4, 1))
     >>> short = Sample(X, np.arange(4), np.array([2, 0, 1, 3]), of_rows=4)
     >>> long = Sample(X, np.arange(4), np.array([2, 0, 1, 3]), of_rows=8)
-    >>> [sample.labels.tolist() for sample in thinned([short, long], 100)]
+    >>> [sample.labels.tolist() for sample in thinned([short, long], 100, 0.0)]
     [[1, 2], [0, 1, 2, 3]]
     """
     total = sum(sample.of_rows for sample in samples)
@@ -189,7 +197,7 @@ def thinned(samples: Sequence[Sample], n_most: int) -> list[Sample]:
     before = 0
     for sample in samples:
         after = before + sample.of_rows
-        wanted = int(after * share + 1e-9) - int(before * share + 1e-9)
+        wanted = int(after * share + rounding + 1e-9) - int(before * share + rounding + 1e-9)
         rows = sample.ranks < wanted
         kept.append(
             replace(sample, X=sample.X[rows], labels=sample.labels[rows], ranks=sample.ranks[rows])

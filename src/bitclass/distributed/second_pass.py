@@ -186,6 +186,7 @@ def second_pass(
     kept: Sequence[Future],
     n_groups: Sequence[int],
     changes: _Changes,
+    attempt: int,
     tell: Callable[[Partition], None],
 ) -> Totals:
     """Have the workers add what rows count beyond the code of their class.
@@ -198,7 +199,9 @@ def second_pass(
     """
     n_bits = recipe.starting.n_bits
     zeros = (np.zeros((len(recipe.shift), n_bits)), np.zeros(n_bits))
-    at_workers = run.start(dask.delayed(recipe, name=run.key("recipe_again"), traverse=False))
+    at_workers = run.start(
+        dask.delayed(recipe, name=run.key("recipe_again", attempt), traverse=False)
+    )
     bounds = np.cumsum([0, *n_groups])
     asked: list[Lane] = []
     of_lanes: dict[int, Any] = {}
@@ -211,13 +214,13 @@ def second_pass(
             changes.new[first:last],
             changes.old[first:last],
         )
-        key = run.key("changes", lane.index)
+        key = run.key("changes", attempt, lane.index)
         of_lanes[len(asked)] = (
             run.start(dask.delayed(own, name=key, traverse=False), lane.home),
             kept[lane.index],
         )
         asked.append(Lane(len(asked), lane.home, lane.partitions))
-    zero = run.start(dask.delayed(zeros, name=run.key("zeros"), traverse=False))
+    zero = run.start(dask.delayed(zeros, name=run.key("zeros", attempt), traverse=False))
 
     def step(lane: Lane, partition: Partition, totals: Future) -> Delayed:
         own, rows = of_lanes[lane.index]
@@ -230,7 +233,7 @@ def second_pass(
             partition.described(),
             partition.rows,
             *partition.parts,
-            dask_key_name=run.key("again", partition.index),
+            dask_key_name=run.key("again", attempt, partition.index),
         )
 
     ends = walk(run, asked, [zero] * len(asked), step, tell)

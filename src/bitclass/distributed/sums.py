@@ -5,10 +5,11 @@ while it merges. Rows are therefore added in place, and merging takes the sums o
 pieces.
 
 Dask expects that a task leaves its arguments as they are, and here it does not. That is safe as
-long as nobody sees sums that are half changed. Whoever changes them takes them out of their
-box first, and a box that is sent to another worker is copied as a whole or sent empty. Who finds a
-box empty raises `SumsMoved`, upon which all sums are made anew. It happens only where a worker is
-retired in the middle of its work; when a worker dies Dask makes its sums anew from the partitions.
+long as nobody sees sums that are half changed. Whoever changes them takes them out of their box
+first; what is being sent elsewhere, or was, is copied then and left alone. A box that was taken
+from is sent empty. Who finds a box empty raises `SumsMoved`, upon which all sums are made anew. It
+happens only where a worker is retired in the middle of its work; when a worker dies Dask makes its
+sums anew from the partitions.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Sums:
     def __init__(self, learner: BinaryCodeClassifier | None, starts: dict[int, int]) -> None:
         self.starts = starts
         self._learner = learner
+        self._sent = False
         self._lock = threading.Lock()
 
     @classmethod
@@ -95,7 +97,7 @@ class Sums:
             learner, self._learner = self._learner, None
         if learner is None:
             raise SumsMoved("these sums were taken by another task")
-        return learner
+        return copy.deepcopy(learner) if self._sent else learner
 
     def statistics(self) -> Statistics:
         """The sums, to be read only."""
@@ -106,7 +108,8 @@ class Sums:
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:
-            return Sums, (copy.deepcopy(self._learner), self.starts)
+            self._sent = self._learner is not None
+            return Sums, (self._learner, self.starts)
 
     def __sizeof__(self) -> int:
         learner = self._learner
