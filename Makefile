@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test lint format bench accuracy out-of-core memory loading fuzz sanitize neon clean
+.PHONY: help setup demo test lint format bench accuracy out-of-core memory loading cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -53,6 +53,9 @@ memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
 
 loading: setup  ## size and loading time of a model file
 	$(BIN)/python benchmarks/loading.py
+
+cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
+	$(BIN)/python benchmarks/cluster.py --save
 
 fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import dask.array as da
 import numpy as np
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Status
 
 from bitclass import BinaryCodeClassifier
 from bitclass.distributed import DaskBinaryCodeClassifier
@@ -73,6 +73,20 @@ def kill_a_worker(client, chosen):
     process_of = client.run(os.getpid, on_error="ignore")
     process = sorted(process_of.items())[chosen % len(process_of)][1]
     os.kill(process, signal.SIGKILL)
+
+
+def all_running(client, n_workers):
+    """Wait for workers that were killed to be back: a nanny minds its worker once it runs."""
+
+    def running():
+        nannies = list(client.cluster.workers.values())
+        return (
+            len(client.scheduler_info(n_workers=-1)["workers"]) == len(nannies) == n_workers
+            and all(nanny.status is Status.running for nanny in nannies)
+            and all(nanny.process.status is Status.running for nanny in nannies)
+        )
+
+    until(running, f"{n_workers} workers")
 
 
 def until(holds, what):

@@ -16,6 +16,7 @@ import pytest
 from clusters import (
     PATIENCE,
     QUIET,
+    all_running,
     assert_same_model,
     by_partial_fit,
     cluster,
@@ -58,7 +59,7 @@ def slow_rows(X, y, rows):
 def test_a_worker_killed_in_any_phase_changes_nothing(mortal, phase):
     X, y = problem()
     draw = random.Random(phase)
-    mortal.wait_for_workers(2, timeout=PATIENCE)
+    all_running(mortal, 2)
     at = draw.uniform(0.2, 0.8) if phase != "merging" else 1.0
     pass_name = "learning" if phase == "merging" else phase
     killed = []
@@ -76,7 +77,7 @@ def test_a_worker_killed_in_any_phase_changes_nothing(mortal, phase):
 
 def test_all_workers_killed_at_once_changes_nothing(mortal):
     X, y = problem()
-    mortal.wait_for_workers(2, timeout=PATIENCE)
+    all_running(mortal, 2)
     killed = []
 
     def progress(name, done, total):
@@ -93,7 +94,7 @@ def test_all_workers_killed_at_once_changes_nothing(mortal):
 
 def test_a_worker_that_is_retired_in_the_middle_changes_nothing(mortal):
     X, y = problem()
-    mortal.wait_for_workers(2, timeout=PATIENCE)
+    all_running(mortal, 2)
     scaled = []
 
     def progress(name, done, total):
@@ -105,7 +106,6 @@ def test_a_worker_that_is_retired_in_the_middle_changes_nothing(mortal):
         found = fitted(HINGE, *slow_rows(X, y, 200), progress=progress)
     assert scaled
     mortal.cluster.scale(2)
-    mortal.wait_for_workers(2, timeout=PATIENCE)
     assert_same_model(found, by_partial_fit(HINGE, X, y, 200))
 
 
