@@ -115,10 +115,10 @@ def test_delayed_partitions_of_sparse_rows(client):
 
 @pytest.mark.parametrize("parameters", [HINGE, CLIPPED], ids=lambda p: p["loss"])
 def test_files_that_the_workers_read(client, tmp_path, monkeypatch, parameters):
-    # Batches of 256 rows and partitions of two, so that there are several lanes of several.
+    # Batches of 256 rows, so that there are lanes of several partitions of several batches.
     for name in ("bitclass.streaming", "bitclass.distributed.partitions"):
         monkeypatch.setattr(f"{name}.batch_rows_for", lambda reader: 256)
-    monkeypatch.setattr("bitclass.distributed.partitions._BATCHES_A_PARTITION", 2)
+    monkeypatch.setattr("bitclass.distributed.partitions._PARTITIONS_A_WORKER", 2)
     X, y = problem()
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", y)
@@ -127,7 +127,7 @@ def test_files_that_the_workers_read(client, tmp_path, monkeypatch, parameters):
     reader = open_rows(tmp_path / "X.npy", labels_file=tmp_path / "y.npy")
     assert_same_model(found, fit_reader(BinaryCodeClassifier(**parameters), reader))
     predicted = found.predict(FeatureFiles([tmp_path / "X.npy"], labels=False))
-    assert len(predicted.chunks[0]) == 6
+    assert len(predicted.chunks[0]) == 4
     np.testing.assert_array_equal(predicted.compute(), found.to_local().predict(X))
 
 

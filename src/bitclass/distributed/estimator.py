@@ -203,8 +203,10 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         """Rows to predict, in partitions, checked as far as their width is known."""
         n_features: int | None = None
         if is_files(X):
-            reader, at_workers = open_at_workers(Run(current_client()), _files(X))
-            found, n_features = file_partitions(reader, at_workers), reader.n_features
+            run = Run(current_client())
+            reader, at_workers = open_at_workers(run, _files(X))
+            found = file_partitions(reader, at_workers, len(run.workers()))
+            n_features = reader.n_features
         else:
             found = collection_partitions(X)
             columns = getattr(X, "columns", None)

@@ -36,6 +36,7 @@ __all__ = [
 Rows = Iterator[tuple[Features, NDArray[Any], NDArray[Any] | None]]
 
 _BATCHES_A_PARTITION = 4
+_PARTITIONS_A_WORKER = 4
 
 
 @dataclass(frozen=True)
@@ -118,16 +119,19 @@ def is_files(X: Any) -> bool:
     return isinstance(X, str | os.PathLike | FeatureFiles)
 
 
-def file_partitions(reader: Reader, at_workers: Any) -> list[Partition]:
-    """Files in partitions of about 256 MB, cut where batches on one machine would be cut.
+def file_partitions(reader: Reader, at_workers: Any, n_workers: int) -> list[Partition]:
+    """Files in partitions of 64 to 256 MB, cut where batches on one machine would be cut.
 
     Parameters
     ----------
     reader : Reader
     at_workers : the same reader as a future
+    n_workers : int, each of which should get several
     """
     batch_rows = batch_rows_for(reader)
-    step = batch_rows * _BATCHES_A_PARTITION
+    n_batches = -(-reader.n_rows // batch_rows)
+    most = n_batches // (_PARTITIONS_A_WORKER * n_workers)
+    step = batch_rows * min(max(most, 1), _BATCHES_A_PARTITION)
     row_bytes = reader.n_features * np.dtype(reader.dtype).itemsize
     found = []
     for index, start in enumerate(range(0, reader.n_rows, step)):

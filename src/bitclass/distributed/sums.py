@@ -161,8 +161,8 @@ def cuts(classes: NDArray[Any], n_features: int, n_bits: int) -> list[Cut]:
 
     Examples
     --------
-    >>> [cut.rows for cut in cuts(np.arange(3), n_features=4096, n_bits=128)]
-    [slice(0, 1024, None), ..., slice(3072, 4096, None), slice(0, 3, None)]
+    >>> [cut.rows for cut in cuts(np.arange(3), n_features=2800, n_bits=128)]
+    [slice(0, 1497, None), slice(1497, 2800, None), slice(0, 3, None)]
     """
     gram_step = max(1, _PIECE_BYTES // (8 * n_features))
     class_step = max(1, _PIECE_BYTES // (8 * (n_features + n_bits)))
