@@ -160,7 +160,12 @@ def kills(n_kills: int, n: int, d: int, n_classes: int) -> dict[str, Any]:
     """Kill a worker at a random moment of each of several fits; each must give the same model."""
     X, y = made_rows(n, d, n_classes, 24)
     fits = []
-    with dask.config.set({"distributed.scheduler.allowed-failures": 20}), cluster() as client:
+    settings = {
+        "distributed.scheduler.allowed-failures": 20,
+        # After this time a local cluster closes nannies whose worker died, though it is back.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+    }
+    with dask.config.set(settings), cluster() as client:
         for _ in range(2):  # the second time all is imported
             start = time.perf_counter()
             expected = DaskBinaryCodeClassifier(**CLIPPED).fit(X, y)

@@ -40,7 +40,12 @@ CLIPPED = {"n_bits": 48, "loss": "crammer_singer", "random_state": 3}
 @pytest.fixture(scope="module")
 def mortal():
     """A cluster whose workers are killed; more of them may die at a task than Dask allows."""
-    with dask.config.set({"distributed.scheduler.allowed-failures": 20}), cluster() as client:
+    settings = {
+        "distributed.scheduler.allowed-failures": 20,
+        # After this time a local cluster closes nannies whose worker died, though it is back.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+    }
+    with dask.config.set(settings), cluster() as client:
         yield client
 
 
