@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-images lint format bench accuracy reproduce out-of-core memory loading pictures fuzz sanitize neon clean
+.PHONY: help setup demo test test-images lint format bench accuracy reproduce out-of-core memory loading pictures cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -15,7 +15,7 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bitclass needs Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames,hdf5,images,plots]" --group test --group lint
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames,hdf5,images,plots,dask]" --group test --group lint
 	@touch $@
 
 setup: $(VENV)/installed  ## make the environment in .venv
@@ -66,6 +66,9 @@ loading: setup  ## size and loading time of a model file
 
 pictures: setup  ## features of pictures a second (about 2 minutes)
 	$(BIN)/python benchmarks/pictures.py
+
+cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
+	$(BIN)/python benchmarks/cluster.py --save
 
 fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000

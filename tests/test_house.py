@@ -42,9 +42,12 @@ MAY_IMPORT = {
     "explore": FOUNDATION | {"model", "data", "images"},
     "baselines": FOUNDATION | {"training"},
     "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines"},
+    "distributed": FOUNDATION
+    | {"anchors", "refining"}
+    | {"blas", "model", "training", "validation", "classifier", "data", "streaming"},
     "cli": FOUNDATION
     | {"losses", "model", "storage", "training", "classifier", "data", "images", "streaming", ""}
-    | {"calibration", "explore", "experiments", "validation"},
+    | {"calibration", "distributed", "explore", "experiments", "validation"},
 }
 
 

@@ -169,7 +169,7 @@ def content(tmp_path):
         ({"starting": {"kind": "random", "seed": 1}}, "unknown tensor 'starting_"),
         ({"keep_codes": 1}, "'keep_codes' must be a bool"),
         ({"keep_codes": False}, "unknown tensor 'row_"),
-        ({"n_rows": 201}, "n_rows is 201, but 200 rows are kept"),
+        ({"n_rows": 199}, "n_rows is 199, but 200 rows are kept"),
         ({"n_rows": -1}, "n_rows is -1"),
         ({"n_rows": 200.0}, "'n_rows' must be a int"),
         ({"labels": "<u8"}, "must be of type U64"),

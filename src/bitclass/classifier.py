@@ -335,7 +335,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         self._knowledge = _Knowledge(statistics)
         return self
 
-    def solve(self, replay: Replay | None = None) -> Self:
+    def solve(self, replay: Replay | None = None, *, n_rows: int | None = None) -> Self:
         """Learn now from the sums over all rows seen, as a prediction would.
 
         Parameters
@@ -344,6 +344,8 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             Each call passes over all rows once more, in batches: the first row's number, X, the
             labels, and the weights or None. With the rows the model can be refined, and losses
             other than "hinge" know the code of every row, as in `fit`.
+        n_rows : int, optional
+            How many rows pass, where these are only a sample of those that were seen.
 
         Returns
         -------
@@ -353,7 +355,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         statistics = self.statistics_
         self._check_continuation(statistics, loss)
         check_class_count(statistics.classes[statistics.class_weights > 0], settings)
-        self._knowledge.solution = self._learned(statistics, settings, loss, replay)
+        self._knowledge.solution = self._learned(statistics, settings, loss, replay, n_rows)
         return self
 
     @property
@@ -389,12 +391,18 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         check_continuation(statistics, self.get_params(deep=False), loss)
 
     def _learned(
-        self, statistics: Statistics, settings: Settings, loss: Loss, replay: Replay | None
+        self,
+        statistics: Statistics,
+        settings: Settings,
+        loss: Loss,
+        replay: Replay | None,
+        n_rows: int | None = None,
     ) -> Solution:
         """What the sums teach, and the rows where they are at hand."""
         names = getattr(self, "feature_names_in_", None)
         with training_threads(self.n_jobs):
-            return solve(self.get_params(deep=False), statistics, settings, loss, replay, names)
+            parameters = self.get_params(deep=False)
+            return solve(parameters, statistics, settings, loss, replay, n_rows, names)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_knowledge")

@@ -69,6 +69,7 @@ def solve(
     settings: Settings,
     loss: Loss,
     replay: Replay | None,
+    n_rows: int | None,
     feature_names: Iterable[str] | None,
 ) -> Solution:
     """What the sums teach, and the rows where they are at hand.
@@ -80,6 +81,7 @@ def solve(
     settings : Settings
     loss : Loss
     replay : passes over all rows that were summed, where they are at hand
+    n_rows : int, how many rows pass, or None for all that were summed
     feature_names : (d,), where the features have names
 
     Returns
@@ -95,6 +97,7 @@ def solve(
             solution.model,
             statistics,
             replay,
+            n_rows=statistics.n_rows if n_rows is None else n_rows,
             alpha=solution.alpha,
             seed=int(check_random_state(parameters["random_state"]).randint(2**31 - 1)),
             max_bytes=settings.max_bytes // 4,

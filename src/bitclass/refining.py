@@ -32,7 +32,7 @@ from bitclass.training import (
     make_distinct,
 )
 
-__all__ = ["Batch", "Refined", "Replay", "fitted_temperature", "refine"]
+__all__ = ["Batch", "Refined", "Replay", "fitted_temperature", "refine", "uniform"]
 
 #: Rows once more: the first row's number, X (m, d), labels (m,), weights (m,) or None.
 Batch = tuple[int, Features, NDArray[Any], NDArray[np.float64] | None]
@@ -77,6 +77,7 @@ def refine(
     statistics: Statistics,
     replay: Replay,
     *,
+    n_rows: int,
     alpha: float,
     seed: int,
     max_bytes: int,
@@ -88,7 +89,8 @@ def refine(
     ----------
     model : PackedModel, of the classes that have rows
     statistics : Statistics, the sums it was learned from
-    replay : passes over all rows that were summed
+    replay : passes over the rows that were summed, or a sample of them
+    n_rows : int, how many rows pass
     alpha : float, penalty of the regression
     seed : int
     max_bytes : int, memory that a sample of rows may take
@@ -98,7 +100,7 @@ def refine(
     -------
     Refined, or None where too few rows can be held out
     """
-    drawing = _Drawing(statistics, model.classes, seed, max_bytes)
+    drawing = _Drawing(statistics, model.classes, n_rows, seed, max_bytes)
     held_out = drawing.held_out(replay)
     if len(held_out.own) < 2:
         return None
@@ -107,7 +109,7 @@ def refine(
     before = _packed(model, weights, start)
     accuracy_before = _accuracy(before, held_out)
 
-    n_rows = statistics.n_rows - len(held_out.own)
+    n_rows -= len(held_out.own)
     n_drawn = min(n_rows, drawing.most_rows)
     visits = min(_MOST_EPOCHS * n_rows, _MOST_VISITS)
     rows_a_step = batch_size(n_drawn)
@@ -171,14 +173,19 @@ class _Drawing:
     """Draws rows by their numbers alone, so that batches and order of reading do not matter."""
 
     def __init__(
-        self, statistics: Statistics, classes: NDArray[Any], seed: int, max_bytes: int
+        self,
+        statistics: Statistics,
+        classes: NDArray[Any],
+        n_rows: int,
+        seed: int,
+        max_bytes: int,
     ) -> None:
         self.statistics = statistics
         self.classes = classes
         self.seed = seed
         self.most_rows = max(1024, max_bytes // (4 * len(statistics.shift)))
         self._n_samples = 0
-        n_rows = max(statistics.n_rows, 1)
+        n_rows = max(n_rows, 1)
         share = min(max(_HELD_OUT_SHARE, _FEWEST_HELD_OUT / n_rows), _LARGEST_SHARE)
         self.share = min(share, _MOST_HELD_OUT / n_rows)
 
@@ -199,13 +206,13 @@ class _Drawing:
         salt = self._n_samples
 
         def chosen(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-            drawn = _uniform(rows, self.seed, salt) < share if share < 1.0 else True
+            drawn = uniform(rows, self.seed, salt) < share if share < 1.0 else True
             return np.asarray(~self._is_held_out(rows) & drawn)
 
         return self._drawn(replay, chosen, lambda X: whitening.rows(self.statistics, X))
 
     def _is_held_out(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        return np.asarray(_uniform(rows, self.seed, 0) < self.share)
+        return np.asarray(uniform(rows, self.seed, 0) < self.share)
 
     def _drawn(
         self,
@@ -239,7 +246,7 @@ def _as_they_are(X: NDArray[Any]) -> NDArray[Any]:
     return X
 
 
-def _uniform(rows: NDArray[np.uint64], seed: int, salt: int) -> NDArray[np.float64]:
+def uniform(rows: NDArray[np.uint64], seed: int, salt: int) -> NDArray[np.float64]:
     """A number in [0, 1) for each row number, as good as random: the mixing of SplitMix64."""
     start = (seed * 0x9E3779B97F4A7C15 + salt * 0xD1B54A32D192ED03) % 2**64
     mixed = rows * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)

@@ -11,9 +11,8 @@ import typer
 import bitclass
 from bitclass._native import thread_limit
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.cli.bench import run_bench
 from bitclass.cli.checks import check_room, check_settings
-from bitclass.cli.demo import run_demo
+from bitclass.cli.dask_fit import feature_files, run_dask_fit
 from bitclass.cli.download import run_download
 from bitclass.cli.errors import run_reporting
 from bitclass.cli.evaluate import run_evaluate
@@ -37,7 +36,7 @@ from bitclass.cli.options import (
 )
 from bitclass.cli.pictures import DEFAULT_EXTRACTOR, extractor_of_model, opened_rows
 from bitclass.cli.predict import run_predict
-from bitclass.cli.reproduce import TIME_LIMIT, run_reproduce
+from bitclass.cli.studies import add_studies
 from bitclass.cli.update import run_update
 from bitclass.data.picture_sets import DOWNLOADS
 from bitclass.data.pictures import open_pictures
@@ -141,6 +140,10 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder to save progress to, and to go on from.")
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(help="Learn on a Dask cluster: tcp://HOST:PORT, or local:4 for 4 processes."),
+    ] = None,
     jobs: Jobs = None,
     json: Json = False,
 ) -> None:
@@ -162,6 +165,18 @@ def fit(
     )
     check_settings(classifier)
     check_room(model, "--model")
+    if dask is not None:
+        run_dask_fit(
+            classifier,
+            dask,
+            feature_files(data, features, labels, labels_file, format),
+            model,
+            projection=projection,
+            keep_statistics=keep_statistics,
+            checkpoint=checkpoint,
+            as_json=json,
+        )
+        return
     with opened_rows(
         data,
         features,
@@ -330,63 +345,7 @@ def download(
     run_download(name, folder)
 
 
-@app.command()
-def demo(
-    bits: Annotated[int, typer.Option(min=1, max=2048, help="Length of the codes.")] = default_of(
-        "n_bits"
-    ),
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds to take times over.")] = 5,
-) -> None:
-    """Learn the digits that ship with scikit-learn, beside LibLinear's support vector machines."""
-    run_demo(bits, rounds)
-
-
-@app.command()
-def bench(
-    features: Annotated[int, typer.Option(min=1, help="Features of a row.")] = 4096,
-    classes: Annotated[int, typer.Option(min=2, help="Number of classes.")] = 1000,
-    bits: Annotated[int, typer.Option(min=1, max=2048, help="Length of the codes.")] = default_of(
-        "n_bits"
-    ),
-    rows: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 4000,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds to take times over.")] = 7,
-    json: Json = False,
-) -> None:
-    """Time predictions on this machine beside NumPy's float32 product."""
-    run_bench(features, classes, bits, rows, rounds, as_json=json)
-
-
-@app.command()
-def reproduce(
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the data files; without it, scikit-learn's digits."),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small data, in under three minutes.")
-    ] = False,
-    out: Annotated[Path, typer.Option(help="Folder to write to, and to go on from.")] = Path(
-        "reproduction"
-    ),
-    time_limit: Annotated[
-        float, typer.Option(min=1, help="Seconds that a method may take on a data set.")
-    ] = TIME_LIMIT,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Seeds, and splits, of each number.")
-    ] = None,
-    methods: Annotated[str | None, typer.Option(help="Methods to keep to: a,b,...")] = None,
-    datasets: Annotated[str | None, typer.Option(help="Data sets to keep to: a,b,...")] = None,
-) -> None:
-    """Run the paper's evaluation, and write its tables and figures with ours beside them."""
-    run_reproduce(
-        data,
-        out,
-        quick=quick,
-        time_limit=time_limit,
-        n_seeds=seeds,
-        methods=methods,
-        datasets=datasets,
-    )
+add_studies(app)
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "Model",
     "SplitName",
     "default_of",
+    "feature_names",
     "number_or_name",
     "open_data",
 ]
@@ -80,6 +81,12 @@ def number_or_name(value: str) -> float | str:
         return value
 
 
+def feature_names(features: str | None) -> str | list[str] | None:
+    """The array or column of the features, or the columns where several are named."""
+    names = None if features is None else [name.strip() for name in features.split(",")]
+    return names[0] if names is not None and len(names) == 1 else names
+
+
 def open_data(
     paths: list[Path],
     features: str | None,
@@ -88,10 +95,9 @@ def open_data(
     format: str | None,
 ) -> Reader:
     """Open the files that a command was given."""
-    names = None if features is None else [name.strip() for name in features.split(",")]
     return open_rows(
         paths,
-        features=names[0] if names is not None and len(names) == 1 else names,
+        features=feature_names(features),
         labels=labels,
         labels_file=labels_file,
         format=format,

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["cells_progress", "rows_progress"]
+__all__ = ["cells_progress", "passes_progress", "rows_progress"]
 
 
 class _RowsASecond(ProgressColumn):
@@ -38,6 +38,19 @@ def rows_progress(n_rows: int | None) -> Iterator[Callable[[str, int], None]]:
     function
         To be called with the name of the pass and how many of its rows are done.
     """
+    with passes_progress() as tell:
+        yield lambda name, done: tell(name, done, n_rows)
+
+
+@contextmanager
+def passes_progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show passes on the terminal behind standard error.
+
+    Yields
+    ------
+    function
+        To be called with the name of the pass, how many of its rows are done, and of how many.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -50,9 +63,9 @@ def rows_progress(n_rows: int | None) -> Iterator[Callable[[str, int], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         tasks = {}
 
-        def tell(name: str, done: int) -> None:
+        def tell(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
-                tasks[name] = progress.add_task(name, total=n_rows)
+                tasks[name] = progress.add_task(name, total=total)
             progress.update(tasks[name], completed=done)
 
         yield tell

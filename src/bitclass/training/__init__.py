@@ -8,8 +8,9 @@ from bitclass.training.distinct import CodeWarning, make_distinct
 from bitclass.training.groups import Groups
 from bitclass.training.margins import Margins
 from bitclass.training.refinement import Refinement, Schedule, batch_size
+from bitclass.training.standardisation import standardisation
 from bitclass.training.starting_codes import STARTING_CODES, RandomCodes, start_codes
-from bitclass.training.statistics import Statistics, check_label_kinds, standardisation
+from bitclass.training.statistics import Statistics, check_label_kinds
 from bitclass.training.statistics_file import load_statistics, save_statistics
 from bitclass.training.w_step import SOLVERS, Solver, hinge_weights, w_step
 

@@ -19,56 +19,14 @@ from numpy.typing import NDArray
 from bitclass._native import add_gram, class_sums
 from bitclass.anchors import RbfAnchors
 from bitclass.codes import pack, packed_width, unpack
-from bitclass.rows import Features, dense_rows, row_blocks, sample_rows
+from bitclass.rows import Features, dense_rows, row_blocks
 from bitclass.training.groups import Groups
 from bitclass.training.starting_codes import MeanCodes, StartingCodes
 
-__all__ = ["Statistics", "check_label_kinds", "standardisation"]
+__all__ = ["Statistics", "check_label_kinds"]
 
-_SAMPLE_ROWS = 10_000
-# The projection is float32 and divides by the scale, so both must stay well within its range.
-_SMALLEST, _LARGEST = 1e-30, 1e30
 # Sample weights outside this range are not multiplied in float32.
 _SMALLEST_WEIGHT, _LARGEST_WEIGHT = 1e-12, 1e12
-
-
-def standardisation(
-    X: Features, weights: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Centre and scale of the features, from all rows or 10,000 of them; float32 holds both.
-
-    Parameters
-    ----------
-    X : (n, d)
-    weights : (n,) sample weights
-
-    Returns
-    -------
-    centre : (d,) weighted means
-    scale : (d,) weighted standard deviations, 1 for constant features
-    """
-    chosen = sample_rows(X.shape[0], _SAMPLE_ROWS)
-    sample, weights = X[chosen], weights[chosen]
-    total = weights.sum()
-    centre = np.zeros(X.shape[1])
-    for rows, block in row_blocks(sample):
-        centre += weights[rows] @ block.astype(np.float64)
-    centre /= total
-    variance = np.zeros(X.shape[1])
-    for rows, block in row_blocks(sample):
-        variance += weights[rows] @ (block - centre) ** 2
-    variance /= total
-    # Below this a column is constant, and what is left is the rounding of its values.
-    constant = variance <= (1e-7 * np.abs(centre)) ** 2
-    scale = np.sqrt(np.where(constant, 1.0, variance))
-    strange = np.flatnonzero((scale < _SMALLEST) | (scale > _LARGEST) | (np.abs(centre) > _LARGEST))
-    if strange.size:
-        j = strange[0]
-        raise ValueError(
-            f"X must have features that float32 can hold, found mean {centre[j]:g} and standard "
-            f"deviation {scale[j]:g} in feature {j}: rescale it"
-        )
-    return centre.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)
 
 
 class Statistics:
@@ -266,14 +224,17 @@ class Statistics:
         self.gram -= self.class_weights[gone].sum() * within + scaled[gone].T @ scaled[gone]
         # Exact where all rows have the same weight.
         share = self.class_weights[gone].sum() / max(self.total_weight, 1e-300)
-        self.n_rows -= round(self.n_rows * share)
+        n_rows = self.n_rows
+        self.n_rows -= round(n_rows * share)
         if self.keep_codes:
             own, codes, row_weights = self.kept_rows()
             stay = ~gone[own]
+            kept_all = len(own) == n_rows  # and no kept row stands for several
             place = np.cumsum(~gone) - 1
             self._labels, self._codes = [place[own[stay]]], [codes[stay]]
             self._row_weights = [row_weights[stay]]
-            self.n_rows = int(stay.sum())
+            if kept_all:
+                self.n_rows = int(stay.sum())
         for name in ("classes", "feature_sums", "code_sums", "class_weights"):
             setattr(self, name, getattr(self, name)[~gone])
 
@@ -346,26 +307,51 @@ class Statistics:
         cross : (d, r) float64
         code_sum : (r,) float64
         """
-        n_bits = class_codes.shape[1]
         cross = self.feature_sums.T @ class_codes.astype(np.float64)
         code_sum = self.class_weights @ class_codes.astype(np.float64)
         if codes is None:
             return cross, code_sum
         own, weights = np.concatenate(self._labels), np.concatenate(self._row_weights)
-        differs = np.any(codes != pack(class_codes)[own], axis=1)
+        packed = pack(class_codes)
+        differs = np.any(codes != packed[own], axis=1)
         if not differs.any():
             return cross, code_sum
         for first_row, X in batches:
-            differing = np.flatnonzero(differs[first_row : first_row + X.shape[0]])
-            for start in range(0, len(differing), 4096):
-                chosen = differing[start : start + 4096]
-                rows = first_row + chosen
-                Z = self.standardised_rows(X, chosen).astype(np.float64)
-                change = (unpack(codes[rows], n_bits) - class_codes[own[rows]]).astype(np.float64)
-                change *= weights[rows, None]
-                cross += Z.T @ change
-                code_sum += change.sum(axis=0)
+            chosen = np.flatnonzero(differs[first_row : first_row + X.shape[0]])
+            rows = first_row + chosen
+            old = packed[own[rows]]
+            self.add_differences(X, chosen, codes[rows], old, weights[rows], cross, code_sum)
         return cross, code_sum
+
+    def add_differences(
+        self,
+        X: Features,
+        chosen: NDArray[np.intp],
+        new: NDArray[np.uint8],
+        old: NDArray[np.uint8],
+        weights: NDArray[np.float64],
+        cross: NDArray[np.float64],
+        code_sum: NDArray[np.float64],
+    ) -> None:
+        """Add ``weight z (new - old)'`` to `cross` and ``weight (new - old)`` to `code_sum`.
+
+        Parameters
+        ----------
+        X : (n, d)
+        chosen : (k,) the rows of X to count
+        new, old : (k, bytes) packed codes of these rows
+        weights : (k,) sample weights of these rows
+        cross : (d, r), changed in place
+        code_sum : (r,), changed in place
+        """
+        n_bits = len(code_sum)
+        for start in range(0, len(chosen), 4096):
+            part = slice(start, start + 4096)
+            Z = self.standardised_rows(X, chosen[part]).astype(np.float64)
+            change = (unpack(new[part], n_bits) - unpack(old[part], n_bits)).astype(np.float64)
+            change *= weights[part, None]
+            cross += Z.T @ change
+            code_sum += change.sum(axis=0)
 
 
 def _fingerprint(anchors: RbfAnchors | None) -> str | None:

@@ -229,7 +229,8 @@ def _check_header(container: Container, starting: Mapping[str, Any]) -> dict[str
         raise ModelFileError(f"bits must be 1 to {_MOST_BITS}, found {lengths['bits']}")
     if lengths["features"] == 0:
         raise ModelFileError("the number of features must not be 0")
-    if n_rows < 0 or n_rows != lengths.get("rows", n_rows):
+    # A kept row may stand for several that were equal.
+    if n_rows < lengths.get("rows", 0):
         raise ModelFileError(f"n_rows is {n_rows}, but {lengths.get('rows', 0)} rows are kept")
     if keep_codes and lengths["bytes"] != packed_width(lengths["bits"]):
         raise ModelFileError(

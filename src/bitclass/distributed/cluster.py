@@ -1,0 +1,255 @@
+"""One fit's dealings with a cluster: finding it, giving it work, waiting without hanging."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import dask
+import distributed
+from dask.delayed import Delayed
+from distributed import Client, Future, KilledWorker
+from distributed.client import FutureCancelledError, FuturesCancelledError
+from distributed.comm import CommClosedError
+
+from bitclass.distributed.errors import (
+    ClusterError,
+    PartitionError,
+    PartitionMemoryError,
+    SumsMoved,
+)
+
+__all__ = ["Run", "connected", "current_client"]
+
+# How long to wait for a scheduler to answer, and for a cluster without workers to have some.
+_CONNECT_SECONDS = 10.0
+_WORKER_SECONDS = 60.0
+_POLL_SECONDS = 2.0
+# What waiting raises when the scheduler is gone.
+_CANCELLED = (FutureCancelledError, FuturesCancelledError)
+
+
+def current_client() -> Client:
+    """The client that Dask's own collections would use; an error where there is none."""
+    try:
+        client = distributed.default_client()
+    except ValueError:
+        raise ClusterError(
+            "no Dask client: make one before, for example distributed.Client('tcp://HOST:8786') or "
+            "distributed.Client(distributed.LocalCluster())"
+        ) from None
+    if client.asynchronous:
+        raise ClusterError("the Dask client is asynchronous; make one with asynchronous=False")
+    if client.status != "running":
+        raise ClusterError(f"the Dask client of {_address(client)} is {client.status}")
+    return client
+
+
+@contextlib.contextmanager
+def connected(where: str) -> Iterator[Client]:
+    """A client of the cluster that a person names: ``tcp://HOST:PORT`` or ``local:WORKERS``.
+
+    Examples
+    --------
+    >>> with connected("cluster 7"):
+    ...     pass
+    Traceback (most recent call last):
+    ...
+    ValueError: a Dask cluster is named tcp://HOST:PORT or local:WORKERS, found 'cluster 7'
+    """
+    kind, _, rest = where.partition(":")
+    if kind == "local" and rest.isascii() and rest.isdigit() and int(rest) > 0:
+        with (
+            distributed.LocalCluster(
+                n_workers=int(rest),
+                host="127.0.0.1",
+                dashboard_address=None,
+                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                silence_logs=logging.CRITICAL,
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            yield client
+        return
+    if "://" not in where or not rest.strip("/"):
+        raise ValueError(
+            f"a Dask cluster is named tcp://HOST:PORT or local:WORKERS, found {where!r}"
+        )
+    try:
+        client = Client(where, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"no Dask scheduler can be reached at {where}: {error}") from None
+    with client:
+        yield client
+
+
+class Run:
+    """The work of one fit, under keys of its own; what nobody asks for any more Dask lets go.
+
+    Parameters
+    ----------
+    client : Client
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        if not self.workers():
+            self._wait_for_workers()
+        self.token = uuid.uuid4().hex[:12]
+        #: Workers that tasks were given to, while it matters.
+        self.homes: set[str] = set()
+
+    def key(self, what: str, *numbers: int) -> str:
+        """A key on the cluster that is this run's alone."""
+        return "-".join([f"bitclass_{what}", self.token, *map(str, numbers)])
+
+    def start(self, task: Delayed, home: str | None = None) -> Future:
+        """Begin a task, on the worker `home` if that is still there."""
+        where = {} if home is None else {"workers": [home], "allow_other_workers": True}
+        # What a lane begins with may be some tens of megabytes, which is meant.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+            return self.client.compute(task, **where)
+
+    def workers(self) -> dict[str, Any]:
+        """Workers by address."""
+        found: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        return found
+
+    def done(self, futures: Sequence[Future], name: Callable[[Future], str]) -> list[Future]:
+        """Those of some futures that are finished, once at least one is.
+
+        Parameters
+        ----------
+        futures : of which none has been seen finished
+        name : says what a future is about, for errors
+
+        Raises
+        ------
+        ClusterError
+            If the cluster is gone, or without workers for a minute.
+        """
+        stuck_since = None
+        n_stranded = 0
+        while True:
+            try:
+                finished = distributed.wait(
+                    futures, timeout=_POLL_SECONDS, return_when="FIRST_COMPLETED"
+                ).done
+            except (TimeoutError, distributed.TimeoutError):
+                finished = set()
+            except _CANCELLED:
+                raise self._lost() from None
+            if finished:
+                for future in finished:
+                    self._check(future, name)
+                return [future for future in futures if future in finished]
+            stuck_since = self._check_moving(stuck_since, name(futures[0]))
+            n_stranded = n_stranded + 1 if self._stranded() else 0
+            if n_stranded == 2:
+                raise SumsMoved("all workers that held sums are gone")
+
+    def result(self, future: Future, what: str) -> Any:
+        """The result of one future; `what` it is about."""
+        return self.results([future], lambda _: what)[0]
+
+    def results(
+        self,
+        futures: Sequence[Future],
+        name: Callable[[Future], str],
+        tell: Callable[[Future], None] | None = None,
+    ) -> list[Any]:
+        """Results of several futures, in order."""
+        waiting = list(futures)
+        found: dict[str, Any] = {}
+        while waiting:
+            finished = self.done(waiting, name)
+            for future, value in zip(finished, self._gathered(finished), strict=True):
+                found[future.key] = value
+                if tell is not None:
+                    tell(future)
+            waiting = [future for future in waiting if future.key not in found]
+        return [found[future.key] for future in futures]
+
+    def _gathered(self, futures: Sequence[Future]) -> list[Any]:
+        try:
+            return list(self.client.gather(futures))
+        except (*_CANCELLED, CommClosedError):
+            raise self._lost() from None
+
+    def _check(self, future: Future, name: Callable[[Future], str]) -> None:
+        if future.status == "cancelled":
+            raise self._lost()
+        if future.status != "error":
+            return
+        error = future.exception()
+        if isinstance(error, KilledWorker):
+            limit = getattr(error.last_worker, "memory_limit", 0)
+            of_limit = f" of {limit / 1e9:.2f} GB" if limit else ""
+            raise PartitionMemoryError(
+                f"{name(future)}: {error.allowed_failures + 1} workers died at it, the last at "
+                f"{error.last_worker.address}; most likely it does not fit into the memory"
+                f"{of_limit} of a worker: make partitions smaller or give workers more memory"
+            ) from None
+        if isinstance(error, MemoryError) and not isinstance(error, PartitionMemoryError):
+            raise PartitionMemoryError(
+                f"{name(future)}: no memory for it on its worker ({error}); make partitions "
+                "smaller or give workers more memory"
+            ) from error
+        if not isinstance(error, PartitionError | PartitionMemoryError | SumsMoved):
+            error.add_note(f"This was met at {name(future)}.")
+        raise error.with_traceback(future.traceback())
+
+    def _check_moving(self, stuck_since: float | None, what: str) -> float | None:
+        """Since when no worker could do anything; an error if that is too long."""
+        try:
+            workers = self.workers()
+        except (OSError, RuntimeError):  # to these belongs a closed connection
+            raise self._lost() from None
+        if self.client.status != "running":
+            raise self._lost()
+        if any(worker.get("status", "running") == "running" for worker in workers.values()):
+            return None
+        now = time.monotonic()
+        stuck_since = now if stuck_since is None else stuck_since
+        if now - stuck_since > _WORKER_SECONDS:
+            if workers:
+                raise PartitionMemoryError(
+                    f"{what}: all {len(workers)} workers of {_address(self.client)} have been "
+                    f"paused for {_WORKER_SECONDS:.0f} s for want of memory; make partitions "
+                    "smaller or give workers more memory"
+                )
+            raise ClusterError(f"{_address(self.client)} has lost all its workers")
+        return stuck_since
+
+    def _stranded(self) -> bool:
+        """Whether all homes are gone and nothing goes on, though there are other workers.
+
+        Dask gives a task whose home is gone to another worker, but not when for a moment there was
+        no worker at all: such a task would wait for its home for ever.
+        """
+        if not self.homes or self.homes & self.workers().keys():
+            return False
+        processing = self.client.processing()
+        return bool(processing) and not any(
+            self.token in str(key) for keys in processing.values() for key in keys
+        )
+
+    def _wait_for_workers(self) -> None:
+        try:
+            self.client.wait_for_workers(1, timeout=_WORKER_SECONDS)
+        except (TimeoutError, distributed.TimeoutError):
+            raise ClusterError(
+                f"{_address(self.client)} has no workers, after {_WORKER_SECONDS:.0f} s"
+            ) from None
+
+    def _lost(self) -> ClusterError:
+        return ClusterError(f"the Dask scheduler at {_address(self.client)} was lost")
+
+
+def _address(client: Client) -> str:
+    scheduler = client.scheduler
+    return str(scheduler.address if scheduler is not None else "a closed cluster")

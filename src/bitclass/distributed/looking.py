@@ -1,0 +1,252 @@
+"""The first look at partitions: what they are, whether they go together, and a fair sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.utils import assert_all_finite
+
+from bitclass.distributed.errors import PartitionError, naming
+from bitclass.distributed.partitions import Partition, names_of, plain
+from bitclass.refining import uniform
+from bitclass.rows import Features, dense_rows
+
+__all__ = [
+    "Facts",
+    "Sample",
+    "check_together",
+    "drawn_rows",
+    "fair_sample",
+    "joined",
+    "look",
+    "thinned",
+]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a worker found in a partition.
+
+    Attributes
+    ----------
+    n_rows, n_features, n_bytes : int
+    dtype : str, of the features
+    names : names of the features, None where they have none
+    classes : (C,) labels that occur
+    """
+
+    n_rows: int
+    n_features: int
+    n_bytes: int
+    dtype: str
+    names: tuple[str, ...] | None
+    classes: NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of a partition.
+
+    Attributes
+    ----------
+    X : (m, d)
+    labels : (m,)
+    ranks : (m,) the order in which to take them where fewer are wanted
+    of_rows : int, how many rows they were drawn from
+    """
+
+    X: Features
+    labels: NDArray[Any]
+    ranks: NDArray[np.intp]
+    of_rows: int
+
+
+def look(partition: str, key: tuple[int, int], n_most: int, *parts: Any) -> tuple[Facts, Sample]:
+    """Look at a partition on its worker.
+
+    Parameters
+    ----------
+    partition : its name, for errors
+    key : seed and number of the partition, from which the sample is drawn
+    n_most : int, most rows of the sample
+    parts : X (n, d), y (n,), and weights (n,) or None
+    """
+    with naming(partition):
+        given, labels = parts[0], np.asarray(plain(parts[1]))
+        X = plain(given)
+        if getattr(X, "ndim", 0) != 2 or labels.ndim != 1:
+            raise ValueError(
+                f"must have features of 2 axes and labels of 1, found {type(given).__name__} of "
+                f"shape {np.shape(given)} and labels of shape {labels.shape}"
+            )
+        if X.shape[0] == 0:
+            raise ValueError("is empty: leave empty partitions out")
+        if len(labels) != X.shape[0]:
+            raise ValueError(f"has {X.shape[0]} rows and {len(labels)} labels")
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"must have features that are numbers, found dtype {X.dtype}")
+        assert_all_finite(X, input_name="X")
+        weights = None if parts[2] is None else np.asarray(plain(parts[2]))
+        if weights is not None and weights.shape != labels.shape:
+            raise ValueError(f"has {len(labels)} labels and weights of shape {weights.shape}")
+        counting = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
+        chosen, ranks = _chosen(key, len(counting), n_most)
+        rows = counting[chosen]
+        size = X.nbytes if isinstance(X, np.ndarray) else X.data.nbytes + X.indices.nbytes
+        facts = Facts(
+            X.shape[0], X.shape[1], size, str(X.dtype), names_of(given), np.unique(labels)
+        )
+        return facts, Sample(X[rows], labels[rows], ranks, len(counting))
+
+
+def _chosen(
+    key: tuple[int, int], n_rows: int, n_most: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows drawn from `n_rows`, rising, and the rank of each."""
+    drawn = np.random.default_rng(key).permutation(n_rows)[:n_most]
+    order = np.argsort(drawn)
+    return drawn[order], order
+
+
+def check_together(facts: Sequence[Facts]) -> None:
+    """Refuse partitions of different widths, types or names, naming the first that differs."""
+    first = facts[0]
+    for index, found in enumerate(facts):
+        for what, one, other in (
+            ("features", first.n_features, found.n_features),
+            ("features of type", first.dtype, found.dtype),
+            ("features named", first.names, found.names),
+            ("labels that are", _kind(first.classes), _kind(found.classes)),
+        ):
+            if one != other:
+                raise PartitionError(
+                    f"partition {index}: has {_said(what, other)}, but partition 0 has "
+                    f"{_said(what, one)}"
+                )
+
+
+def _said(what: str, value: Any) -> str:
+    if isinstance(value, int):
+        return f"{value} {what}"
+    if isinstance(value, tuple):
+        return f"{what} {', '.join(value[:3])}{', ...' if len(value) > 3 else ''}"
+    return f"{what} {'nothing' if value is None else value}"
+
+
+def _kind(labels: NDArray[Any]) -> str:
+    if labels.dtype.kind in "biuf":
+        return "numbers"
+    if labels.dtype.kind in "SUT" or all(isinstance(label, str | bytes) for label in labels):
+        return "text"
+    return f"of type {labels.dtype}"
+
+
+def fair_sample(
+    ask: Callable[[Sequence[int]], Sequence[tuple[Facts, Sample]]],
+    partitions: Sequence[Partition],
+    n_most: int,
+    seed: int,
+) -> tuple[list[Facts], list[Sample]]:
+    """Every row with the same chance, at most `n_most`; the same for the same seed and partitions.
+
+    Parameters
+    ----------
+    ask : has each partition looked at, with the most rows to draw from each
+    partitions : of known and unknown lengths
+    n_most : int
+    seed : int
+    """
+    rounding = float(np.random.default_rng(seed).random())
+    lengths = [partition.n_rows for partition in partitions]
+    known = [length for length in lengths if length is not None]
+    if len(known) == len(lengths):
+        quotas = _quotas(known, n_most)
+    else:
+        # Twice an even share, so that lengths that differ somewhat still give a fair sample.
+        quotas = [-(-2 * n_most // len(partitions))] * len(partitions)
+    answers = ask(quotas)
+    facts = [found for found, _ in answers]
+    check_together(facts)
+    samples = thinned([sample for _, sample in answers], n_most, rounding)
+    found_lengths = [sample.of_rows for sample in samples]
+    if 2 * sum(len(sample.labels) for sample in samples) < min(n_most, sum(found_lengths)):
+        # Lengths differ widely: now that they are known, ask for the right shares.
+        answers = ask(_quotas(found_lengths, n_most))
+        samples = thinned([sample for _, sample in answers], n_most, rounding)
+    return facts, samples
+
+
+def _quotas(lengths: Sequence[int], n_most: int) -> list[int]:
+    total = max(1, sum(lengths))
+    return [min(length, n_most * length // total + 2) for length in lengths]
+
+
+def thinned(samples: Sequence[Sample], n_most: int, rounding: float) -> list[Sample]:
+    """Samples cut down to one and the same share of the rows of each partition.
+
+    `rounding` in [0, 1) says how parts of a row are rounded; where it is drawn at random, every row
+    has the same chance.
+
+    Examples
+    --------
+    >>> X = np.zeros((4, 1))
+    >>> short = Sample(X, np.arange(4), np.array([2, 0, 1, 3]), of_rows=4)
+    >>> long = Sample(X, np.arange(4), np.array([2, 0, 1, 3]), of_rows=8)
+    >>> [sample.labels.tolist() for sample in thinned([short, long], 100, 0.0)]
+    [[1, 2], [0, 1, 2, 3]]
+    """
+    total = sum(sample.of_rows for sample in samples)
+    shares = [len(sample.labels) / sample.of_rows for sample in samples if sample.of_rows]
+    share = min([1.0, n_most / max(1, total), *shares])
+    kept = []
+    before = 0
+    for sample in samples:
+        after = before + sample.of_rows
+        wanted = int(after * share + rounding + 1e-9) - int(before * share + rounding + 1e-9)
+        rows = sample.ranks < wanted
+        kept.append(
+            replace(sample, X=sample.X[rows], labels=sample.labels[rows], ranks=sample.ranks[rows])
+        )
+        before = after
+    return kept
+
+
+def joined(samples: Sequence[Sample]) -> tuple[Features, NDArray[Any]]:
+    """All rows of samples in the order of the partitions: X (m, d), labels (m,)."""
+    parts = [sample.X for sample in samples]
+    X = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else scipy.sparse.vstack(parts)
+    return X, np.concatenate([sample.labels for sample in samples])
+
+
+def drawn_rows(
+    partition: str,
+    rows: Callable[..., Any],
+    first_row: int,
+    share: float,
+    seed: int,
+    *parts: Any,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Rows of a partition that are drawn by their numbers, on a worker.
+
+    Parameters
+    ----------
+    partition : which one it is, for errors
+    rows : called with `parts`, gives the rows in batches
+    first_row : number of its first row
+    share : of the rows to draw
+    seed : of the draw
+    """
+    found, labels_found = [], []
+    with naming(partition):
+        for X, labels, _ in rows(*parts):
+            numbers = np.arange(first_row, first_row + len(labels), dtype=np.uint64)
+            chosen = np.flatnonzero(uniform(numbers, seed, salt=0) < share)
+            found.append(dense_rows(X, chosen))
+            labels_found.append(np.asarray(labels)[chosen])
+            first_row += len(labels)
+    return np.concatenate(found), np.concatenate(labels_found)

@@ -1,0 +1,118 @@
+"""Predicting on the workers: lazy collections, and the model sent to the cluster once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import Client, Future
+
+from bitclass._native import thread_limit
+from bitclass.classifier import BinaryCodeClassifier
+from bitclass.distributed.cluster import Run
+from bitclass.distributed.errors import naming
+from bitclass.distributed.partitions import Partition
+from bitclass.distributed.sums import threads_here
+from bitclass.model import PackedModel
+
+__all__ = ["accuracy", "lazy", "model_at_workers"]
+
+# The model on each cluster; gone from there when it is gone from here.
+_sent: WeakKeyDictionary[PackedModel, dict[str, Future]] = WeakKeyDictionary()
+
+
+def model_at_workers(client: Client, classifier: BinaryCodeClassifier) -> Future:
+    """The predicting half of an estimator on the cluster, as a future."""
+    model = classifier.packed()
+    futures = _sent.setdefault(model, {})
+    if client.id not in futures:
+        predictor = BinaryCodeClassifier(**classifier.get_params(deep=False))
+        predictor.classes_ = classifier.classes_
+        predictor.n_features_in_ = classifier.n_features_in_
+        predictor._take(classifier._solved())
+        run = Run(client)
+        # A task and not scattered data: when its worker dies Dask can make it anew.
+        task = dask.delayed(predictor, name=run.key("model"), traverse=False)
+        futures[client.id] = run.start(task)
+    return futures[client.id]
+
+
+def lazy(
+    model: Future,
+    partitions: Sequence[Partition],
+    method: str,
+    arguments: Sequence[Any],
+    outputs: Sequence[tuple[tuple[int, ...], Any]],
+) -> tuple[da.Array, ...]:
+    """What a method of the estimator gives for each partition, as Dask arrays.
+
+    Parameters
+    ----------
+    model : as `model_at_workers` gives it
+    method : name of the method
+    arguments : what it takes beside X
+    outputs : of each array, the shape of one row's part, and the type
+    """
+    columns: list[list[da.Array]] = [[] for _ in outputs]
+    for partition in partitions:
+        found = dask.delayed(_asked, nout=len(outputs))(
+            model,
+            partition.described(),
+            method,
+            arguments,
+            tuple(outputs),
+            partition.rows,
+            *partition.parts,
+        )
+        n_rows = np.nan if partition.n_rows is None else partition.n_rows
+        for column, part, (shape, dtype) in zip(columns, found, outputs, strict=True):
+            column.append(da.from_delayed(part, (n_rows, *shape), dtype=dtype))
+    return tuple(da.concatenate(column, allow_unknown_chunksizes=True) for column in columns)
+
+
+def _asked(
+    model: BinaryCodeClassifier,
+    partition: str,
+    method: str,
+    arguments: dict[str, Any],
+    outputs: tuple[tuple[tuple[int, ...], Any], ...],
+    rows: Callable[..., Any],
+    *parts: Any,
+) -> tuple[Any, ...]:
+    """Ask the model about the rows of a partition, on a worker."""
+    answers = [tuple(np.empty((0, *shape), dtype=dtype) for shape, dtype in outputs)]
+    with naming(partition), thread_limit(threads_here(model.n_jobs)):
+        for X, _, _ in rows(*parts):
+            if X.shape[0]:
+                found = getattr(model, method)(X, **arguments)
+                answers.append(found if isinstance(found, tuple) else (found,))
+    return tuple(np.concatenate(part) for part in zip(*answers, strict=True))
+
+
+def accuracy(run: Run, model: Future, partitions: Sequence[Partition]) -> float:
+    """Weighted share of rows whose nearest class is their own."""
+    tasks = [
+        dask.delayed(_hits)(model, partition.described(), partition.rows, *partition.parts)
+        for partition in partitions
+    ]
+    names = {task.key: part.described() for task, part in zip(tasks, partitions, strict=True)}
+    found = run.results(run.client.compute(tasks), lambda one: names[one.key])
+    hits, total = np.sum(found, axis=0)
+    return float(hits / total)
+
+
+def _hits(
+    model: BinaryCodeClassifier, partition: str, rows: Callable[..., Any], *parts: Any
+) -> tuple[float, float]:
+    hits = total = 0.0
+    with naming(partition), thread_limit(threads_here(model.n_jobs)):
+        for X, labels, weights in rows(*parts):
+            if X.shape[0]:
+                right = model.predict(X) == labels
+                hits += float(np.sum(right if weights is None else right * weights))
+                total += float(len(labels) if weights is None else np.sum(weights))
+    return hits, total
