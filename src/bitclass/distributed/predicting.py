@@ -45,7 +45,7 @@ def lazy(
     model: Future,
     partitions: Sequence[Partition],
     method: str,
-    arguments: Sequence[Any],
+    arguments: dict[str, Any],
     outputs: Sequence[tuple[tuple[int, ...], Any]],
 ) -> tuple[da.Array, ...]:
     """What a method of the estimator gives for each partition, as Dask arrays.
@@ -54,7 +54,7 @@ def lazy(
     ----------
     model : as `model_at_workers` gives it
     method : name of the method
-    arguments : what it takes beside X
+    arguments : what it takes beside X, by name
     outputs : of each array, the shape of one row's part, and the type
     """
     columns: list[list[da.Array]] = [[] for _ in outputs]
