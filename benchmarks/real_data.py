@@ -20,6 +20,13 @@ NAMES = {
     "cifar10_gist512": "CIFAR-10 GIST",
     "tinyimagenet100_cnn1280": "Tiny-ImageNet-100 CNN",
 }
+CLASSES = {
+    "letter16": 26,
+    "caltech101_cnn1280": 101,
+    "clinc150_minilm384": 150,
+    "cifar10_gist512": 10,
+    "tinyimagenet100_cnn1280": 100,
+}
 _HELD_OUT = 0.2
 _PAPER_TEST_ROWS_A_CLASS = 100
 

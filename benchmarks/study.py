@@ -3,7 +3,7 @@
 By default on held-out slices of training rows, which is what defaults are chosen from; `--split
 test` learns from all training rows and judges by the test rows. Every result is kept in
 `results/study.json` as it comes, so that a run can be interrupted and go on; tables are written to
-`results/study.md`, plots to `docs/images`.
+`results/study.md` and `docs/accuracy.md`, plots to `docs/images`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import numpy as np
 from bitclass.storage import atomic_write
 from cells import Cells
 from measures import fit_and_measure
-from real_data import DATA, NAMES, Rows, load, present
+from pages import fill
+from real_data import CLASSES, DATA, NAMES, Rows, load, present
 from study_plots import draw
 
 HERE = Path(__file__).parent
-IMAGES = HERE.parent / "docs" / "images"
+RESULTS = HERE / "results"
+PAGES = HERE.parent / "docs"
 BITS = (32, 64, 128, 256, 512, 1024)
 SEEDS = 3
 SPLITS = {"held-out": "a fifth of the training rows, held out", "test": "test rows"}
@@ -122,7 +124,12 @@ def _accuracy_table(cells: Cells, split: str, name: str) -> Iterator[str]:
         of_stage = [_percent(values(cells, split, name, r, stage, "accuracy")) for r in bits]
         if any(of_stage):
             body.append([stage, *of_stage])
-    yield from _table([f"{NAMES[name]}: bits", *map(str, bits)], body)
+    counts = {
+        len(found) for r in bits if (found := values(cells, split, name, r, "refined", "accuracy"))
+    }
+    seeds = " to ".join(str(n) for n in sorted({min(counts), max(counts)})) if counts else "0"
+    title = f"{NAMES[name]}, {CLASSES[name]} classes, seeds: {seeds}"
+    yield from _table([title, *(f"{r} bits" for r in bits)], body)
 
 
 def _gain(cells: Cells, split: str, name: str, n_bits: int, stage: str, before: str) -> str:
@@ -150,7 +157,7 @@ def _gain_table(cells: Cells, split: str, names: list[str]) -> Iterator[str]:
             gains = [_gain(cells, split, name, r, stage, before) for r in bits]
             if any(gains):
                 body.append([what, NAMES[name], *gains])
-    yield from _table(["part", "data", *map(str, bits)], body)
+    yield from _table(["part", "data", *(f"{r} bits" for r in bits)], body)
 
 
 def _rest_table(cells: Cells, split: str, names: list[str]) -> Iterator[str]:
@@ -178,54 +185,60 @@ def _rest_table(cells: Cells, split: str, names: list[str]) -> Iterator[str]:
     yield from _table(head, body)
 
 
+def blocks(cells: Cells, split: str) -> dict[str, str]:
+    """Tables of a split by name: accuracy, gains, and the other measures."""
+    names = [name for name in NAMES if lengths(cells, split, name)]
+    tables = {
+        "accuracy": [line for name in names for line in _accuracy_table(cells, split, name)],
+        "gains": _gain_table(cells, split, names),
+        "rest": _rest_table(cells, split, names),
+    }
+    return {name: "\n".join(lines) for name, lines in tables.items()}
+
+
 def markdown(cells: Cells) -> str:
     """Tables of all results that there are."""
-    lines = ["# What each part brings", "", "Made by `make study`.", ""]
+    parts = ["# What each part brings\n\nMade by `make study`.\n"]
     for split, rows in SPLITS.items():
-        names = [name for name in NAMES if lengths(cells, split, name)]
-        if not names:
+        if not any(lengths(cells, split, name) for name in NAMES):
             continue
-        seeds = {int(key.rsplit(" | ", 1)[1]) + 1 for key in cells.values if key.startswith(split)}
-        lines += [
-            f"## Judged by {rows}",
-            "",
-            f"Accuracy in %, mean of up to {max(seeds)} seeds (± standard deviation, where there "
-            "are several).",
-            "",
-        ]
-        for name in names:
-            lines += _accuracy_table(cells, split, name)
-        lines += ["Points that each part brings over the stage before it:", ""]
-        lines += _gain_table(cells, split, names)
-        lines += [
+        tables = blocks(cells, split)
+        parts += [
+            f"## Judged by {rows}\n",
+            "Accuracy in %, mean ± standard deviation of the seeds.\n",
+            tables["accuracy"],
+            "Points that each part brings over the stage before it:\n",
+            tables["gains"],
             "The refined models, in % and in points. *nearest* is plain accuracy; *rescored* takes "
-            "the first of five classes by real-valued scores. Rows with a kernel are encoded in "
-            "float32.",
-            "",
+            "the best of the nearest classes by real-valued scores. With a kernel, rows are "
+            "encoded in float32.\n",
+            tables["rest"],
         ]
-        lines += _rest_table(cells, split, names)
-    return "\n".join(lines)
+    return "\n".join(parts)
 
 
-def write(cells: Cells, out: Path, images: Path) -> None:
+def write(cells: Cells, chosen: argparse.Namespace) -> None:
     """Write tables, and draw the plots of each split that there is."""
-    with atomic_write(out / "study.md") as file:
+    with atomic_write(chosen.out / "study.md") as file:
         file.write(markdown(cells).encode())
     for split in SPLITS:
         names = [name for name in NAMES if lengths(cells, split, name)]
-        curves = {
-            NAMES[name]: {
-                stage: {
-                    r: np.mean(found)
-                    for r in lengths(cells, split, name)
-                    if (found := values(cells, split, name, r, stage, "accuracy"))
-                }
-                for stage in stages_of(name)
-            }
-            for name in names
-        }
-        if curves:
-            draw(curves, split, images)
+        if names:
+            draw({NAMES[name]: _curves(cells, split, name) for name in names}, split, chosen.images)
+    if chosen.page is not None:
+        for name, text in blocks(cells, "held-out").items():
+            fill(chosen.page, name, text)
+
+
+def _curves(cells: Cells, split: str, name: str) -> dict[str, dict[int, float]]:
+    """Mean accuracy by stage and bits."""
+    curves: dict[str, dict[int, float]] = {}
+    for stage in stages_of(name):
+        for r in lengths(cells, split, name):
+            found = values(cells, split, name, r, stage, "accuracy")
+            if found:
+                curves.setdefault(stage, {})[r] = float(np.mean(found))
+    return curves
 
 
 def main() -> None:
@@ -237,18 +250,21 @@ def main() -> None:
     parser.add_argument("--split", choices=list(SPLITS), default="held-out")
     parser.add_argument("--quick", action="store_true", help="small data, two lengths, one seed")
     parser.add_argument("--tables", action="store_true", help="only write what there is anew")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
-    parser.add_argument("--images", type=Path, default=IMAGES)
+    parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     if chosen.quick:
         vars(chosen).update(QUICK)
+    # Results that go elsewhere leave the pages as they are.
+    elsewhere = chosen.out != RESULTS
+    chosen.images = chosen.out if elsewhere else PAGES / "images"
+    chosen.page = None if elsewhere else PAGES / "accuracy.md"
     cells = Cells(chosen.out / "study.json")
     try:
         if not chosen.tables:
             run(cells, chosen)
     except KeyboardInterrupt:
         print("interrupted; what there is is kept")
-    write(cells, chosen.out, chosen.images)
+    write(cells, chosen)
 
 
 if __name__ == "__main__":
