@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test lint format bench accuracy study floors out-of-core memory loading fuzz sanitize neon clean
+.PHONY: help setup demo test lint format bench accuracy study whitening floors out-of-core memory loading fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -47,6 +47,9 @@ accuracy: setup  ## accuracy of the plain method on the real data sets (about 5 
 
 study: setup  ## what each part of training brings, 32 to 1,024 bits (hours; may be interrupted)
 	$(BIN)/python benchmarks/study.py
+
+whitening: setup  ## a setting of refinement, on held-out training rows (about 30 minutes)
+	$(BIN)/python benchmarks/whitening.py
 
 floors: setup  ## accuracy of the default settings beside LibLinear (about 1 hour; may be interrupted)
 	$(BIN)/python benchmarks/floors.py

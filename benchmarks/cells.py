@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,13 @@ from typing import Any
 
 from bitclass.storage import atomic_write
 from timing import machine
+
+
+def count(text: str) -> int:
+    """A positive integer of the command line."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, found {text!r}")
+    return int(text)
 
 
 class Cells:

@@ -21,7 +21,7 @@ from sklearn.svm import LinearSVC
 
 from bitclass import BinaryCodeClassifier
 from bitclass.storage import atomic_write
-from cells import Cells
+from cells import Cells, count
 from measures import BINS, fit_and_measure
 from pages import fill
 from real_data import DATA, NAMES, load, present
@@ -223,10 +223,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the .npz files")
     parser.add_argument("--rows", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
-    parser.add_argument("--draws", type=int, default=DRAWS, help="draws of the paper's split")
+    parser.add_argument("--seeds", type=count, default=SEEDS, help="how many")
+    parser.add_argument("--draws", type=count, default=DRAWS, help="draws of the paper's split")
     parser.add_argument("--times", action="store_true", help="training time, not accuracy")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of the times")
+    parser.add_argument("--rounds", type=count, default=3, help="rounds of the times")
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     cells = Cells(chosen.out / "floors.json")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bitclass.storage import atomic_write
-from cells import Cells
+from cells import Cells, count
 from measures import fit_and_measure
 from pages import fill
 from real_data import CLASSES, DATA, NAMES, Rows, load, present
@@ -245,8 +245,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the .npz files")
     parser.add_argument("--datasets", nargs="+", choices=list(NAMES), default=list(NAMES))
-    parser.add_argument("--bits", nargs="+", type=int, default=list(BITS))
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
+    parser.add_argument("--bits", nargs="+", type=count, default=list(BITS))
+    parser.add_argument("--seeds", type=count, default=SEEDS, help="how many")
     parser.add_argument("--split", choices=list(SPLITS), default="held-out")
     parser.add_argument("--quick", action="store_true", help="small data, two lengths, one seed")
     parser.add_argument("--tables", action="store_true", help="only write what there is anew")

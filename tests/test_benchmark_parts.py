@@ -1,4 +1,4 @@
-"""The measures that the benchmarks report, against values counted by hand."""
+"""Parts that the benchmarks share: measures, splits of rows, results that are kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+from cells import Cells
 from measures import calibration_error
+from pages import fill
 from real_data import Rows
 
 
@@ -50,3 +52,29 @@ def test_paper_draw_takes_100_rows_of_each_class_from_both_parts() -> None:
     assert set(split.X_test[:, 0]) & set(rows.X[:, 0])
     assert set(split.X_test[:, 0]) & set(rows.X_test[:, 0])
     assert not np.array_equal(split.X_test, rows.paper_draw(draw=1).X_test)
+
+
+def test_results_are_kept_as_they_come_and_not_computed_again(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "cells.json"
+    first = Cells(path)
+    first.get("a", lambda: {"accuracy": 0.5})
+    with pytest.raises(KeyboardInterrupt):
+        first.get("b", _interrupted)
+    again = Cells(path)
+    assert again.values == {"a": {"accuracy": 0.5}}
+    assert again.get("a", _interrupted) == {"accuracy": 0.5}
+
+
+def _interrupted() -> dict[str, float]:
+    raise KeyboardInterrupt
+
+
+def test_a_table_takes_the_place_of_the_one_before_and_of_nothing_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("above\n<!-- x: begin -->\nold\n<!-- x: end -->\nbelow\n")
+    fill(page, "x", "new\n")
+    fill(page, "x", "newer\n\n")
+    assert page.read_text() == "above\n<!-- x: begin -->\nnewer\n<!-- x: end -->\nbelow\n"
+    with pytest.raises(ValueError, match="y: begin"):
+        fill(page, "y", "")
+    assert "newer" in page.read_text()
