@@ -62,8 +62,8 @@ def markdown(cells: Cells) -> str:
         "# What is added before whitening",
         "",
         "Accuracy in % on a fifth of the training rows held out, 128 bits, refined; mean ± "
-        "standard deviation of the seeds, by what is added to the variances of the features in units of the "
-        "cross-validated penalty. Made by `make whitening`.",
+        "standard deviation of the seeds, by what is added to the variances of the features in "
+        "units of the cross-validated penalty. Made by `make whitening`.",
         "",
         "| | penalty | " + " | ".join(f"{factor:g} times" for factor in FACTORS) + " |",
         "|---" * (len(FACTORS) + 2) + "|",
