@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-images lint format bench accuracy reproduce out-of-core memory loading pictures cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-images lint format bench accuracy study whitening floors reproduce out-of-core memory loading pictures cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -49,11 +49,21 @@ $(VENV)/bench: $(VENV)/installed
 bench: $(VENV)/bench  ## times beside the peers, as ratios (about 10 minutes)
 	$(BIN)/python benchmarks/speed.py
 
-accuracy: setup  ## accuracy on the real data sets (about 5 minutes)
+accuracy: setup  ## accuracy of the plain method on the real data sets (about 5 minutes)
 	$(BIN)/python benchmarks/accuracy.py
 
 reproduce: setup  ## the paper's tables and figures (about an hour)
 	$(BIN)/bitclass reproduce --data $(or $(BITCLASS_DATA),../shared/data) --seeds 2 --time-limit 90 --out benchmarks/results/reproduction
+
+study: setup  ## what each part of training brings, 32 to 1,024 bits (hours; may be interrupted)
+	$(BIN)/python benchmarks/study.py
+
+whitening: setup  ## a setting of refinement, on held-out training rows (about 30 minutes)
+	$(BIN)/python benchmarks/whitening.py
+
+floors: setup  ## accuracy of the default settings beside LibLinear (about 1 hour; may be interrupted)
+	$(BIN)/python benchmarks/floors.py
+	$(BIN)/python benchmarks/floors.py --times
 
 out-of-core: setup  ## train on a file of 12 GB, made and deleted (about 15 minutes)
 	$(BIN)/python benchmarks/out_of_core.py

@@ -55,7 +55,16 @@ class Reader:
     def scale(self):
         return self.tensors.get("scale", np.ones(len(self.tensors["projection"]), np.float32))
 
+    def features(self, X):
+        if "anchors" not in self.tensors:
+            return X
+        anchors, (gamma,) = self.tensors["anchors"], self.tensors["anchor_gamma"]
+        z = (X - self.tensors["anchor_centre"]) / self.tensors["anchor_scale"]
+        squared = ((z[:, None, :] - anchors[None]) ** 2).sum(axis=2)
+        return np.exp(-gamma * squared).astype(np.float32)
+
     def bits(self, X):
+        X = self.features(X)
         if self.header["precision"] == "float32":
             P, t = self.hash_function()
             return X @ P + t >= 0

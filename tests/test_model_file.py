@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 
 import bitclass
 from bitclass import BinaryCodeClassifier, ModelFileError, PackedModel
-from bitclass.codes import pack
+from bitclass.codes import pack, unpack
 from bitclass.storage import PROJECTION_TYPES, load, read_header, save
 from format_reader import Reader
 
@@ -282,6 +282,25 @@ def test_a_reader_written_from_the_document_alone_reads_the_same(name):
     np.testing.assert_array_equal(pack(reader.bits(X)), model.encode(X))
     np.testing.assert_array_equal(reader.predict(X), model.predict(X))
     np.testing.assert_allclose(reader.probabilities(X), model.predict_proba(X))
+
+
+@pytest.mark.parametrize("projection", ["float32", "float16", "int8"])
+def test_a_reader_written_from_the_specification_hashes_similarities_to_anchors(
+    tmp_path, projection
+):
+    random = np.random.default_rng(0)
+    X = random.standard_normal((400, 3)) * 5 + 2
+    y = (np.abs((X - 2) / 5).sum(axis=1) * 2).astype(int)
+    classifier = BinaryCodeClassifier(40, kernel="rbf", n_anchors=20, random_state=0).fit(X, y)
+    path = tmp_path / "model.safetensors"
+    classifier.save(path, projection=projection)
+    model, reader = bitclass.load(path), Reader(path)
+    # The order of sums is not specified: bits whose score is within rounding of 0 may differ.
+    P, t = reader.hash_function()
+    clear = np.abs(reader.features(X) @ P + t) > 1e-4
+    assert clear.mean() > 0.99
+    ours = unpack(model.encode(X), model.n_bits) > 0
+    np.testing.assert_array_equal(reader.bits(X)[clear], ours[clear])
 
 
 def test_there_is_a_golden_file_for_each_expectation():
