@@ -23,6 +23,9 @@ _BLOCK_SCORES = 1 << 22
 _ROWS_AT_ONCE = 1 << 16
 # Rescoring chooses k classes among so many times k.
 _CANDIDATES_A_CLASS = 4
+# The scores themselves are linear in x and would undo what the signs have won; this steep, on
+# held-out rows, the nearest class and the nearest five are found more often than by signs alone.
+_STEEPNESS = 2.0
 # Types that the kernels read themselves; all others are converted block by block.
 _AS_THEY_ARE = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
 
@@ -159,7 +162,7 @@ class PackedModel:
         """The k nearest labels of each row of X (n, d) and their distances, shape (n, k) each.
 
         With `rescore` some more than k are found, and ordered by the inner products of their
-        weights with the real-valued scores P'x + t, whose signs the code is.
+        weights with ``tanh(2 (P'x + t))``: a bit counts by how sure it is.
         """
         indices = np.empty((X.shape[0], k), dtype=np.int64)
         distances = np.empty((X.shape[0], k), dtype=np.int32)
@@ -174,9 +177,11 @@ class PackedModel:
         return self.classes[indices], distances
 
     def _order_by_scores(self, block: NDArray[Any], found: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Order of candidates (n, m), best first, by ``w_c.(P'x + t)``; equals stay as they are."""
+        """Order of candidates (n, m), best first, by ``w_c.tanh(2 (P'x + t))``; equals stay."""
         scores = np.asarray(block, dtype=np.float32) @ self.projection
         scores += self.intercept.astype(np.float32)
+        scores *= np.float32(_STEEPNESS)
+        np.tanh(scores, out=scores)
         order = np.empty_like(found)
         step = max(1, _BLOCK_SCORES // (found.shape[1] * self.n_bits))
         for start in range(0, len(found), step):

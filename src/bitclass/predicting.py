@@ -113,8 +113,9 @@ class Predicting:
         X : array-like or CSR matrix of shape (n_samples, n_features)
         k : int in [1, n_classes]
         rescore : bool, default=False
-            Whether to choose the k among the 4 k nearest by their inner products with the
-            real-valued scores ``P'x + t``, whose signs the code is; it costs one more product.
+            Whether to choose the k among the 4 k nearest by their inner products with
+            ``tanh(2 (P'x + t))``, in which a bit counts by how sure it is; it costs one more
+            product.
 
         Returns
         -------
