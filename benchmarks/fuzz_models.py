@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import faulthandler
 import json
 import os
@@ -41,14 +42,17 @@ def read(path: str, kind: str) -> None:
     """Read a file and use what comes of it."""
     if kind == "statistics":
         statistics, _ = load_statistics(path)
-        X = np.ones((2, len(statistics.shift)), dtype=np.float32)
+        X = np.ones((2, statistics.n_features), dtype=np.float32)
         if len(statistics.classes):
             statistics.add(X, statistics.classes[[0, -1]], None)
+            with contextlib.suppress(ValueError):  # sums that no rows can have are refused
+                statistics.starting_sums()
         return
     model = load(path)
     X = np.linspace(-2, 2, 3 * model.n_features, dtype=np.float32).reshape(3, -1)
     assert np.isin(model.predict(X), model.classes).all()
     model.top_classes(X, 1)
+    model.top_classes(X, 1, rescore=True)
     assert np.isfinite(model.predict_proba(X)).all()
     try:
         BinaryCodeClassifier.load(path).predict(X)

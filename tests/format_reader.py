@@ -58,10 +58,10 @@ class Reader:
     def features(self, X):
         if "anchors" not in self.tensors:
             return X
-        anchors, (gamma,) = self.tensors["anchors"], self.tensors["anchor_gamma"]
-        z = (X - self.tensors["anchor_centre"]) / self.tensors["anchor_scale"]
-        squared = ((z[:, None, :] - anchors[None]) ** 2).sum(axis=2)
-        return np.exp(-gamma * squared).astype(np.float32)
+        A = self.tensors["anchors"].astype(float)
+        Z = (X - self.tensors["anchor_centre"].astype(float)) / self.tensors["anchor_scale"]
+        squares = ((Z[:, None, :] - A[None]) ** 2).sum(axis=2)
+        return np.exp(-self.tensors["anchor_gamma"][0] * squares).astype(np.float32)
 
     def bits(self, X):
         X = self.features(X)

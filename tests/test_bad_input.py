@@ -34,7 +34,29 @@ def with_value(value):
         ),
         ({"scale": 0.0}, "scale must be a number from 1e-06 to 100, found 0.0"),
         ({"scale": np.nan}, "scale must be a number .* found nan"),
-        ({"alpha": -1.0}, "alpha must be a number from 0 to 1.79769e.308, found -1.0"),
+        ({"alpha": -1.0}, "alpha must be a number from 0 to 1.79769e.308 or 'auto', found -1.0"),
+        ({"alpha": "gcv"}, "alpha must be a number .* or 'auto', found 'gcv'"),
+        ({"alpha": None}, "alpha must be a number .* or 'auto', found None"),
+        ({"alpha": True}, "alpha must be a number .* or 'auto', found True"),
+        ({"alpha": np.nan}, "alpha must be a number .* or 'auto', found nan"),
+        ({"refine": "yes"}, "refine must be True, False or 'auto', found 'yes'"),
+        ({"refine": None}, "refine must be True, False or 'auto', found None"),
+        ({"refine": 1}, "refine must be True, False or 'auto', found 1"),
+        ({"refine": np.ones(2)}, "refine must be True, False or 'auto', found array"),
+        ({"kernel": "poly"}, "kernel must be 'rbf' or None, found 'poly'"),
+        ({"kernel": True}, "kernel must be 'rbf' or None, found True"),
+        ({"kernel": np.ones(2)}, "kernel must be 'rbf' or None, found array"),
+        ({"n_anchors": 0}, "n_anchors must be an integer of at least 1, found 0"),
+        ({"n_anchors": 10.0}, "n_anchors must be an integer of at least 1, found 10.0"),
+        ({"n_anchors": "many"}, "n_anchors must be an integer of at least 1, found 'many'"),
+        ({"n_anchors": True}, "n_anchors must be an integer of at least 1, found True"),
+        ({"gamma": 0.0}, "gamma must be a number from 1e-30 to 1e.30, 'scale' or .* found 0.0"),
+        ({"gamma": -1}, "gamma must be a number .* found -1"),
+        ({"gamma": np.nan}, "gamma must be a number .* found nan"),
+        ({"gamma": np.inf}, "gamma must be a number .* found inf"),
+        ({"gamma": "auto"}, "gamma must be a number .* 'scale' or 'median', found 'auto'"),
+        ({"gamma": None}, "gamma must be a number .* found None"),
+        ({"gamma": np.ones(2)}, "gamma must be a number .* found array"),
         ({"max_iter": 0}, "max_iter must be an integer of at least 1, found 0"),
         ({"initial_codes": "lsh"}, "initial_codes must be one of .* found 'lsh'"),
         (
@@ -51,14 +73,18 @@ def with_value(value):
         ({"alpha": np.inf}, "alpha must be a number .* found inf"),
         ({"random_state": "seed"}, "random_state must be .* found 'seed'"),
         ({"n_jobs": 0}, "n_jobs"),
-        ({"precision": "int4"}, "precision must be 'int8' or 'float32', found 'int4'"),
+        ({"precision": "int4"}, "precision must be 'auto', 'int8' or 'float32', found 'int4'"),
+        ({"precision": None}, "precision must be 'auto', 'int8' or 'float32', found None"),
+        ({"precision": np.ones(2)}, "precision must be 'auto', 'int8' or .* found array"),
+        ({"initial_codes": "mean"}, r"initial_codes must be one of \['means', .* found 'mean'"),
+        ({"kernel": "rbf", "n_anchors": 21}, "n_anchors=21 anchors cannot be drawn from 20 rows"),
     ],
 )
 def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch):
     def work(*_):
         raise AssertionError("work was begun")
 
-    monkeypatch.setattr("bitclass.classifier.standardisation", work)
+    monkeypatch.setattr("bitclass.fitting.standardisation", work)
     with pytest.raises(ValueError, match=message):
         BinaryCodeClassifier(**parameters).fit(X, Y)
 

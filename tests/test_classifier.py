@@ -27,7 +27,7 @@ def make(n_bits=32, **parameters):
 
 
 @pytest.mark.parametrize("loss", [*EVERY_LOSS, np.tanh])
-@pytest.mark.parametrize("initial_codes", ["random", "projection", "cca_itq"])
+@pytest.mark.parametrize("initial_codes", ["means", "random", "projection", "cca_itq"])
 def test_every_loss_learns_from_every_start(blobs, loss, initial_codes):
     X, y = blobs
     classifier = make(64, loss=loss, scale=0.1, initial_codes=initial_codes).fit(X[:300], y[:300])
@@ -144,7 +144,7 @@ class TestKindsOfFeatures:
         )
         y = rng.integers(0, 4, n)
         tracemalloc.start()
-        make(16, loss="hinge").fit(X, y).predict(X)
+        make(16, loss="hinge", refine=False).fit(X, y).predict(X)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 4 * n * d / 2
@@ -153,7 +153,7 @@ class TestKindsOfFeatures:
         X = np.random.default_rng(0).standard_normal((40_000, 500)).astype(np.float32)
         y = np.arange(40_000) % 7
         tracemalloc.start()
-        make(16, loss="hinge").fit(X, y).predict(X)
+        make(16, loss="hinge", refine=False).fit(X, y).predict(X)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         # Half of a float32 copy would be 40 MB; blocks, sums and the sample stay below.
@@ -186,8 +186,9 @@ class TestWeights:
     def test_a_weight_is_a_number_of_copies(self, blobs, loss):
         X, y = blobs
         weights = np.random.default_rng(0).integers(0, 4, len(y))
-        weighted = make(loss=loss).fit(X, y, sample_weight=weights)
-        repeated = make(loss=loss).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
+        plain = {"loss": loss, "refine": False}  # refinement draws rows by their numbers
+        weighted = make(**plain).fit(X, y, sample_weight=weights)
+        repeated = make(**plain).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
         np.testing.assert_array_equal(weighted.weights_, repeated.weights_)
         np.testing.assert_allclose(weighted.projection_, repeated.projection_, atol=1e-5)
 
@@ -204,7 +205,7 @@ class TestWeights:
     def test_balancing_takes_sample_weights_into_account(self, blobs):
         X, y = blobs
         copies = np.random.default_rng(0).integers(1, 4, len(y))
-        balanced = make(loss="hinge", class_weight="balanced")
+        balanced = make(loss="hinge", class_weight="balanced", refine=False)
         weighted = balanced.fit(X, y, sample_weight=copies).weights_
         repeated = balanced.fit(np.repeat(X, copies, axis=0), np.repeat(y, copies)).weights_
         np.testing.assert_array_equal(weighted, repeated)
@@ -221,7 +222,7 @@ class TestWeights:
         X = np.random.default_rng(0).standard_normal((40_000, 500)).astype(np.float32)
         y = np.arange(40_000) % 7
         tracemalloc.start()
-        make(16, loss="hinge").fit(X, y, sample_weight=1.0 + y)
+        make(16, loss="hinge", refine=False).fit(X, y, sample_weight=1.0 + y)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < X.nbytes
@@ -254,7 +255,8 @@ class TestPartialFit:
         start = np.arange(100)
         models = []
         for cuts in ([], [150], [150, 160, 390]):
-            classifier = make(loss="hinge").partial_fit(X[start], y[start])
+            classifier = make(loss="hinge", initial_codes="projection")
+            classifier.partial_fit(X[start], y[start])
             for rows in np.split(np.arange(100, 400), [c - 100 for c in cuts]):
                 classifier.partial_fit(X[rows], y[rows])
             models.append(classifier)
@@ -266,9 +268,9 @@ class TestPartialFit:
         """What standardises the features is all that fit and the first batch may differ in."""
         X, y = blobs
         fixed = np.zeros(20), np.full(20, 3.0)
-        monkeypatch.setattr("bitclass.classifier.standardisation", lambda X, weights: fixed)
-        whole = make(loss="hinge").fit(X, y)
-        parts = make(loss="hinge")
+        monkeypatch.setattr("bitclass.fitting.standardisation", lambda X, weights: fixed)
+        whole = make(loss="hinge", initial_codes="projection").fit(X, y)
+        parts = make(loss="hinge", initial_codes="projection")
         for rows in np.split(np.arange(400), [3, 50, 51, 200]):
             parts.partial_fit(X[rows], y[rows])
         np.testing.assert_array_equal(parts.weights_, whole.weights_)
@@ -278,8 +280,12 @@ class TestPartialFit:
         X, y = blobs
         for before, after, message in (
             ({}, {"n_bits": 16}, "n_bits=16 differs from the 32 bits"),
-            ({"loss": "hinge"}, {"loss": "exponential"}, "needs other sums"),
-            ({}, {"initial_codes": "random"}, "differs from the 'projection' codes"),
+            (
+                {"loss": "hinge", "initial_codes": "projection"},
+                {"loss": "exponential"},
+                "needs other sums",
+            ),
+            ({}, {"initial_codes": "random"}, "differs from the 'means' codes"),
         ):
             classifier = make(**before).partial_fit(X, y).set_params(**after)
             with pytest.raises(ValueError, match=message):
@@ -307,7 +313,7 @@ class TestPartialFit:
 
     def test_it_solves_only_when_asked(self, blobs, monkeypatch):
         X, y = blobs
-        import bitclass.classifier as module
+        import bitclass.fitting as module
 
         calls = []
         learn = module.learn
@@ -379,7 +385,7 @@ class TestPartialFit:
 
     def test_what_does_not_fit_the_batches_before_is_refused(self, blobs):
         X, y = blobs
-        classifier = make(loss="hinge").partial_fit(X, y)
+        classifier = make(loss="hinge", initial_codes="projection").partial_fit(X, y)
         with pytest.raises(ValueError, match="n_bits=16 differs from the 32 bits"):
             classifier.set_params(n_bits=16).partial_fit(X, y)
         with pytest.raises(ValueError, match="needs other sums"):
@@ -412,7 +418,7 @@ class TestStartingCodes:
         apart = make(loss="hinge", initial_codes=codes[keep]).fit(X[keep], y[keep])
         np.testing.assert_array_equal(dropped.weights_, apart.weights_)
 
-    @pytest.mark.parametrize("initial_codes", ["random", "projection", "cca_itq"])
+    @pytest.mark.parametrize("initial_codes", ["means", "random", "projection", "cca_itq"])
     def test_the_seed_decides(self, blobs, initial_codes):
         X, y = blobs
         one, same, other = (
@@ -428,12 +434,18 @@ def test_the_hash_function_regresses_the_codes_of_the_samples_themselves():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 6))
     y = np.arange(60) % 5
-    classifier = make(12, scale=0.5, alpha=0.1).fit(X, y)
+    classifier = make(12, scale=0.5, alpha=0.1, initial_codes="projection").fit(X, y)
     statistics = classifier._knowledge.statistics
     table = tabulate(LOSSES["exponential"], 12, 0.5)
     start = hinge_weights(statistics.code_sums)
     found = alternate(
-        statistics.groups(), start, table, SOLVERS["flip"], 10, 1 << 30, lambda line: None
+        statistics.groups(statistics.starting_sums()),
+        start,
+        table,
+        SOLVERS["flip"],
+        10,
+        1 << 30,
+        lambda line: None,
     )
     codes = unpack(found.groups.codes[found.groups.inverse], 12)
     assert np.any(codes != unpack(found.groups.most_frequent_codes(), 12)[y])
@@ -459,7 +471,7 @@ def test_after_a_repair_codes_and_regression_follow_the_new_weights():
 
 def test_the_history_of_the_hinge_loss_is_true(blobs):
     X, y = blobs
-    classifier = make(16, loss="hinge").fit(X, y)
+    classifier = make(16, loss="hinge", initial_codes="projection").fit(X, y)
     codes = unpack(classifier._knowledge.statistics.starting.codes(X, np.arange(6), y, 0), 16)
     lowest = 2 * 16 * len(y) * 5
     after_w = objective(codes, classifier.weights_, y, "hinge") + lowest
@@ -501,7 +513,7 @@ def test_verbose_tells_of_each_round(blobs, capsys):
 def test_an_alternation_cut_short_is_warned_of(blobs):
     X, y = blobs
     with pytest.warns(ConvergenceWarning, match="raise max_iter"):
-        make(max_iter=1, scale=0.05).fit(X, y)
+        make(max_iter=1, scale=0.05, initial_codes="projection").fit(X, y)
 
 
 def test_predicting_never_holds_all_scores():
@@ -509,7 +521,7 @@ def test_predicting_never_holds_all_scores():
     n_classes = 5000
     X = np.repeat(rng.standard_normal((n_classes, 16)).astype(np.float32), 2, axis=0)
     y = np.repeat(np.arange(n_classes), 2)
-    classifier = BinaryCodeClassifier(64, loss="hinge", random_state=0).fit(X, y)
+    classifier = make(64, loss="hinge", refine=False).fit(X, y)
     tracemalloc.start()
     classifier.predict(X)
     classifier.top_classes(X, k=5)

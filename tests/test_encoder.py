@@ -15,6 +15,7 @@ def sums(X, B, weights, shift, scale=None):
         "cross": weighted.T @ B,
         "code_sum": weights @ B,
         "total_weight": weights.sum(),
+        "n_rows": len(X),
         "shift": shift,
         "scale": scale,
     }

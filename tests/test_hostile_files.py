@@ -25,6 +25,9 @@ OBJECTS = (GOLDEN / "v1_objects_float32.safetensors").read_bytes()
 TIMES = (GOLDEN / "v1_datetime_int8.safetensors").read_bytes()
 TRUTH = (GOLDEN / "v1_bool_float32.safetensors").read_bytes()
 FLOATS = (GOLDEN / "v1_float32_int8.safetensors").read_bytes()
+ANCHORS = (GOLDEN / "v1_anchors_float32.safetensors").read_bytes()
+MEANS = (GOLDEN / "statistics_v1_means.safetensors").read_bytes()
+ANCHOR_TENSORS = ("anchors", "anchor_centre", "anchor_scale", "anchor_gamma")
 
 
 @pytest.fixture
@@ -351,7 +354,94 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
 # -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["v1_text_float32", "statistics_v1_projection"])
+def without_tensor(content, *names):
+    """A file without some tensors, well-formed in all else."""
+    table, data = split(content)
+    kept, parts, at = {}, [], 0
+    entries = sorted(
+        (entry["data_offsets"], name) for name, entry in table.items() if name != "__metadata__"
+    )
+    for (begin, end), name in entries:
+        if name not in names:
+            kept[name] = {**table[name], "data_offsets": [at, at + end - begin]}
+            parts.append(data[begin:end])
+            at += end - begin
+    return join({"__metadata__": table["__metadata__"], **kept}, b"".join(parts))
+
+
+READERS = [(ANCHORS, load), (MEANS, load_statistics)]
+
+
+@pytest.mark.parametrize(("content", "reader"), READERS)
+@pytest.mark.parametrize("name", ANCHOR_TENSORS)
+def test_an_anchor_tensor_that_is_missing_is_told(refused, content, reader, name):
+    refused(without_tensor(content, name), f"'{name}' is missing, for there is", reader)
+
+
+@pytest.mark.parametrize(("content", "reader"), READERS)
+def test_without_any_anchor_the_features_are_the_projections_own(tmp_path, content, reader):
+    path = tmp_path / "file"
+    path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
+    found = reader(path)
+    found = found if reader is load else found[0]
+    assert found.anchors is None
+    assert found.n_features == 5
+
+
+@pytest.mark.parametrize(("content", "reader"), READERS)
+@pytest.mark.parametrize(
+    ("name", "dtype", "value", "message"),
+    [
+        ("anchors", "<f4", np.nan, "'anchors' must hold finite numbers"),
+        ("anchors", "<f4", -np.inf, "'anchors' must hold finite numbers"),
+        ("anchors", "<f4", 3e38, "'anchors' must hold numbers from -1e9 to 1e9"),
+        ("anchor_centre", "<f4", np.nan, "'anchor_centre' must hold finite numbers"),
+        ("anchor_scale", "<f4", np.inf, "'anchor_scale' must hold finite numbers"),
+        ("anchor_scale", "<f4", 0.0, "'anchor_scale' must hold positive numbers"),
+        ("anchor_scale", "<f4", -1.0, "'anchor_scale' must hold positive numbers"),
+        ("anchor_scale", "<f4", 1e-45, "'anchor_scale' must hold positive numbers"),
+        ("anchor_gamma", "<f8", np.nan, "'anchor_gamma' must hold finite numbers"),
+        ("anchor_gamma", "<f8", 0.0, "'anchor_gamma' must hold one number from"),
+        ("anchor_gamma", "<f8", -1.0, "'anchor_gamma' must hold one number from"),
+        ("anchor_gamma", "<f8", 1e300, "'anchor_gamma' must hold one number from"),
+    ],
+)
+def test_numbers_that_no_anchors_can_have_are_refused(
+    refused, content, reader, name, dtype, value, message
+):
+    refused(with_data(content, name, dtype, [value]), message, reader)
+
+
+@pytest.mark.parametrize(("content", "reader"), READERS)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("anchors", {"shape": [12, 5]}),
+        ("anchors", {"shape": [60, 1]}),
+        ("anchors", {"shape": [60]}),
+        ("anchors", {"shape": [1, 60]}),
+        ("anchor_centre", {"shape": [6, 2]}),
+        ("anchor_centre", {"shape": [48], "dtype": "U8"}),
+        ("anchor_scale", {"shape": [6], "dtype": "F64"}),
+        ("anchor_gamma", {"shape": []}),
+        ("anchor_gamma", {"shape": [1, 1]}),
+        ("anchor_gamma", {"shape": [2], "dtype": "F32"}),
+    ],
+)
+def test_anchors_of_other_shapes_and_types_are_refused(refused, content, reader, name, changes):
+    refused(with_entry(content, name, **changes), "tensor", reader)
+    if reader is load:
+        refused(with_entry(content, name, **changes), "tensor", read_header)
+
+
+def test_a_header_tells_the_features_of_rows_and_not_the_anchors():
+    assert read_header(GOLDEN / "v1_anchors_float32.safetensors").n_features == 12
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["v1_text_float32", "v1_anchors_int8", "statistics_v1_projection", "statistics_v1_means"],
+)
 def test_every_truncation_is_refused(tmp_path, name):
     content = (GOLDEN / f"{name}.safetensors").read_bytes()
     path = tmp_path / "model"
@@ -362,7 +452,7 @@ def test_every_truncation_is_refused(tmp_path, name):
             (load_statistics if "statistics" in name else load)(path)
 
 
-@pytest.mark.parametrize("name", ["v1_numbers_int8", "v1_learned_float32"])
+@pytest.mark.parametrize("name", ["v1_numbers_int8", "v1_learned_float32", "v1_anchors_float32"])
 def test_every_flipped_byte_of_the_header_is_refused_or_leaves_a_model(tmp_path, name):
     content = (GOLDEN / f"{name}.safetensors").read_bytes()
     path = tmp_path / "model"

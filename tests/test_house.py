@@ -30,20 +30,30 @@ MAY_IMPORT = {
     "encoder": FOUNDATION | {"losses"},
     "validation": {"_native", "rows", "losses", "training", "learning"},
     "learning": FOUNDATION | {"losses", "model", "training", "encoder"},
-    "refining": FOUNDATION | {"model", "training", "encoder"},
-    "fitting": {"rows", "losses", "summary", "training", "learning", "refining", "validation"},
+    "drawing": {"rows", "training"},
+    "refining": FOUNDATION | {"model", "training", "encoder", "drawing"},
+    "fitting": {
+        "rows",
+        "losses",
+        "summary",
+        "training",
+        "learning",
+        "drawing",
+        "refining",
+        "validation",
+    },
     "predicting": FOUNDATION | {"model", "storage", "summary", "learning", "validation"},
     "classifier": FOUNDATION
-    | {"blas", "losses", "training", "learning", "refining", "fitting", "validation", "predicting"},
+    | {"blas", "losses", "training", "learning", "drawing", "fitting", "validation", "predicting"},
     "blas": {"_native"},
     "data": FOUNDATION | {"model", "classifier"},
-    "streaming": {"rows", "data", "classifier", "refining", "training", "validation"},
+    "streaming": {"rows", "data", "classifier", "drawing", "training", "validation"},
     "images": {"_native", "data", "storage"},
     "explore": FOUNDATION | {"model", "data", "images"},
     "baselines": FOUNDATION | {"training"},
     "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines"},
     "distributed": FOUNDATION
-    | {"anchors", "refining"}
+    | {"anchors", "drawing"}
     | {"blas", "model", "training", "validation", "classifier", "data", "streaming"},
     "cli": FOUNDATION
     | {"losses", "model", "storage", "training", "classifier", "data", "images", "streaming", ""}

@@ -11,7 +11,7 @@ from bitclass import ModelFileError
 from bitclass.learning import learn
 from bitclass.storage import save
 from bitclass.training import RandomCodes, Statistics, load_statistics, save_statistics
-from bitclass.training.starting_codes import GivenCodes, ProjectionCodes
+from bitclass.training.starting_codes import GivenCodes, MeanCodes, ProjectionCodes
 from bitclass.validation import check_parameters
 from mutations import join, split
 
@@ -20,6 +20,8 @@ D, R = 9, 60
 
 
 def starting(kind, rng):
+    if kind == "means":
+        return MeanCodes(R, seed=12345678901)
     if kind == "random":
         return RandomCodes(R, seed=12345678901)
     centre, scale = rng.standard_normal(D), rng.uniform(0.5, 2.0, D)
@@ -64,7 +66,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("loss", ["hinge", "exponential"])
-@pytest.mark.parametrize("kind", ["random", "projection"])
+@pytest.mark.parametrize("kind", ["means", "random", "projection"])
 @pytest.mark.parametrize("labels", CLASSES)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_training_goes_on_bit_for_bit(tmp_path, loss, kind, labels, weighted):
@@ -87,10 +89,11 @@ def test_training_goes_on_bit_for_bit(tmp_path, loss, kind, labels, weighted):
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "interrupted").read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["means", "projection"])
 @pytest.mark.parametrize("keep_codes", [True, False])
-def test_statistics_without_any_row_can_be_saved(tmp_path, keep_codes):
+def test_statistics_without_any_row_can_be_saved(tmp_path, kind, keep_codes):
     rng = np.random.default_rng(0)
-    empty = Statistics(starting("projection", rng), rng.standard_normal(D), np.ones(D), keep_codes)
+    empty = Statistics(starting(kind, rng), rng.standard_normal(D), np.ones(D), keep_codes)
     save_statistics(tmp_path / "statistics", empty)
     read, notes = load_statistics(tmp_path / "statistics")
     assert notes == {}
@@ -146,6 +149,53 @@ def test_golden_statistics_load_forever():
     sums = np.bincount(labels, weights=weights, minlength=4)
     np.testing.assert_array_equal(sums, statistics.class_weights)
     assert np.linalg.eigvalsh(statistics.gram).min() > -1e-6
+
+
+def test_golden_statistics_of_means_load_forever():
+    statistics, notes = load_statistics(GOLDEN / "statistics_v1_means.safetensors")
+    assert notes == {"made for": "tests/golden"}
+    assert statistics.classes.tolist() == [0, 1, 2, 3]
+    assert (statistics.starting.kind, statistics.starting.seed) == ("means", 7)
+    assert statistics.starting.n_bits == 10
+    assert (statistics.n_rows, statistics.keep_codes) == (12, False)
+    assert statistics.code_sums.shape == (4, 0)
+    assert statistics.anchors.anchors.shape == (5, 12)
+    assert statistics.n_features == 12
+    codes = statistics.starting_sums() / statistics.class_weights[:, None]
+    np.testing.assert_array_equal(np.abs(codes), 1.0)
+
+
+def test_sums_that_no_rows_can_have_are_told():
+    statistics, _ = load_statistics(GOLDEN / "statistics_v1_means.safetensors")
+    statistics.gram[0, 1] = statistics.gram[1, 0] = 1e6
+    with pytest.raises(ValueError, match="no rows can have: .* covariances are not positive"):
+        statistics.starting_sums()
+
+
+MEANS = {"kind": "means", "seed": 7, "bits": 10}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"starting": {"kind": "means", "seed": 7}}, "must have 'bits'"),
+        ({"starting": MEANS | {"bits": 10.0}}, "must have 'bits'"),
+        ({"starting": MEANS | {"bits": True}}, "must have 'bits'"),
+        ({"starting": MEANS | {"bits": "10"}}, "must have 'bits'"),
+        ({"starting": MEANS | {"bits": 0}}, "bits must be 1 to 16383, found 0"),
+        ({"starting": MEANS | {"bits": 2**40}}, "bits must be 1 to 16383, found"),
+        ({"starting": {"kind": "random", "seed": 7}}, "tensor 'code_sums'"),
+        ({"starting": {"kind": "projection"}}, "tensor '(code_sums|starting_.*)'"),
+        ({"keep_codes": True}, "tensor 'row_"),
+    ],
+)
+def test_a_header_of_means_that_is_not_as_it_must_be_is_refused(tmp_path, changes, message):
+    table, data = split((GOLDEN / "statistics_v1_means.safetensors").read_bytes())
+    header = json.loads(table["__metadata__"]["bitclass"])
+    table["__metadata__"]["bitclass"] = json.dumps(header | changes)
+    (tmp_path / "statistics").write_bytes(join(table, data))
+    with pytest.raises(ModelFileError, match=f"statistics: .*{message}"):
+        load_statistics(tmp_path / "statistics")
 
 
 @pytest.fixture
@@ -211,9 +261,10 @@ def test_numbers_that_no_sums_can_have_are_refused(tmp_path, content, name, dtyp
         load_statistics(tmp_path / "statistics")
 
 
-def test_a_seed_must_be_an_integer(tmp_path):
-    table, data = split((GOLDEN / "statistics_v1_random.safetensors").read_bytes())
-    for seed in ("1", None, 1.5, True):
+@pytest.mark.parametrize("kind", ["random", "means"])
+def test_a_seed_must_be_an_integer(tmp_path, kind):
+    table, data = split((GOLDEN / f"statistics_v1_{kind}.safetensors").read_bytes())
+    for seed in ("1", None, 1.5, True, -1):
         header = json.loads(table["__metadata__"]["bitclass"])
         header["starting"]["seed"] = seed
         changed = {**table, "__metadata__": {"bitclass": json.dumps(header)}}

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 __all__ = ["RbfAnchors"]
 
+_FARTHEST = 1e9
+
 
 class RbfAnchors:
     """The feature map ``exp(-gamma |z - a|^2)`` to m anchors, for standardised rows z.
@@ -56,7 +58,10 @@ class RbfAnchors:
 
     def similarities(self, X: NDArray[Any]) -> NDArray[np.float32]:
         """Similarities of a block of dense rows (n, d) to the anchors, shape (n, m)."""
-        Z = np.asarray((X - self.centre) / self.scale, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            far: NDArray[Any] = (X - self.centre) / self.scale
+        # Farther away than that nothing is like any anchor, and squares would be infinite.
+        Z = np.clip(far, -_FARTHEST, _FARTHEST, out=far).astype(np.float32, copy=False)
         found: NDArray[np.float32] = Z @ self._factors
         found -= self._lengths
         found -= np.float32(self.gamma) * np.einsum("nd,nd->n", Z, Z)[:, None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,11 +11,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bitclass.blas import training_threads
+from bitclass.drawing import Replay
 from bitclass.fitting import solve, start_statistics
-from bitclass.learning import Settings, Solution
+from bitclass.learning import Knowledge, Settings, Solution
 from bitclass.losses import Loss
 from bitclass.predicting import Predicting
-from bitclass.refining import Replay
 from bitclass.rows import Features
 from bitclass.training import Statistics
 from bitclass.validation import (
@@ -30,17 +29,6 @@ from bitclass.validation import (
 )
 
 __all__ = ["BinaryCodeClassifier"]
-
-
-@dataclass
-class _Knowledge:
-    """The sums over all rows seen, and what was learned from them once somebody asked.
-
-    A model that comes from a file has a solution and no sums.
-    """
-
-    statistics: Statistics | None
-    solution: Solution | None = None
 
 
 class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -242,8 +230,8 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             statistics.add(X, labels, weights)
         self.classes_ = statistics.classes
         rows = [(0, X, labels, weights)]
-        solution = self._learned(statistics, settings, loss, lambda: iter(rows))
-        self._knowledge = _Knowledge(statistics, solution)
+        solution = self._learned(statistics, settings, loss, lambda: iter(rows), None)
+        self._knowledge = Knowledge(statistics, solution)
         return self
 
     def partial_fit(
@@ -303,7 +291,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             statistics.add_classes(announced)
             statistics.add(X, labels, weights)
         self.classes_ = statistics.classes
-        self._knowledge = _Knowledge(statistics)
+        self._knowledge = Knowledge(statistics)
         return self
 
     def begin(self, X: Features, y: ArrayLike) -> Self:
@@ -332,7 +320,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         self._check_continuation(statistics, self._check_parameters()[1])
         self.n_features_in_ = statistics.n_features
         self.classes_ = statistics.classes
-        self._knowledge = _Knowledge(statistics)
+        self._knowledge = Knowledge(statistics)
         return self
 
     def solve(self, replay: Replay | None = None, *, n_rows: int | None = None) -> Self:
@@ -382,7 +370,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         return int(np.count_nonzero(self._knowledge.statistics.class_weights > 0))
 
     def _take(self, solution: Solution) -> None:
-        self._knowledge = _Knowledge(None, solution)
+        self._knowledge = Knowledge(None, solution)
 
     def _start(self, loss: Loss, *rows: Any) -> Statistics:
         return start_statistics(self.get_params(deep=False), loss, *rows)
@@ -390,19 +378,11 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     def _check_continuation(self, statistics: Statistics, loss: Loss) -> None:
         check_continuation(statistics, self.get_params(deep=False), loss)
 
-    def _learned(
-        self,
-        statistics: Statistics,
-        settings: Settings,
-        loss: Loss,
-        replay: Replay | None,
-        n_rows: int | None = None,
-    ) -> Solution:
+    def _learned(self, statistics: Statistics, *given: Any) -> Solution:
         """What the sums teach, and the rows where they are at hand."""
         names = getattr(self, "feature_names_in_", None)
         with training_threads(self.n_jobs):
-            parameters = self.get_params(deep=False)
-            return solve(parameters, statistics, settings, loss, replay, n_rows, names)
+            return solve(self.get_params(deep=False), statistics, names, *given)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_knowledge")

@@ -77,6 +77,7 @@ def ridge(
     cross: NDArray[np.float64],
     code_sum: NDArray[np.float64],
     total_weight: float,
+    n_rows: int,
     shift: NDArray[np.float64],
     scale: NDArray[np.float64],
     alpha: float | None,
@@ -95,6 +96,7 @@ def ridge(
     cross : (d, r) ``sum weight z b'``
     code_sum : (r,) ``sum weight b``
     total_weight : float
+    n_rows : int
     shift, scale : (d,)
     alpha : float, or None to choose it by generalised cross-validation
 
@@ -109,7 +111,9 @@ def ridge(
     cross *= np.where(constant, 0.0, 1.0 / features.norms)[:, None]
     code_variance = float(np.sum(total_weight - code_sum * code_mean))
     if alpha is None:
-        alpha, solution = _cross_validated(features.matrix, cross, code_variance, total_weight)
+        # Weights of 1 and more stand for rows; shares of a whole do not make the rows fewer.
+        count = max(total_weight, n_rows)
+        alpha, solution = _cross_validated(features.matrix, cross, code_variance, count)
     else:
         features.matrix[np.diag_indices_from(features.matrix)] = 1.0 + alpha
         solution = _solve_positive(features.matrix, cross, alpha)
@@ -132,7 +136,7 @@ def _cross_validated(
     matrix: NDArray[np.float64],
     cross: NDArray[np.float64],
     code_variance: float,
-    total_weight: float,
+    count: float,
 ) -> tuple[float, NDArray[np.float64]]:
     """The penalty with the smallest generalised cross-validation error, and its solution.
 
@@ -145,7 +149,7 @@ def _cross_validated(
     matrix : (d, d) correlations
     cross : (d, r) of the standardised features
     code_variance : float, the sum of squares of the centred codes
-    total_weight : float, which stands for the number of rows
+    count : float, the number of rows
     """
     values, vectors = scipy.linalg.eigh(matrix, check_finite=False)
     values = np.maximum(values, 0.0)
@@ -155,7 +159,7 @@ def _cross_validated(
     for alpha in _PENALTIES:
         shrunk = values + alpha
         left = code_variance - np.sum(strengths * (values + 2.0 * alpha) / shrunk**2)
-        freedom = total_weight - 1.0 - np.sum(values / shrunk)
+        freedom = count - 1.0 - np.sum(values / shrunk)
         errors.append(max(left, 0.0) / freedom**2 if freedom > 0 else np.inf)
     best = float(_PENALTIES[int(np.argmin(errors))])
     return best, np.asarray(vectors @ (coordinates / (values + best)[:, None]))

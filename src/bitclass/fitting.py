@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from bitclass.drawing import Replay
 from bitclass.learning import Settings, Solution, learn
 from bitclass.losses import Loss
-from bitclass.refining import Replay, refine
+from bitclass.refining import refine
 from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.summary import summarise
 from bitclass.training import Statistics, choose_anchors, standardisation, start_codes
@@ -66,11 +67,11 @@ def start_statistics(
 def solve(
     parameters: Mapping[str, Any],
     statistics: Statistics,
+    feature_names: Iterable[str] | None,
     settings: Settings,
     loss: Loss,
     replay: Replay | None,
     n_rows: int | None,
-    feature_names: Iterable[str] | None,
 ) -> Solution:
     """What the sums teach, and the rows where they are at hand.
 
@@ -78,11 +79,11 @@ def solve(
     ----------
     parameters : of the estimator, by name
     statistics : Statistics
+    feature_names : (d,), where the features have names
     settings : Settings
     loss : Loss
     replay : passes over all rows that were summed, where they are at hand
     n_rows : int, how many rows pass, or None for all that were summed
-    feature_names : (d,), where the features have names
 
     Returns
     -------
@@ -91,7 +92,8 @@ def solve(
     """
     batches = None if replay is None else (batch[:2] for batch in replay())
     solution = learn(statistics, settings, batches)
-    if replay is not None and _refines(parameters["refine"], statistics):
+    wanted = parameters["refine"]
+    if replay is not None and (_is_worth_it(statistics) if wanted == "auto" else wanted):
         assert solution.alpha is not None
         refined = refine(
             solution.model,
@@ -105,7 +107,10 @@ def solve(
         )
         if refined is not None:
             solution = replace(solution, model=refined.model, refinement=refined.report)
-    elif replay is None and parameters["refine"] is True:
+        elif wanted != "auto":
+            of_classes = f"{statistics.n_rows} rows of {len(solution.model.classes)} classes"
+            _warn(f"of {of_classes} too few can be held out")
+    elif replay is None and wanted != "auto" and wanted:
         _warn("the rows of earlier batches are gone: call fit, or solve with the rows")
     solution.model.summary = summarise(
         parameters,
@@ -119,15 +124,10 @@ def solve(
     return solution
 
 
-def _refines(wanted: bool | str, statistics: Statistics) -> bool:
-    """Whether there is to be a refinement, with a warning where it cannot be."""
-    n_rows, n_classes = statistics.n_rows, int(np.count_nonzero(statistics.class_weights > 0))
-    if wanted == "auto":
-        return n_rows >= max(_FEWEST_ROWS_TO_REFINE, 2 * n_classes)
-    if wanted and n_rows < n_classes:
-        _warn(f"{n_rows} rows are fewer than the {n_classes} classes")
-        return False
-    return bool(wanted)
+def _is_worth_it(statistics: Statistics) -> bool:
+    """Whether there are rows enough for a refinement that was not asked for."""
+    n_classes = int(np.count_nonzero(statistics.class_weights > 0))
+    return statistics.n_rows >= max(_FEWEST_ROWS_TO_REFINE, 2 * n_classes)
 
 
 def _warn(why: str) -> None:

@@ -31,7 +31,7 @@ from bitclass.training import (
     make_distinct,
 )
 
-__all__ = ["Settings", "Solution", "learn"]
+__all__ = ["Knowledge", "Settings", "Solution", "learn"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,17 @@ class Solution:
     n_rounds: int
     alpha: float | None = None
     refinement: dict[str, Any] | None = None
+
+
+@dataclass
+class Knowledge:
+    """The sums over all rows seen, and what was learned from them once somebody asked.
+
+    A model that comes from a file has a solution and no sums.
+    """
+
+    statistics: Statistics | None
+    solution: Solution | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,7 @@ def learn(
         cross,
         code_sum,
         statistics.total_weight,
+        statistics.n_rows,
         statistics.shift,
         statistics.scale,
         settings.alpha,

@@ -178,8 +178,12 @@ class PackedModel:
 
     def _order_by_scores(self, block: NDArray[Any], found: NDArray[np.int64]) -> NDArray[np.int64]:
         """Order of candidates (n, m), best first, by ``w_c.tanh(2 (P'x + t))``; equals stay."""
+        offset = self.intercept
+        if self.centre is not None:  # a mean far from zero would take the digits of float32
+            block = block - self.centre
+            offset = offset + self.centre.astype(np.float64) @ self.projection.astype(np.float64)
         scores = np.asarray(block, dtype=np.float32) @ self.projection
-        scores += self.intercept.astype(np.float32)
+        scores += offset.astype(np.float32)
         scores *= np.float32(_STEEPNESS)
         np.tanh(scores, out=scores)
         order = np.empty_like(found)

@@ -236,7 +236,10 @@ class Predicting:
             names = restore_feature_names(model.summary, model.n_features)
         except ModelFileError as error:
             raise ModelFileError(f"{os.fspath(path)}: {error}") from None
-        parameters |= {"n_bits": model.n_bits, "precision": model.precision}
+        parameters["n_bits"] = model.n_bits
+        by_default = "int8" if model.anchors is None else "float32"
+        if parameters.get("precision") != "auto" or model.precision != by_default:
+            parameters["precision"] = model.precision
         classifier.set_params(**parameters)
         classifier.classes_ = model.classes
         classifier.n_features_in_ = model.n_features

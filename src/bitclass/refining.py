@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from bitclass._native import Precision
 from bitclass.codes import pack
+from bitclass.drawing import Drawing, Replay, Sample
 from bitclass.encoder import HashFunction, correlation, ridge
 from bitclass.model import PackedModel
-from bitclass.rows import Features, dense_rows
+from bitclass.rows import Features
 from bitclass.training import (
     CodeWarning,
     Refinement,
@@ -32,26 +33,22 @@ from bitclass.training import (
     make_distinct,
 )
 
-__all__ = ["Batch", "Refined", "Replay", "fitted_temperature", "refine", "uniform"]
-
-#: Rows once more: the first row's number, X (m, d), labels (m,), weights (m,) or None.
-Batch = tuple[int, Features, NDArray[Any], NDArray[np.float64] | None]
-#: Each call passes over all rows, in the same order.
-Replay = Callable[[], Iterator[Batch]]
+__all__ = ["Refined", "fitted_temperature", "refine"]
 
 # Added to the variance of each standardised feature before rows are whitened, in units of the
 # regression's penalty: directions of less variance stay small, so that codes move little along
 # them. What helps the regression to generalise helps here, some times over.
 _WHITENING = 10.0
-_LEAST_WHITENING = 1e-4  # for the rounding of float32
+_LEAST_WHITENING = 1e-5  # for the rounding of float32
 _MOST_EPOCHS = 20
 _MOST_VISITS = 500_000
 # Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
 _EPOCHS_A_SAMPLE = 4
-_HELD_OUT_SHARE, _LARGEST_SHARE = 0.05, 0.2
-_FEWEST_HELD_OUT, _MOST_HELD_OUT = 200, 4096
-_ROWS_AT_ONCE = 4096
-# Refinement ends early when it falls so many standard errors behind its best.
+_SCORES_AT_ONCE = 1 << 20
+# Less of a feature's scatter than this is the rounding of sums of float32.
+_ROUNDING = 1e-5
+# Refinement ends early when it falls so many standard errors behind its best, once the steps are
+# no longer at their largest.
 _DOUBTS_TO_STOP = 4.0
 
 
@@ -100,7 +97,7 @@ def refine(
     -------
     Refined, or None where too few rows can be held out
     """
-    drawing = _Drawing(statistics, model.classes, n_rows, seed, max_bytes)
+    drawing = Drawing(statistics, model.classes, n_rows, seed, max_bytes)
     held_out = drawing.held_out(replay)
     if len(held_out.own) < 2:
         return None
@@ -122,19 +119,25 @@ def refine(
     # doubt of so few rows say nothing, and the steps become smaller and better towards the end.
     kept = start, weights
     best, n_epochs = 0.0, 0
+    n_independent = _n_independent(held_out)
+    sample = None
     while not refinement.finished:
-        sample = drawing.sample(replay, n_drawn / max(n_rows, 1), whitening)
+        if sample is None or n_drawn < n_rows:
+            sample = drawing.sample(replay, n_drawn / max(n_rows, 1), whitening)
+        if len(sample.own) == 0:
+            break
         rounds = _EPOCHS_A_SAMPLE if n_drawn < n_rows else _MOST_EPOCHS
         for _ in range(rounds):
             _epoch(refinement, sample, rows_a_step, random)
             n_epochs += 1
-            accuracy = float(np.mean(refinement.classify(Z_held_out) == held_out.own))
+            accuracy = _mean(refinement.classify(Z_held_out) == held_out.own, held_out)
             report(f"refinement: {accuracy:.2%} of the rows held out after epoch {n_epochs}")
             best = max(best, accuracy)
-            doubt = math.sqrt(best * (1.0 - best) / len(held_out.own))
+            doubt = math.sqrt(best * (1.0 - best) / n_independent)
             if accuracy >= best - doubt:
                 kept = whitening.unwhitened(refinement, start), refinement.weights
-            if refinement.finished or accuracy < best - _DOUBTS_TO_STOP * doubt:
+            fell = refinement.progress > 0.5 and accuracy < best - _DOUBTS_TO_STOP * doubt
+            if refinement.finished or fell:
                 break
         else:
             continue
@@ -142,7 +145,9 @@ def refine(
     after = _packed(model, _distinct(kept[1], model.classes), kept[0])
     accuracy_after = _accuracy(after, held_out)
     taken = accuracy_after >= accuracy_before
-    temperature = fitted_temperature(after if taken else before, held_out.X, held_out.own)
+    temperature = fitted_temperature(
+        after if taken else before, held_out.X, held_out.own, held_out.weights
+    )
     chosen = after if taken else model
     chosen.temperature = temperature
     report(
@@ -161,109 +166,14 @@ def refine(
 
 
 @dataclass(frozen=True)
-class _Sample:
-    """Some rows: X or whitened rows, the index of each row's class, weights or None."""
-
-    X: Features
-    own: NDArray[np.intp]
-    weights: NDArray[np.float64] | None
-
-
-class _Drawing:
-    """Draws rows by their numbers alone, so that batches and order of reading do not matter."""
-
-    def __init__(
-        self,
-        statistics: Statistics,
-        classes: NDArray[Any],
-        n_rows: int,
-        seed: int,
-        max_bytes: int,
-    ) -> None:
-        self.statistics = statistics
-        self.classes = classes
-        self.seed = seed
-        self.most_rows = max(1024, max_bytes // (4 * len(statistics.shift)))
-        self._n_samples = 0
-        n_rows = max(n_rows, 1)
-        share = min(max(_HELD_OUT_SHARE, _FEWEST_HELD_OUT / n_rows), _LARGEST_SHARE)
-        self.share = min(share, _MOST_HELD_OUT / n_rows)
-
-    def held_out(self, replay: Replay) -> _Sample:
-        """The rows held out; no class loses more than half of its weight to them."""
-        found = self._drawn(replay, lambda rows: self._is_held_out(rows), _as_they_are)
-        weights = np.ones(len(found.own)) if found.weights is None else found.weights
-        lost = np.bincount(found.own, weights=weights, minlength=len(self.classes))
-        there = self.statistics.class_weights
-        there = there[there > 0]
-        stay = np.flatnonzero(2.0 * lost[found.own] <= there[found.own])
-        kept = None if found.weights is None else found.weights[stay]
-        return _Sample(found.X[stay], found.own[stay], kept)
-
-    def sample(self, replay: Replay, share: float, whitening: _Whitening) -> _Sample:
-        """Whitened rows drawn from those that are not held out, others each time."""
-        self._n_samples += 1
-        salt = self._n_samples
-
-        def chosen(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-            drawn = uniform(rows, self.seed, salt) < share if share < 1.0 else True
-            return np.asarray(~self._is_held_out(rows) & drawn)
-
-        return self._drawn(replay, chosen, lambda X: whitening.rows(self.statistics, X))
-
-    def _is_held_out(self, rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        return np.asarray(uniform(rows, self.seed, 0) < self.share)
-
-    def _drawn(
-        self,
-        replay: Replay,
-        choose: Callable[[NDArray[np.uint64]], NDArray[np.bool_]],
-        take: Callable[[Features], NDArray[Any]],
-    ) -> _Sample:
-        """Rows that `choose` picks by their numbers, as `take` gives them."""
-        parts, own, weights = [], [], []
-        for first_row, X, labels, of_rows in replay():
-            numbers = np.arange(first_row, first_row + X.shape[0], dtype=np.uint64)
-            place = np.minimum(np.searchsorted(self.classes, labels), len(self.classes) - 1)
-            # Classes whose rows all have weight 0 are not in the model.
-            chosen = np.flatnonzero(choose(numbers) & (self.classes[place] == labels))
-            for start in range(0, len(chosen), _ROWS_AT_ONCE):
-                rows = chosen[start : start + _ROWS_AT_ONCE]
-                parts.append(take(dense_rows(X, rows)))
-            own.append(place[chosen])
-            if of_rows is not None:
-                weights.append(of_rows[chosen])
-        if not parts:
-            parts = [np.empty((0, self.statistics.n_features), dtype=np.float32)]
-        return _Sample(
-            parts[0] if len(parts) == 1 else np.concatenate(parts),
-            np.concatenate(own) if own else np.empty(0, dtype=np.intp),
-            np.concatenate(weights) if weights else None,
-        )
-
-
-def _as_they_are(X: NDArray[Any]) -> NDArray[Any]:
-    return X
-
-
-def uniform(rows: NDArray[np.uint64], seed: int, salt: int) -> NDArray[np.float64]:
-    """A number in [0, 1) for each row number, as good as random: the mixing of SplitMix64."""
-    start = (seed * 0x9E3779B97F4A7C15 + salt * 0xD1B54A32D192ED03) % 2**64
-    mixed = rows * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
-
-
-@dataclass(frozen=True)
 class _Whitening:
     """Coordinates in which features are nearly uncorrelated and of unit variance at most.
 
     Attributes
     ----------
     factor : (d, d) float32, lower triangular; rows are ``factor^-1 (z - mean) / deviation``
-    mean, deviation : (d,) of the features as they are summed
+    mean, deviation : (d,) of the features as they are summed; that of constant features is
+        infinite, so that no rounding is taken for a feature
     """
 
     factor: NDArray[np.float32]
@@ -309,7 +219,7 @@ class _Whitening:
 
 
 def _start_without(
-    held_out: _Sample,
+    held_out: Sample,
     statistics: Statistics,
     weights: NDArray[np.int8],
     classes: NDArray[Any],
@@ -325,31 +235,40 @@ def _start_without(
     class_weights = (statistics.class_weights - out.class_weights)[seen]
     codes = weights.astype(np.float64)
     total, column_sums = float(class_weights.sum()), feature_sums.sum(axis=0)
+    # What is left of a feature that only rows held out have is rounding: it becomes constant.
+    scatter = np.diag(gram) - column_sums**2 / total
+    gone = scatter <= _ROUNDING * np.diag(statistics.gram)
+    gram[gone] = gram[:, gone] = 0.0
+    feature_sums[:, gone] = column_sums[gone] = 0.0
     start = ridge(
         gram,
         column_sums,
         feature_sums.T @ codes,
         class_weights @ codes,
         total,
+        statistics.n_rows - len(held_out.own),
         statistics.shift,
         statistics.scale,
         alpha,
     )
     features = correlation(gram, column_sums, total)
     matrix = features.matrix
+    constant = np.diag(matrix) == 0.0
     added = max(_WHITENING * alpha, _LEAST_WHITENING)
     matrix[np.diag_indices_from(matrix)] += added
     factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
     factor /= math.sqrt(1.0 + added)
-    deviation = start.scale.astype(np.float64) / statistics.scale
+    deviation = np.where(constant, np.inf, start.scale.astype(np.float64) / statistics.scale)
     return start, _Whitening(factor.astype(np.float32), features.mean, deviation)
 
 
 def _epoch(
-    refinement: Refinement, sample: _Sample, rows_a_step: int, random: np.random.Generator
+    refinement: Refinement, sample: Sample, rows_a_step: int, random: np.random.Generator
 ) -> None:
     """Show all rows of a sample once, in another order each time."""
     order = random.permutation(len(sample.own))
+    # There may be fewer than were expected, and without a step there would be no end.
+    rows_a_step = min(rows_a_step, len(order))
     weights = None
     if sample.weights is not None:
         weights = (sample.weights / sample.weights.mean()).astype(np.float32)
@@ -386,19 +305,43 @@ def _packed(
     )
 
 
-def _accuracy(model: PackedModel, held_out: _Sample) -> float:
-    return float(np.mean(model.predict(held_out.X) == model.classes[held_out.own]))
+def _accuracy(model: PackedModel, held_out: Sample) -> float:
+    return _mean(model.predict(held_out.X) == model.classes[held_out.own], held_out)
 
 
-def fitted_temperature(model: PackedModel, X: Features, own: NDArray[np.intp]) -> float:
-    """Temperature that makes the labels of rows X (n, d) most likely; `own` (n,) class indices."""
-    scores = model.scores(X).astype(np.float64)
-    scores -= scores.max(axis=1, keepdims=True)
-    of_own = scores[np.arange(len(own)), own]
+def _mean(right: NDArray[np.bool_], held_out: Sample) -> float:
+    """Share of the rows held out that are right, by their weights, as in the learning itself."""
+    return float(np.average(right, weights=held_out.weights))
+
+
+def _n_independent(held_out: Sample) -> float:
+    """How many rows of equal weight would leave as much doubt as those held out."""
+    weights = held_out.weights
+    return len(held_out.own) if weights is None else float(weights.sum() ** 2 / (weights @ weights))
+
+
+def fitted_temperature(
+    model: PackedModel,
+    X: Features,
+    own: NDArray[np.intp],
+    weights: NDArray[np.float64] | None = None,
+) -> float:
+    """Temperature that makes the labels of rows X (n, d) most likely.
+
+    Parameters
+    ----------
+    model : PackedModel
+    X : (n, d)
+    own : (n,) index of each row's class
+    weights : (n,) of the rows, or None for ones
+    """
+    counts, of_own = _ranks(model, X, own)
+    ranks = 2.0 * np.arange(counts.shape[1])
 
     def surprise(log_inverse: float) -> float:
         inverse = math.exp(log_inverse)
-        return float(np.mean(np.log(np.exp(scores * inverse).sum(axis=1)) - inverse * of_own))
+        of_rows = np.log(counts @ np.exp(-inverse * ranks)) + 2.0 * inverse * of_own
+        return float(np.average(of_rows, weights=weights))
 
     low, high = math.log(1e-3), math.log(10.0)
     golden = (math.sqrt(5.0) - 1.0) / 2.0
@@ -409,3 +352,28 @@ def fitted_temperature(model: PackedModel, X: Features, own: NDArray[np.intp]) -
         else:
             low = high - width
     return 1.0 / math.exp((low + high) / 2.0)
+
+
+def _ranks(
+    model: PackedModel, X: Features, own: NDArray[np.intp]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """How many bits classes are farther away than the nearest one, which is all that counts.
+
+    Returns
+    -------
+    counts : (n, r + 1), how many classes of each row are 0, 1, ... bits farther away
+    of_own : (n,) bits of the own class
+    """
+    width = model.n_bits + 1
+    counts = np.empty((X.shape[0], width))
+    of_own = np.empty(X.shape[0], dtype=np.int64)
+    step = max(1, _SCORES_AT_ONCE // len(model.classes))
+    for begin in range(0, X.shape[0], step):
+        part = slice(begin, begin + step)
+        scores = model.scores(X[part])
+        bits = (scores.max(axis=1, keepdims=True) - scores) // 2
+        rows = np.arange(len(bits))
+        of_own[part] = bits[rows, own[part]]
+        places = (bits + width * rows[:, None]).ravel()
+        counts[part] = np.bincount(places, minlength=width * len(bits)).reshape(-1, width)
+    return counts, of_own

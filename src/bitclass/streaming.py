@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.data import Batch, DataFileError, Reader, prefetched
-from bitclass.refining import Batch as RowBatch
+from bitclass.drawing import Batch as RowBatch
 from bitclass.rows import Features
 from bitclass.training import Statistics
 from bitclass.training.statistics_file import load_statistics, save_statistics
@@ -134,6 +134,11 @@ def _weights_of(
     return weights_of_classes(classifier.class_weight, classes, own, np.ones(len(own)))[own]
 
 
+def _leaves_rows_out(classifier: BinaryCodeClassifier) -> bool:
+    weights = classifier.class_weight
+    return isinstance(weights, dict) and 0 in weights.values()
+
+
 def fit_reader(
     classifier: BinaryCodeClassifier,
     reader: Reader,
@@ -160,6 +165,11 @@ def fit_reader(
     """
     batch_rows = batch_rows or batch_rows_for(reader)
     tell = progress or (lambda name, rows: None)
+    if checkpoint is not None and _leaves_rows_out(classifier):
+        raise ValueError(
+            "class_weight must not hold 0 where there is a checkpoint, for rows that are left out "
+            "are not counted: leave them out of the file"
+        )
     statistics = checkpoint.load() if checkpoint is not None else None
     if statistics is not None:
         classifier.resume(statistics)
@@ -184,9 +194,16 @@ def fit_reader(
     def once_more() -> Iterator[RowBatch]:
         nonlocal passes
         passes += 1
+        first_row = 0
         for batch in prefetched(reader.batches(batch_rows)):
             tell(f"pass {passes}", batch.first_row + batch.X.shape[0])
-            labels = labels_of(batch)
-            yield batch.first_row, batch.X, labels, _weights_of(labels, classifier)
+            X, labels = batch.X, labels_of(batch)
+            weights = _weights_of(labels, classifier)
+            if weights is not None and not weights.all():
+                # Rows of weight 0 were not summed, and rows are counted without them.
+                counts = weights > 0
+                X, labels, weights = X[counts], labels[counts], weights[counts]
+            yield first_row, X, labels, weights
+            first_row += len(labels)
 
     return classifier.solve(once_more)

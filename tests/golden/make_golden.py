@@ -1,6 +1,7 @@
 """Write the golden files of a format version; run once for each, and never again for an old one.
 
-The files must load forever. A change of the format gets new files beside the old ones.
+The files must load forever: those that are there are left alone. A change of the format gets new
+files beside the old ones.
 """
 
 import json
@@ -9,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from bitclass import BinaryCodeClassifier, PackedModel
+from bitclass.anchors import RbfAnchors
 from bitclass.codes import pack
 from bitclass.storage import load, save
 from bitclass.training import RandomCodes, Statistics, save_statistics
-from bitclass.training.starting_codes import ProjectionCodes
+from bitclass.training.starting_codes import MeanCodes, ProjectionCodes
 
 HERE = Path(__file__).parent
 D = 12
@@ -66,6 +68,36 @@ def learned(rng):
     return BinaryCodeClassifier(16, random_state=0, class_weight={"ant": 2.0, "bee": 1.0}).fit(X, y)
 
 
+def anchored(n_bits, precision, rng):
+    """A model of 5 anchors, whose hash function takes similarities."""
+    anchors = RbfAnchors(
+        rng.standard_normal((5, D)).astype(np.float32),
+        rng.standard_normal(D).astype(np.float32),
+        rng.uniform(2, 6, D).astype(np.float32),
+        gamma=0.1,
+    )
+    return PackedModel(
+        np.array([3, 5, 8]),
+        pack(rng.standard_normal((3, n_bits)) > 0),
+        rng.standard_normal((5, n_bits)).astype(np.float32),
+        0.1 * rng.standard_normal(n_bits),
+        centre=rng.uniform(0, 0.5, 5).astype(np.float32),
+        scale=rng.uniform(0.1, 0.5, 5).astype(np.float32),
+        temperature=0.7,
+        precision=precision,
+        anchors=anchors,
+        summary={"loss": "none", "made for": "tests/golden"},
+    )
+
+
+def statistics_of_means(rng):
+    anchors = anchored(8, "float32", rng).anchors
+    sums = Statistics(MeanCodes(10, seed=7), np.full(5, 0.3), np.full(5, 0.2), False, anchors)
+    X = rng.standard_normal((12, D)).astype(np.float32)
+    sums.add(X, np.arange(12) % 4, rng.integers(1, 4, 12).astype(float))
+    return sums
+
+
 def statistics(starting, labels, rng):
     shift, scale = rng.standard_normal(D), rng.uniform(0.5, 2.0, D)
     sums = Statistics(starting, shift, scale, keep_codes=len(labels) > 3)
@@ -78,13 +110,19 @@ def statistics(starting, labels, rng):
 def main():
     rng = np.random.default_rng(1)
     rows = (4 * rng.standard_normal((16, D))).astype(np.float32)
-    expected = {}
+    known = HERE / "expected_v1.json"
+    expected = json.loads(known.read_text()) if known.exists() else {}
     models = {
         name: (model(np.array(labels, kind), n_bits, precision, given, rng), projection)
         for name, (labels, kind, n_bits, projection, precision, given) in MODELS.items()
     }
     models["learned_float32"] = (learned(rng).packed(), "float32")
+    later = np.random.default_rng(2)
+    for projection, precision in (("float32", "float32"), ("float16", "float32"), ("int8", "int8")):
+        models[f"anchors_{projection}"] = (anchored(21, precision, later), projection)
     for name, (made, projection) in models.items():
+        if name in expected:
+            continue
         save(HERE / f"v1_{name}.safetensors", made, projection=projection)
         read = load(HERE / f"v1_{name}.safetensors")
         if projection == "float32" or projection == made.precision:
@@ -96,20 +134,22 @@ def main():
             "predicted": [repr(label) for label in read.predict(rows).tolist()],
             "distances": read.top_classes(rows, 1)[1][:, 0].tolist(),
         }
-    save_statistics(
-        HERE / "statistics_v1_random.safetensors",
-        statistics(RandomCodes(10, seed=7), np.array([1, 5, 9]), rng),
-        {"made for": "tests/golden"},
-    )
+    notes = {"made for": "tests/golden"}
+    new_statistics("random", statistics(RandomCodes(10, seed=7), np.array([1, 5, 9]), rng), notes)
     projection = ProjectionCodes(
         rng.standard_normal((D, 10)), np.zeros(D), np.full(D, 2.0), "projection"
     )
-    save_statistics(
-        HERE / "statistics_v1_projection.safetensors",
-        statistics(projection, np.array(["a", "b", "c", "d"]), rng),
-    )
-    np.save(HERE / "rows.npy", rows)
-    (HERE / "expected_v1.json").write_text(json.dumps(expected, indent=1) + "\n")
+    new_statistics("projection", statistics(projection, np.array(["a", "b", "c", "d"]), rng))
+    new_statistics("means", statistics_of_means(later), notes)
+    if not (HERE / "rows.npy").exists():
+        np.save(HERE / "rows.npy", rows)
+    known.write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def new_statistics(name, sums, notes=None):
+    path = HERE / f"statistics_v1_{name}.safetensors"
+    if not path.exists():
+        save_statistics(path, sums, notes)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from sklearn.utils import assert_all_finite
 
 from bitclass.distributed.errors import PartitionError, naming
 from bitclass.distributed.partitions import Partition, names_of, plain
-from bitclass.refining import uniform
+from bitclass.drawing import uniform
 from bitclass.rows import Features, dense_rows
 
 __all__ = [

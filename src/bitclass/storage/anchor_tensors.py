@@ -22,6 +22,10 @@ ANCHOR_LAYOUT = {
     "anchor_gamma": Expected("F64", ("one",), required=False),
 }
 
+# As the estimator takes them; anchors that are farther away have squares past float32.
+_LEAST_GAMMA, _MOST_GAMMA = 1e-30, 1e30
+_FARTHEST_ANCHOR = 1e9
+
 
 def saved_anchors(anchors: RbfAnchors | None) -> dict[str, NDArray[Any]]:
     """Arrays of the anchors by name."""
@@ -49,7 +53,9 @@ def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
             raise ModelFileError(f"tensor {name!r} must hold finite numbers only")
     if not (scale >= np.finfo(np.float32).tiny).all():
         raise ModelFileError("tensor 'anchor_scale' must hold positive numbers only")
-    if gamma.shape != (1,) or not gamma[0] > 0:
-        raise ModelFileError("tensor 'anchor_gamma' must hold one positive number")
+    if gamma.shape != (1,) or not _LEAST_GAMMA <= gamma[0] <= _MOST_GAMMA:
+        raise ModelFileError("tensor 'anchor_gamma' must hold one number from 1e-30 to 1e30")
+    if not (np.abs(anchors) <= _FARTHEST_ANCHOR).all():
+        raise ModelFileError("tensor 'anchors' must hold numbers from -1e9 to 1e9")
     with np.errstate(over="ignore", invalid="ignore"):
         return RbfAnchors(anchors, centre, scale, float(gamma[0]))

@@ -159,6 +159,11 @@ class Refinement:
         return self._signs.astype(np.int8)
 
     @property
+    def progress(self) -> float:
+        """Share of the schedule that is done."""
+        return self._steps / self._schedule.n_steps
+
+    @property
     def finished(self) -> bool:
         """Whether the schedule is at its end."""
         return self._steps >= self._schedule.n_steps

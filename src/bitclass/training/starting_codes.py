@@ -121,7 +121,12 @@ class MeanCodes:
         deviations = np.sqrt(np.where(variances > 1e-12, variances, 1.0))
         covariance /= np.outer(deviations, deviations)
         covariance[np.diag_indices_from(covariance)] = 1.0 + _MEANS_REGULARISATION
-        factor = scipy.linalg.cholesky(covariance, lower=True, check_finite=False)
+        try:
+            factor = scipy.linalg.cholesky(covariance, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                "the sums are such as no rows can have: the features' covariances are not positive"
+            ) from None
         drawn = np.random.default_rng(self.seed).standard_normal((len(gram), self.n_bits))
         directions = scipy.linalg.solve_triangular(factor, drawn, lower=True, trans="T")
         means = feature_sums / class_weights[:, None]

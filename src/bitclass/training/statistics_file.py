@@ -156,7 +156,8 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
         statistics.classes = classes
         for name in _sums_of(statistics):
             setattr(statistics, name, tensors[name])
-        statistics.code_sums = statistics.code_sums.reshape(len(classes), -1)
+        if not statistics.starting.of_rows:
+            statistics.code_sums = np.zeros((len(classes), 0))
         statistics.n_rows = container.field("n_rows", int)
         if statistics.keep_codes:
             labels = tensors["row_labels"].astype(np.intp)
