@@ -180,8 +180,10 @@ def fair_sample(
     check_together(facts)
     samples = thinned([sample for _, sample in answers], n_most, rounding)
     found_lengths = [sample.of_rows for sample in samples]
-    if 2 * sum(len(sample.labels) for sample in samples) < min(n_most, sum(found_lengths)):
-        # Lengths differ widely: now that they are known, ask for the right shares.
+    n_found, n_there = sum(len(sample.labels) for sample in samples), sum(found_lengths)
+    if 2 * n_found < min(n_most, n_there) or n_found < n_there <= n_most:
+        # Lengths differ widely, or all rows could come: now that lengths are known, ask for the
+        # right shares.
         answers = ask(_quotas(found_lengths, n_most))
         samples = thinned([sample for _, sample in answers], n_most, rounding)
     return facts, samples
