@@ -170,7 +170,8 @@ def test_the_model_is_sent_once(client):
 
 def test_learning_goes_on_from_the_sums_of_a_cluster(client, tmp_path):
     X, y = problem()
-    more_X, more_y = problem(n=200, n_classes=9, seed=5)
+    # As many rows of each new class as of the others: those of few rows would get equal weights.
+    more_X, more_y = problem(n=4000, n_classes=9, seed=5)
     for parameters in (HINGE, EXPONENTIAL | {"initial_codes": "random"}):
         local = fitted(parameters, *lazy(X, y, 450)).to_local()
         save_statistics(tmp_path / "sums.safetensors", local.statistics_)
