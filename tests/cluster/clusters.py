@@ -7,6 +7,7 @@ import signal
 import time
 from contextlib import contextmanager
 
+import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, Status
@@ -14,6 +15,16 @@ from distributed import Client, LocalCluster, Status
 from bitclass import BinaryCodeClassifier
 from bitclass.distributed import DaskBinaryCodeClassifier
 
+#: Learned from sums alone: the model is that of `partial_fit`.
+HINGE = {"n_bits": 64, "loss": "hinge", "refine": False, "random_state": 3}
+#: Leaves most rows with codes of their own, so that there is a second pass.
+CLIPPED = {
+    "n_bits": 48,
+    "loss": "crammer_singer",
+    "initial_codes": "projection",
+    "refine": False,
+    "random_state": 3,
+}
 PATIENCE = 120.0
 #: No dashboard, and the scheduler's pages at a port that is free.
 QUIET = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
@@ -31,6 +42,18 @@ def cluster(n_workers=2, **options):
         yield client
 
 
+@contextmanager
+def mortal_cluster():
+    """A cluster whose workers are killed; more of them may die at a task than Dask allows."""
+    settings = {
+        "distributed.scheduler.allowed-failures": 20,
+        # After this time a local cluster closes nannies whose worker died, though it is back.
+        "distributed.deploy.lost-worker-timeout": "1 hour",
+    }
+    with dask.config.set(settings), cluster() as client:
+        yield client
+
+
 def problem(n=3000, d=24, n_classes=7, seed=0):
     """Rows around a centre for each class: X (n, d) float32, y (n,)."""
     rng = np.random.default_rng(seed)
@@ -44,14 +67,23 @@ def lazy(X, y, rows):
     return da.from_array(X, chunks=(rows, X.shape[1])), da.from_array(y, chunks=rows)
 
 
-def by_partial_fit(parameters, X, y, rows, sample_weight=None):
+def slow_rows(X, y, rows):
+    """Partitions that take a little while to load, so that a kill comes in the middle."""
+
+    def slowly(block):
+        time.sleep(0.02)
+        return block
+
+    X, y = lazy(X, y, rows)
+    return X.map_blocks(slowly, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)), y
+
+
+def by_partial_fit(parameters, X, y, rows):
     """What one machine learns that begins with all rows and then gets partition by partition."""
     local = BinaryCodeClassifier(**parameters).begin(X, y)
     for start in range(0, len(y), rows):
-        part = slice(start, start + rows)
-        weights = None if sample_weight is None else sample_weight[part]
-        local.partial_fit(X[part], y[part], sample_weight=weights)
-    return local.solve([(0, X)])
+        local.partial_fit(X[start : start + rows], y[start : start + rows])
+    return local.solve(lambda: iter([(0, X, y, None)]))
 
 
 def assert_same_model(found, expected):

@@ -7,7 +7,13 @@ import pytest
 from clusters import cluster, fitted
 from distributed import wait
 
-HINGE = {"n_bits": 128, "loss": "hinge", "initial_codes": "random", "random_state": 0}
+HINGE = {
+    "n_bits": 128,
+    "loss": "hinge",
+    "initial_codes": "random",
+    "refine": False,
+    "random_state": 0,
+}
 MB = 1e6
 
 

@@ -14,6 +14,8 @@ import dask.array as da
 import numpy as np
 import pytest
 from clusters import (
+    CLIPPED,
+    HINGE,
     PATIENCE,
     QUIET,
     all_running,
@@ -23,7 +25,9 @@ from clusters import (
     fitted,
     kill_a_worker,
     lazy,
+    mortal_cluster,
     problem,
+    slow_rows,
     until,
 )
 from distributed import Client, LocalCluster, wait
@@ -32,32 +36,11 @@ from bitclass.distributed import ClusterError, PartitionMemoryError
 from bitclass.distributed.errors import SumsMoved
 from bitclass.distributed.sums import Sums
 
-HINGE = {"n_bits": 64, "loss": "hinge", "random_state": 3}
-# Leaves most rows with codes of their own, so that there is a second pass.
-CLIPPED = {"n_bits": 48, "loss": "crammer_singer", "random_state": 3}
-
 
 @pytest.fixture(scope="module")
 def mortal():
-    """A cluster whose workers are killed; more of them may die at a task than Dask allows."""
-    settings = {
-        "distributed.scheduler.allowed-failures": 20,
-        # After this time a local cluster closes nannies whose worker died, though it is back.
-        "distributed.deploy.lost-worker-timeout": "1 hour",
-    }
-    with dask.config.set(settings), cluster() as client:
+    with mortal_cluster() as client:
         yield client
-
-
-def slow_rows(X, y, rows):
-    """Partitions that take a little while to load, so that a kill comes in the middle."""
-
-    def slowly(block):
-        time.sleep(0.02)
-        return block
-
-    X, y = lazy(X, y, rows)
-    return X.map_blocks(slowly, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)), y
 
 
 @pytest.mark.parametrize("phase", ["looking", "learning", "merging", "second pass"])

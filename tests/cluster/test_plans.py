@@ -75,6 +75,10 @@ def test_a_partition_far_longer_than_the_others_does_not_spoil_the_sample():
     assert 90 <= len(rows) <= 100
 
 
+def test_all_rows_come_where_they_fit_whatever_their_lengths():
+    assert drawn((1, 1, 1, 1, 1, 1, 1, 4), 11, known=False).tolist() == list(range(11))
+
+
 def test_rows_of_weight_0_are_not_drawn():
     weights = np.arange(30) % 2
     _, sample = look("p", (0, 0), 30, np.zeros((30, 2)), np.arange(30), weights)

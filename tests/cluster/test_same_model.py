@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from clusters import assert_same_model, by_partial_fit, fitted, lazy, problem
+from clusters import CLIPPED, HINGE, assert_same_model, by_partial_fit, fitted, lazy, problem
 from distributed import wait
 
 from bitclass import BinaryCodeClassifier
@@ -16,13 +16,18 @@ from bitclass.distributed import DaskBinaryCodeClassifier, FeatureFiles
 from bitclass.streaming import fit_reader
 from bitclass.training import load_statistics, save_statistics
 
-HINGE = {"n_bits": 64, "loss": "hinge", "random_state": 3}
-EXPONENTIAL = {"n_bits": 48, "loss": "exponential", "scale": 0.2, "random_state": 3}
-# Leaves most rows with codes of their own, so that there is a second pass.
-CLIPPED = {"n_bits": 48, "loss": "crammer_singer", "random_state": 3}
+EXPONENTIAL = HINGE | {"n_bits": 48, "loss": "exponential", "scale": 0.2}
+# Rows start with codes of their own.
+PROJECTED = HINGE | {"initial_codes": "projection"}
+PROJECTED_EXPONENTIAL = EXPONENTIAL | {"initial_codes": "projection"}
+ALL = [HINGE, PROJECTED, EXPONENTIAL, PROJECTED_EXPONENTIAL, CLIPPED]
 
 
-@pytest.mark.parametrize("parameters", [HINGE, EXPONENTIAL, CLIPPED], ids=lambda p: p["loss"])
+def named(parameters):
+    return f"{parameters['loss']}-{parameters.get('initial_codes', 'means')}"
+
+
+@pytest.mark.parametrize("parameters", ALL, ids=named)
 @pytest.mark.parametrize("in_memory", [True, False], ids=["persisted", "lazy"])
 def test_arrays(client, parameters, in_memory):
     X, y = problem()
@@ -45,7 +50,7 @@ def test_rows_sorted_by_class_with_classes_that_come_late(client):
     X, y = problem()
     order = np.argsort(y, kind="stable")
     X, y = X[order], np.array([f"class {label}" for label in y[order]])
-    for parameters in (HINGE, EXPONENTIAL):
+    for parameters in (HINGE, PROJECTED_EXPONENTIAL):
         found = fitted(parameters, *lazy(X, y, 310))
         assert_same_model(found, by_partial_fit(parameters, X, y, 310))
 
@@ -53,14 +58,15 @@ def test_rows_sorted_by_class_with_classes_that_come_late(client):
 def test_weights_of_rows_and_classes(client):
     X, y = problem()
     weights = np.random.default_rng(1).integers(0, 4, size=len(y)) / 4
-    for loss in ("hinge", "crammer_singer"):
-        parameters = HINGE | {"loss": loss, "class_weight": {0: 2.0, 1: 0.5}}
+    for common in (HINGE, PROJECTED, CLIPPED):
+        parameters = common | {"class_weight": {0: 2.0, 1: 0.5}}
         counts = weights > 0
         local = BinaryCodeClassifier(**parameters).begin(X[counts], y[counts])
         for start in range(0, len(y), 450):
             part = slice(start, start + 450)
             local.partial_fit(X[part], y[part], sample_weight=weights[part])
-        local.solve([(0, X[counts])])
+        rows = [(0, X[counts], y[counts], None)]
+        local.solve(rows.__iter__)
         assert_same_model(fitted(parameters, *lazy(X, y, 450), weights), local)
 
 
@@ -75,13 +81,13 @@ def test_sample_smaller_than_the_rows(client, monkeypatch):
         return begin(self, X, y)
 
     monkeypatch.setattr(BinaryCodeClassifier, "begin", watched)
-    found = fitted(HINGE, *lazy(X, y, 450))
+    found = fitted(PROJECTED, *lazy(X, y, 450))
     assert 490 <= len(seen[0][1]) <= 500
-    local = BinaryCodeClassifier(**HINGE).begin(*seen[0])
+    local = BinaryCodeClassifier(**PROJECTED).begin(*seen[0])
     for start in range(0, len(y), 450):
         local.partial_fit(X[start : start + 450], y[start : start + 450])
     assert_same_model(found, local)
-    assert_same_model(fitted(HINGE, *lazy(X, y, 450)), found)
+    assert_same_model(fitted(PROJECTED, *lazy(X, y, 450)), found)
     np.testing.assert_array_equal(seen[2][0], seen[0][0])
 
 
@@ -113,7 +119,7 @@ def test_delayed_partitions_of_sparse_rows(client):
     np.testing.assert_array_equal(codes.compute(), found.to_local().encode(X))
 
 
-@pytest.mark.parametrize("parameters", [HINGE, CLIPPED], ids=lambda p: p["loss"])
+@pytest.mark.parametrize("parameters", [HINGE, CLIPPED], ids=named)
 def test_files_that_the_workers_read(client, tmp_path, monkeypatch, parameters):
     # Batches of 256 rows, so that there are lanes of several partitions of several batches.
     for name in ("bitclass.streaming", "bitclass.distributed.partitions"):
@@ -164,7 +170,8 @@ def test_the_model_is_sent_once(client):
 
 def test_learning_goes_on_from_the_sums_of_a_cluster(client, tmp_path):
     X, y = problem()
-    more_X, more_y = problem(n=200, n_classes=9, seed=5)
+    # As many rows of each new class as of the others: those of few rows would get equal weights.
+    more_X, more_y = problem(n=4000, n_classes=9, seed=5)
     for parameters in (HINGE, EXPONENTIAL | {"initial_codes": "random"}):
         local = fitted(parameters, *lazy(X, y, 450)).to_local()
         save_statistics(tmp_path / "sums.safetensors", local.statistics_)

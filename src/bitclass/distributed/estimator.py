@@ -36,8 +36,9 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
     `n_jobs` is the number of threads of one task on a worker, by default as many as the worker has.
 
     Starting codes are set up on a fair sample of at most 10,000 rows, the same for the same
-    `random_state` and partitions. The model equals that of a `BinaryCodeClassifier` that began with
-    this sample and got the partitions by `partial_fit`.
+    `random_state` and partitions. With ``refine=False`` the model equals that of a
+    `BinaryCodeClassifier` that began with this sample and got the partitions by `partial_fit`.
+    Refinement runs on the client, on a sample of at most about 256 MB of rows.
 
     Examples
     --------
@@ -64,8 +65,8 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         X : Dask array of shape (n_samples, n_features), Dask frame, list of delayed values or \
                 futures of arrays or frames, FeatureFiles, or list of paths
             An array must not be cut along the features. Collections that are not in the memory of
-            workers are computed twice, and once more for losses other than "hinge": persist them
-            where they fit.
+            workers are computed twice, once more for the refinement, and once more where rows
+            have codes of their own and the loss is not "hinge": persist them where they fit.
         y : the same of shape (n_samples,), or an array
             Labels, in the same partitions as X; None where X is files.
         sample_weight : the same of shape (n_samples,), optional

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import numbers
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -17,6 +18,7 @@ from bitclass.distributed.cluster import Run
 from bitclass.distributed.errors import SumsMoved
 from bitclass.distributed.lanes import Lane, lanes_for, merged_sums, summed
 from bitclass.distributed.looking import (
+    Drawn,
     Facts,
     Sample,
     drawn_rows,
@@ -38,6 +40,7 @@ from bitclass.distributed.second_pass import (
     second_pass,
 )
 from bitclass.distributed.sums import Recipe
+from bitclass.refining import Batch as RowBatch
 from bitclass.rows import Features
 from bitclass.streaming import spread_sample
 
@@ -47,7 +50,7 @@ __all__ = ["Progress", "fit_collections", "fit_files", "open_at_workers"]
 Progress = Callable[[str, int, int], None]
 
 # Rows on which starting codes are set up: as many as settle means and deviations, unless they
-# would fill the client's memory.
+# would fill the client's memory. The bytes also bound the rows of the refinement.
 _SAMPLE_ROWS = 10_000
 _SAMPLE_BYTES = 256 << 20
 # How often sums are made anew because workers left in the middle in a way that Dask cannot mend.
@@ -98,11 +101,11 @@ def fit_collections(
     X, y, sample_weight : see `collection_partitions`
     """
     partitions = collection_partitions(X, y, sample_weight)
-    state = classifier.random_state
-    seed = int(state) if isinstance(state, numbers.Integral) else 0
+    seed = _seed(classifier)
+    looks = itertools.count()
 
     def ask(quotas: Sequence[int]) -> list[tuple[Facts, Sample]]:
-        return _looked_at(run, partitions, seed, quotas, progress)
+        return _looked_at(run, partitions, seed, quotas, next(looks), progress)
 
     n_most = _SAMPLE_ROWS
     if isinstance(getattr(X, "shape", (0, None))[1], int):
@@ -123,16 +126,16 @@ def _looked_at(
     partitions: Sequence[Partition],
     seed: int,
     quotas: Sequence[int],
+    attempt: int,
     progress: Progress,
 ) -> list[tuple[Facts, Sample]]:
-    again = run.key("look", *quotas[:1])
     tasks = [
         dask.delayed(look)(
             partition.described(),
             (seed, partition.index),
             quota,
             *partition.parts,
-            dask_key_name=f"{again}-{partition.index}",
+            dask_key_name=run.key("look", attempt, partition.index),
         )
         for partition, quota in zip(partitions, quotas, strict=True)
     ]
@@ -173,9 +176,9 @@ def _learn(
         try:
             statistics = _all_sums(run, lanes, recipe, attempt, sum(n_rows), progress)
             classifier.resume(statistics)
-            X, labels = _sample(classifier, run, partitions, n_rows, progress)
-            sample = [(0, X, labels, None)]
-            classifier.solve(sample.__iter__, n_rows=len(labels))
+            rows = _sample(classifier, run, partitions, n_rows, attempt, progress)
+            n_drawn = sum(len(labels) for _, _, labels, _ in rows)
+            classifier.solve(rows.__iter__, n_rows=n_drawn)
             break
         except SumsMoved:
             if attempt + 1 == _ATTEMPTS:
@@ -188,37 +191,53 @@ def _sample(
     run: Run,
     partitions: Sequence[Partition],
     n_rows: Sequence[int],
+    attempt: int,
     progress: Progress,
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> list[RowBatch]:
     """Rows for the refinement, which runs here: as many as fit, drawn by their numbers."""
-    n_features, total = classifier.statistics_.n_features, sum(n_rows)
-    share = 0.0 if classifier.refine is False else _SAMPLE_BYTES / (4.0 * n_features * total)
-    if share == 0.0:
-        return np.empty((0, n_features), dtype=np.float32), np.empty(0)
-    state = classifier.random_state
-    seed = int(state) if isinstance(state, numbers.Integral) else 0
-    starts = np.cumsum([0, *n_rows[:-1]])
+    if not classifier.refine:
+        return []
+    total = sum(n_rows)
+    learner = BinaryCodeClassifier(class_weight=classifier.class_weight)
+    learner.n_features_in_ = classifier.statistics_.n_features
+    n_bytes = [
+        4 * learner.n_features_in_ * length if partition.n_bytes is None else partition.n_bytes
+        for partition, length in zip(partitions, n_rows, strict=True)
+    ]
+    share = min(1.0, _SAMPLE_BYTES / max(1, sum(n_bytes)))
+    starts = np.cumsum([0, *n_rows[:-1]]).tolist()
     tasks = [
         dask.delayed(drawn_rows)(
             partition.described(),
             partition.rows,
-            int(start),
+            start,
             share,
-            seed,
+            _seed(classifier),
+            learner,
             *partition.parts,
-            dask_key_name=run.key("draw", partition.index),
+            dask_key_name=run.key("draw", attempt, partition.index),
         )
         for partition, start in zip(partitions, starts, strict=True)
     ]
-    done: list[Future] = []
+    of_keys = {task.key: partition for task, partition in zip(tasks, partitions, strict=True)}
+    count = _counting("drawing rows", total, progress)
+    found: list[list[Drawn]] = run.results(
+        run.client.compute(tasks),
+        lambda one: of_keys[one.key].described(),
+        lambda one: count(of_keys[one.key]),
+    )
+    rows: list[RowBatch] = []
+    first_row = 0
+    for X, labels, weights in itertools.chain.from_iterable(found):
+        rows.append((first_row, X, labels, weights))
+        first_row += len(labels)
+    return rows
 
-    def tell(future: Future) -> None:
-        done.append(future)
-        progress("drawing rows", len(done), len(tasks))
 
-    futures = run.client.compute(tasks)
-    found = run.results(futures, lambda one: "the rows for the refinement", tell)
-    return np.concatenate([X for X, _ in found]), np.concatenate([labels for _, labels in found])
+def _seed(classifier: BinaryCodeClassifier) -> int:
+    """Seed of what is drawn on the workers: the same in each attempt."""
+    state = classifier.random_state
+    return int(state) if isinstance(state, numbers.Integral) else 0
 
 
 def _all_sums(

@@ -11,12 +11,15 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
+from bitclass.classifier import BinaryCodeClassifier
 from bitclass.distributed.errors import PartitionError, naming
 from bitclass.distributed.partitions import Partition, names_of, plain
 from bitclass.drawing import uniform
-from bitclass.rows import Features, dense_rows
+from bitclass.rows import Features
+from bitclass.validation import check_rows
 
 __all__ = [
+    "Drawn",
     "Facts",
     "Sample",
     "check_together",
@@ -26,6 +29,9 @@ __all__ = [
     "look",
     "thinned",
 ]
+
+#: Rows that were drawn: X (m, d), labels (m,), weights (m,) or None.
+Drawn = tuple[Features, NDArray[Any], NDArray[np.float64] | None]
 
 
 @dataclass(frozen=True)
@@ -174,8 +180,10 @@ def fair_sample(
     check_together(facts)
     samples = thinned([sample for _, sample in answers], n_most, rounding)
     found_lengths = [sample.of_rows for sample in samples]
-    if 2 * sum(len(sample.labels) for sample in samples) < min(n_most, sum(found_lengths)):
-        # Lengths differ widely: now that they are known, ask for the right shares.
+    n_found, n_there = sum(len(sample.labels) for sample in samples), sum(found_lengths)
+    if 2 * n_found < min(n_most, n_there) or n_found < n_there <= n_most:
+        # Lengths differ widely, or all rows could come: now that lengths are known, ask for the
+        # right shares.
         answers = ask(_quotas(found_lengths, n_most))
         samples = thinned([sample for _, sample in answers], n_most, rounding)
     return facts, samples
@@ -229,9 +237,10 @@ def drawn_rows(
     first_row: int,
     share: float,
     seed: int,
+    learner: BinaryCodeClassifier,
     *parts: Any,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Rows of a partition that are drawn by their numbers, on a worker.
+) -> list[Drawn]:
+    """Rows of a partition that are drawn by their numbers, on a worker; as they are, also sparse.
 
     Parameters
     ----------
@@ -240,13 +249,21 @@ def drawn_rows(
     first_row : number of its first row
     share : of the rows to draw
     seed : of the draw
+    learner : has the number of features and the weights of the classes
+
+    Returns
+    -------
+    list
+        For each batch X (m, d), labels (m,), and weights (m,), those of the classes included, or
+        None for ones. Rows of weight 0 are never drawn.
     """
-    found, labels_found = [], []
+    found = []
     with naming(partition):
-        for X, labels, _ in rows(*parts):
+        for X, labels, weights in rows(*parts):
+            X, labels, _, weights = check_rows(learner, X, labels, weights, reset=False)
             numbers = np.arange(first_row, first_row + len(labels), dtype=np.uint64)
-            chosen = np.flatnonzero(uniform(numbers, seed, salt=0) < share)
-            found.append(dense_rows(X, chosen))
-            labels_found.append(np.asarray(labels)[chosen])
+            drawn = uniform(numbers, seed, salt=0) < share
+            chosen = np.flatnonzero(drawn if weights is None else drawn & (weights > 0))
+            found.append((X[chosen], labels[chosen], None if weights is None else weights[chosen]))
             first_row += len(labels)
-    return np.concatenate(found), np.concatenate(labels_found)
+    return found

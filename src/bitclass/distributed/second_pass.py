@@ -104,7 +104,7 @@ def add_differences(
     cross, code_sum = totals[0].copy(), totals[1].copy()
     statistics = recipe.statistics()
     learner = BinaryCodeClassifier(**recipe.parameters)
-    learner.n_features_in_ = len(recipe.shift)
+    learner.n_features_in_ = statistics.n_features
     place = np.full(len(kept.groups.labels), -1)
     place[changes.places] = np.arange(len(changes.places))
     row = kept.starts[index]
