@@ -62,7 +62,7 @@ def test_the_penalty_has_the_smallest_error_by_definition(seed, shape, noise):
     found = ridge(**sums(X, B, np.ones(len(X)), X.mean(axis=0)), alpha=None)
     at = int(np.flatnonzero(found.alpha == _PENALTIES)[0])
     # Neighbours may be equal to within rounding, and all of them where no code differs.
-    assert errors[at] <= errors.min() * (1 + 1e-6) + 1e-12
+    assert errors[at] <= errors.min() * (1 + 1e-4) + 1e-12
 
 
 @pytest.mark.parametrize("shape", [(60, 4), (25, 40)])

@@ -48,11 +48,12 @@ def start_statistics(
     initial_codes : name of the starting codes, or (n, r) codes
     """
     of_rows = np.ones(len(labels)) if weights is None else weights
+    if parameters["kernel"] is not None:
+        check_anchor_count(parameters["n_anchors"], X.shape[0])
     centre, scale = standardisation(X, of_rows)
     random = check_random_state(parameters["random_state"])
     anchors = None
     if parameters["kernel"] is not None:
-        check_anchor_count(parameters["n_anchors"], X.shape[0])
         width = parameters["gamma"]
         anchors = choose_anchors(X, parameters["n_anchors"], width, centre, scale, random)
         sample = sample_rows(X.shape[0], _ROWS_FOR_SIMILARITIES)

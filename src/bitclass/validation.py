@@ -63,7 +63,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
     else:
         _check_real("alpha", alpha, 0.0, float(np.finfo(np.float64).max), " or 'auto'")
     refine = parameters["refine"]
-    if not (isinstance(refine, (bool, np.bool_)) or refine == "auto"):
+    if not (isinstance(refine, (bool, np.bool_)) or (isinstance(refine, str) and refine == "auto")):
         raise ValueError(f"refine must be True, False or 'auto', found {refine!r}")
     _check_kernel(parameters)
     try:
@@ -88,7 +88,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
             f"{codes!r}"
         )
     precision = parameters["precision"]
-    if precision not in ("auto", "int8", "float32"):
+    if not (isinstance(precision, str) and precision in ("auto", "int8", "float32")):
         raise ValueError(f"precision must be 'auto', 'int8' or 'float32', found {precision!r}")
     if precision == "auto":
         precision = "int8" if parameters["kernel"] is None else "float32"

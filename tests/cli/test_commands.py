@@ -216,7 +216,19 @@ def test_without_arguments_help_is_shown():
 
 
 def test_warnings_are_one_line(folder):
-    done = bitclass("fit", "train.npz", "--model", "short.safetensors", "--max-iter", 1, cwd=folder)
+    done = bitclass(
+        "fit",
+        "train.npz",
+        "--model",
+        "short.safetensors",
+        "--max-iter",
+        1,
+        "--initial-codes",
+        "projection",
+        "--scale",
+        0.05,
+        cwd=folder,
+    )
     assert done.returncode == 0
     assert done.stderr.startswith("bitclass: warning: ")
     assert done.stderr.count("\n") == 1
