@@ -90,8 +90,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
     precision = parameters["precision"]
     if not (isinstance(precision, str) and precision in ("auto", "int8", "float32")):
         raise ValueError(f"precision must be 'auto', 'int8' or 'float32', found {precision!r}")
-    if precision == "auto":
-        precision = "int8" if parameters["kernel"] is None else "float32"
+    in_floats = precision == "float32" or (precision == "auto" and parameters["kernel"] is not None)
     effective_threads(parameters["n_jobs"])
     table = None if loss.closed_form else tabulate(loss, n_bits, float(scale))
     if solver == "mincut" and table is not None and not table.convex:
@@ -105,7 +104,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
         max_rounds=parameters["max_iter"],
         alpha=None if alpha is None else float(alpha),
         max_bytes=int(get_config()["working_memory"] * 2**20),
-        precision=precision,
+        precision="float32" if in_floats else "int8",
         report=_print_line if parameters["verbose"] else _no_line,
     )
     return settings, loss

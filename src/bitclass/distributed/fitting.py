@@ -40,7 +40,7 @@ from bitclass.distributed.second_pass import (
     second_pass,
 )
 from bitclass.distributed.sums import Recipe
-from bitclass.refining import Batch as RowBatch
+from bitclass.drawing import Batch as RowBatch
 from bitclass.rows import Features
 from bitclass.streaming import spread_sample
 
