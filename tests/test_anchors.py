@@ -284,7 +284,7 @@ def test_a_checkpoint_with_a_kernel_ends_with_the_same_model(tmp_path, initial_c
 
 @pytest.mark.parametrize("kernel", [None, "rbf"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
-def test_rescoring_orders_by_the_real_valued_scores(kernel, dtype):
+def test_rescoring_counts_bits_by_how_sure_they_are(kernel, dtype):
     rng = np.random.default_rng(0)
     n_classes = 9
     y = rng.integers(0, n_classes, 500)
@@ -295,7 +295,7 @@ def test_rescoring_orders_by_the_real_valued_scores(kernel, dtype):
     if kernel:
         features = model.anchors.similarities(X.astype(np.float32)).astype(np.float64)
     scores = features @ model.projection + model.intercept
-    agreement = scores @ classifier.weights_.T
+    agreement = np.tanh(2.0 * scores) @ classifier.weights_.T
     nearest, apart = classifier.top_classes(X, n_classes)
     n_changed = 0
     for k in range(1, n_classes + 1):

@@ -646,7 +646,8 @@ def test_constant_and_repeated_features_do_no_harm():
     X = np.hstack([X, X[:, :3], np.full((700, 2), 7.3, np.float32), np.zeros((700, 1), np.float32)])
     for alpha in (0.0, 0.01, "auto"):
         classifier = make(alpha=alpha).fit(X, y)
-        assert classifier.refinement_["taken"] or alpha == 0.0
+        found = classifier.refinement_
+        assert found["accuracy_after"] > found["accuracy_before"] - 0.05 or alpha == 0.0
         assert np.all(classifier.projection_[15:] == 0)
         assert np.isfinite(classifier.projection_).all()
         assert classifier.score(X, y) > 0.85
@@ -700,7 +701,7 @@ def test_the_temperature_is_the_best_of_a_fine_grid(noise, n_classes):
 
 def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
     rng = np.random.default_rng(0)
-    n, n_classes = 1000, 4000
+    n, n_classes = 3000, 8000
     X, own = rng.standard_normal((n, 4)).astype(np.float32), rng.integers(0, n_classes, n)
     plain = make(16, refine=False).fit(X, own % 2).packed()
     model = type(plain)(
@@ -712,7 +713,7 @@ def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
     found = fitted_temperature(model, X, own)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 8 * n * n_classes
+    assert peak < 4 * n * n_classes
     for other in (0.9, 1.1):
         assert surprise(model, X, own, found) < surprise(model, X, own, other * found)
 
