@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-images lint format bench accuracy study whitening floors reproduce out-of-core memory loading pictures cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy study whitening floors reproduce out-of-core memory loading pictures cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -25,6 +25,9 @@ demo: setup  ## learn on the digits of scikit-learn, beside LibLinear
 
 test: setup lint  ## lint, types and all tests
 	$(BIN)/python -m pytest -n auto
+
+test-faults: setup  ## workers, clients and schedulers of a cluster killed in each phase (minutes)
+	$(BIN)/python -m pytest -n 0 -m faults tests/cluster
 
 $(VENV)/test-images: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test-images

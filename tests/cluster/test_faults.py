@@ -37,6 +37,9 @@ from bitclass.distributed.errors import SumsMoved
 from bitclass.distributed.sums import Sums
 
 
+pytestmark = pytest.mark.faults
+
+
 @pytest.fixture(scope="module")
 def mortal():
     with mortal_cluster() as client:

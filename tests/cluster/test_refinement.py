@@ -239,6 +239,7 @@ def mortal():
         yield client
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("n_killed", [1, 2])
 def test_workers_killed_while_rows_are_drawn_change_nothing(mortal, n_killed):
     X, y = hard_problem()

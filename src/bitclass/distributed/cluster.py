@@ -114,6 +114,15 @@ class Run:
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
             return self.client.compute(task, **where)
 
+    def let_go(self, keys: set[str]) -> None:
+        """Give up all tasks of this run but those of some keys.
+
+        A task that waits for a home that is gone may be held by a traceback for a while. As long
+        as it is, whatever else needs the same partition waits with it.
+        """
+        own = [key for key in list(self.client.futures) if self.token in str(key)]
+        self.client.cancel([Future(key, self.client) for key in own if key not in keys])
+
     def workers(self) -> dict[str, Any]:
         """Workers by address."""
         found: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]

@@ -183,6 +183,7 @@ def _learn(
         except SumsMoved:
             if attempt + 1 == _ATTEMPTS:
                 raise
+            run.let_go(keys={run.key("files")})
     classifier._knowledge.statistics = statistics.plain()
 
 
