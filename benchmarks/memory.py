@@ -43,9 +43,11 @@ def run(name: str) -> None:
         block = slice(start, start + 10_000)
         X[block] = rng.standard_normal((len(y[block]), d), dtype=np.float32)
         X[block] += centres[y[block]]
-    small = BinaryCodeClassifier(128, loss=loss, random_state=0).fit(X[:2000], y[:2000])
+    small = BinaryCodeClassifier(128, loss=loss, random_state=0, refine=False).fit(
+        X[:2000], y[:2000]
+    )
     before = present_bytes()
-    classifier = BinaryCodeClassifier(128, loss=loss, random_state=0).fit(X, y)
+    classifier = BinaryCodeClassifier(128, loss=loss, random_state=0, refine=False).fit(X, y)
     after = peak_bytes()
     accuracy = classifier.score(X[:5000], y[:5000])
     assert small.classes_.size == n_classes

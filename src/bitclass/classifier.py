@@ -100,7 +100,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     n_jobs : int or None, default=None
         Number of threads, negative as in scikit-learn. None means what `set_num_threads` or
         ``BITCLASS_NUM_THREADS`` say, or else all cores that the process may use. It also bounds
-        the BLAS in training. Results do not depend on it.
+        the BLAS in training, whose rounding may differ with it; all else does not depend on it.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the starting codes.

@@ -123,6 +123,7 @@ def test_the_model_is_that_of_the_feature_file_and_knows_its_extractor(folder):
     pictures, rows = (library.load(folder / f"{name}.safetensors") for name in "mn")
     np.testing.assert_array_equal(pictures.projection, rows.projection)
     np.testing.assert_array_equal(pictures.weights, rows.weights)
+    assert pictures.summary.pop("statistics")  # it was fitted with --keep-statistics
     assert pictures.summary.pop("extractor") == {"kind": "gist", "size": 128}
     assert pictures.summary == rows.summary
     # The estimator keeps what it was read with.

@@ -14,11 +14,11 @@ from bitclass import BinaryCodeClassifier
 from bitclass.storage import read_header
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
-OPTIONS = ("--loss", "hinge", "--initial-codes", "random", "--bits", 40, "--seed", 2)
+OPTIONS = ("--loss", "hinge", "--initial-codes", "random", "--bits", 40, "--seed", 2, "--no-refine")
 
 
 def hinge(X, y):
-    options = {"loss": "hinge", "initial_codes": "random", "random_state": 2}
+    options = {"loss": "hinge", "initial_codes": "random", "random_state": 2, "refine": False}
     return BinaryCodeClassifier(40, **options).fit(X, y)
 
 

@@ -36,7 +36,6 @@ from bitclass.distributed import ClusterError, PartitionMemoryError
 from bitclass.distributed.errors import SumsMoved
 from bitclass.distributed.sums import Sums
 
-
 pytestmark = pytest.mark.faults
 
 
