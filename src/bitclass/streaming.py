@@ -1,7 +1,9 @@
 """Training on rows that come in batches from a file: memory does not grow with their number.
 
-The hinge loss takes one pass. The other losses keep the packed starting codes, ceil(r / 8) + 16
-bytes a row, and pass once more over the rows whose code differs from their class's.
+Codes of class means and the hinge loss take one pass. Where rows start with codes of their own,
+the other losses keep these, packed, ceil(r / 8) + 16 bytes a row, and pass once more over the rows
+whose code differs from their class's. Refinement passes over the rows again: once for those held
+out, and once for each sample that memory holds.
 """
 
 from __future__ import annotations
