@@ -77,6 +77,8 @@ class Drawing:
         self.classes = classes
         self.seed = seed
         self.most_rows = max(1024, max_bytes // (4 * len(statistics.shift)))
+        if n_rows > self.most_rows:  # rows of a sample are held twice for a moment
+            self.most_rows = max(1024, self.most_rows // 2)
         self._n_samples = 0
         n_rows = max(n_rows, 1)
         share = min(max(_HELD_OUT_SHARE, _FEWEST_HELD_OUT / n_rows), _LARGEST_SHARE)

@@ -123,6 +123,7 @@ def refine(
     sample = None
     while not refinement.finished:
         if sample is None or n_drawn < n_rows:
+            sample = None  # or two of them would be held at once
             sample = drawing.sample(replay, n_drawn / max(n_rows, 1), whitening)
         if len(sample.own) == 0:
             break
