@@ -20,9 +20,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from bitclass import BinaryCodeClassifier
+from bitclass.calibration import N_BINS
 from bitclass.storage import atomic_write
 from cells import Cells, count
-from measures import BINS, fit_and_measure
+from measures import fit_and_measure
 from pages import fill
 from real_data import DATA, NAMES, load, present
 from timing import measure, threads_of_all
@@ -148,7 +149,7 @@ def markdown(cells: Cells) -> str:
         "are runs, with the kernel that is better on training rows held out. LibLinear is "
         "LinearSVC (Crammer-Singer) at the C that is best *on the test rows*, on standardised "
         "features; for letters it is linear. The "
-        f"expected calibration error has {BINS} bins. Made by `make floors`.",
+        f"expected calibration error has {N_BINS} bins. Made by `make floors`.",
         "",
         "| | bits | runs | accuracy | floor | LibLinear | calibration error | top-5 | rescored |",
         "|---|---|---|---|---|---|---|---|---|",

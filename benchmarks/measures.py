@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from bitclass import BinaryCodeClassifier, CodeWarning, PackedModel
+from bitclass.calibration import Calibration
 from real_data import Rows
 
-BINS = 15
 _TOP = 5
 
 
-def calibration_error(
-    probabilities: NDArray[np.float64], right: NDArray[np.bool_], n_bins: int = BINS
-) -> float:
+def calibration_error(probabilities: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
     """Expected calibration error of the predicted classes.
 
     Predictions are put into bins of equal width by their probability; the error is the mean
@@ -29,12 +27,10 @@ def calibration_error(
     ----------
     probabilities : (n,) of the predicted classes
     right : (n,) whether each prediction is right
-    n_bins : int
     """
-    place = np.minimum((probabilities * n_bins).astype(int), n_bins - 1)
-    told = np.bincount(place, weights=probabilities, minlength=n_bins)
-    true = np.bincount(place, weights=right, minlength=n_bins)
-    return float(np.abs(told - true).sum() / len(right))
+    calibration = Calibration()
+    calibration.add(probabilities, right)
+    return calibration.expected_error
 
 
 def with_precision(model: PackedModel, precision: Any) -> PackedModel:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 DATA = Path(os.environ.get("BITCLASS_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+# A shell that runs the tests in the background has its children ignore the interrupts that some
+# of them send to commands.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

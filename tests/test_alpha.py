@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bitclass import BinaryCodeClassifier
@@ -54,6 +54,7 @@ def brute_force(X, B):
     st.sampled_from([(30, 3), (30, 12), (15, 14), (12, 30), (20, 100)]),
     st.sampled_from([0.05, 0.5, 3.0]),
 )
+@example(6917, (20, 100), 0.05)  # both parts of the error vanish with the penalty
 @settings(max_examples=60, deadline=None)
 def test_the_penalty_has_the_smallest_error_by_definition(seed, shape, noise):
     """Also where there are more features than rows."""

@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "streaming": {"rows", "data", "classifier", "drawing", "training", "validation"},
     "images": {"_native", "data", "storage"},
     "explore": FOUNDATION | {"model", "data", "images"},
-    "baselines": FOUNDATION | {"training"},
+    "baselines": FOUNDATION | {"anchors", "training"},
     "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines"},
     "distributed": FOUNDATION
     | {"anchors", "drawing"}

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RbfAnchors"]
+__all__ = ["RbfAnchors", "squared_distances"]
+
+
+def squared_distances(X: NDArray[Any], anchors: NDArray[Any]) -> NDArray[Any]:
+    """Squared distances of rows (n, d) to anchors (m, d), shape (n, m)."""
+    of_rows = np.einsum("nd,nd->n", X, X)
+    of_anchors = np.einsum("md,md->m", anchors, anchors)
+    return np.asarray(np.maximum(of_rows[:, None] - 2 * (X @ anchors.T) + of_anchors, 0))
+
 
 _FARTHEST = 1e9
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Calibration"]
+__all__ = ["N_BINS", "Calibration"]
 
-_N_BINS = 15
+#: Bins of confidence, equally wide.
+N_BINS = 15
 
 
 @dataclass
@@ -25,16 +26,16 @@ class Calibration:
     0.4
     """
 
-    n_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_N_BINS, dtype=np.int64))
-    n_right: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_N_BINS, dtype=np.int64))
-    confidence: NDArray[np.float64] = field(default_factory=lambda: np.zeros(_N_BINS))
+    n_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(N_BINS, dtype=np.int64))
+    n_right: NDArray[np.int64] = field(default_factory=lambda: np.zeros(N_BINS, dtype=np.int64))
+    confidence: NDArray[np.float64] = field(default_factory=lambda: np.zeros(N_BINS))
 
     def add(self, confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> None:
         """Count rows by the probability of their prediction (n,) and whether it is right (n,)."""
-        bins = np.minimum((confidence * _N_BINS).astype(np.intp), _N_BINS - 1)
-        self.n_rows += np.bincount(bins, minlength=_N_BINS)
-        self.n_right += np.bincount(bins[right], minlength=_N_BINS)
-        self.confidence += np.bincount(bins, weights=confidence, minlength=_N_BINS)
+        bins = np.minimum((confidence * N_BINS).astype(np.intp), N_BINS - 1)
+        self.n_rows += np.bincount(bins, minlength=N_BINS)
+        self.n_right += np.bincount(bins[right], minlength=N_BINS)
+        self.confidence += np.bincount(bins, weights=confidence, minlength=N_BINS)
 
     @property
     def expected_error(self) -> float:

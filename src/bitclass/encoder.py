@@ -141,8 +141,9 @@ def _cross_validated(
     """The penalty with the smallest generalised cross-validation error, and its solution.
 
     With the eigenvalues l of the correlations and the codes' coordinates c in their directions, a
-    penalty a leaves ``|B|^2 - sum c^2 (l + 2a) / (l + a)^2`` of the codes unexplained, and takes
-    ``sum l / (l + a)`` degrees of freedom of the rows.
+    penalty a leaves ``a^2 sum c^2 / l (l + a)^2`` of the codes unexplained, and ``sum a / (l + a)``
+    degrees of freedom, over what no penalty at all would leave of both: nothing, where features
+    are as many as rows.
 
     Parameters
     ----------
@@ -154,13 +155,18 @@ def _cross_validated(
     values, vectors = scipy.linalg.eigh(matrix, check_finite=False)
     values = np.maximum(values, 0.0)
     coordinates = vectors.T @ cross
-    strengths = np.sum(coordinates**2, axis=1)
+    usable = values > len(values) * np.finfo(np.float64).eps * values[-1]
+    lengths, strengths = values[usable], np.sum(coordinates[usable] ** 2, axis=1)
+    freedom_left = max(count - 1.0 - len(lengths), 0.0)
+    unexplained = max(code_variance - float(np.sum(strengths / lengths)), 0.0)
+    if freedom_left == 0.0:  # the difference is rounding
+        unexplained = 0.0
     errors = []
     for alpha in _PENALTIES:
-        shrunk = values + alpha
-        left = code_variance - np.sum(strengths * (values + 2.0 * alpha) / shrunk**2)
-        freedom = count - 1.0 - np.sum(values / shrunk)
-        errors.append(max(left, 0.0) / freedom**2 if freedom > 0 else np.inf)
+        shrunk = lengths + alpha
+        left = unexplained + np.sum(strengths / lengths * (alpha / shrunk) ** 2)
+        freedom = freedom_left + np.sum(alpha / shrunk)
+        errors.append(left / freedom**2 if freedom > 0 else np.inf)
     best = float(_PENALTIES[int(np.argmin(errors))])
     return best, np.asarray(vectors @ (coordinates / (values + best)[:, None]))
 

@@ -18,7 +18,6 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from bitclass._native import Precision
 from bitclass.codes import pack
 from bitclass.drawing import Drawing, Replay, Sample
 from bitclass.encoder import HashFunction, correlation, ridge
@@ -186,9 +185,6 @@ class _Whitening:
         Z = statistics.standardised_rows(X, np.arange(len(X))).astype(np.float32, copy=False)
         Z -= self.mean.astype(np.float32)
         Z /= self.deviation.astype(np.float32)
-        return self._solved(Z)
-
-    def _solved(self, Z: NDArray[np.float32]) -> NDArray[np.float32]:
         solved = scipy.linalg.solve_triangular(
             self.factor, Z.T, lower=True, overwrite_b=True, check_finite=False
         )
@@ -292,7 +288,6 @@ def _packed(
     model: PackedModel, weights: NDArray[np.int8], hash_function: HashFunction
 ) -> PackedModel:
     """A model like the given one, with other weights and another hash function."""
-    precision: Precision = model.precision
     return PackedModel(
         model.classes,
         pack(weights),
@@ -301,7 +296,7 @@ def _packed(
         centre=hash_function.centre,
         scale=hash_function.scale,
         temperature=model.temperature,
-        precision=precision,
+        precision=model.precision,
         anchors=model.anchors,
     )
 

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from running import assert_one_line, bitclass, environment, problem, succeed
+from running import FORKS, assert_one_line, bitclass, environment, problem, succeed
 
 import bitclass as library
 from bitclass import BinaryCodeClassifier
@@ -114,47 +114,23 @@ def test_the_exponential_loss_learns_more_too(folder, rows):
     assert np.mean(model.predict(X) == y) > 0.7
 
 
-# The command, perhaps killed before or after it puts its first or its second file in place: a line
-# gives its arguments, its folder and the moment. Runs are forks of one process, which has imported
-# all there is: the import takes longer than a run.
-FORKS = """
-import json, os, signal, sys, tempfile
-from bitclass.cli.app import main
-import bitclass.data.numpy_files
-for line in sys.stdin:
-    arguments, folder, moment = json.loads(line)
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = os.fork()
-        if child == 0:
-            replace, moments = os.replace, iter(range(100))
-            def die_if_due():
-                if next(moments) == moment:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            def replace_or_die(*paths):
-                die_if_due()
-                replace(*paths)
-                die_if_due()
-            os.replace = replace_or_die
-            os.chdir(folder)
-            os.dup2(out.fileno(), 1)
-            os.dup2(err.fileno(), 2)
-            sys.argv = ["bitclass", *arguments]
-            code = 99
-            try:
-                main()
-            except SystemExit as done:
-                code = done.code or 0
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode())
-    print(json.dumps([code, *texts]), flush=True)
+# The command is killed before or after it puts its first or its second file in place, if its first
+# argument is a moment.
+KILLS = """
+import signal
+run_whole = main
+def main():
+    moment = json.loads(sys.argv.pop(1))
+    replace, moments = os.replace, iter(range(100))
+    def die_if_due():
+        if next(moments) == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def replace_or_die(*paths):
+        die_if_due()
+        replace(*paths)
+        die_if_due()
+    os.replace = replace_or_die
+    run_whole()
 """
 BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL, AFTER_MODEL = range(4)
 
@@ -163,7 +139,7 @@ BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL, AFTER_MODEL = range(4)
 def run():
     """Runs the command in a folder; it may be killed at one of the moments above."""
     server = subprocess.Popen(
-        [sys.executable, "-c", FORKS],
+        [sys.executable, "-c", FORKS.replace("#PREPARE", KILLS)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -171,7 +147,8 @@ def run():
     )
 
     def run_one(arguments, folder, killed_at=None):
-        server.stdin.write(json.dumps([list(map(str, arguments)), str(folder), killed_at]) + "\n")
+        line = [[json.dumps(killed_at), *map(str, arguments)], str(folder), None]
+        server.stdin.write(json.dumps(line) + "\n")
         server.stdin.flush()
         done = subprocess.CompletedProcess(arguments, *json.loads(server.stdout.readline()))
         if killed_at is not None:

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from bitclass.anchors import squared_distances
 from bitclass.rows import Features, row_blocks
 
 __all__ = ["AnchorFeatures"]
@@ -75,10 +76,7 @@ class AnchorFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
     def _squared_distances(self, X: NDArray[Any]) -> NDArray[Any]:
-        anchors = self.anchors_.astype(X.dtype)
-        of_rows = np.einsum("ij,ij->i", X, X)
-        of_anchors = np.einsum("ij,ij->i", anchors, anchors)
-        return np.asarray(np.maximum(of_rows[:, None] - 2 * (X @ anchors.T) + of_anchors, 0))
+        return squared_distances(X, self.anchors_.astype(X.dtype))
 
     @property
     def nbytes_(self) -> int:

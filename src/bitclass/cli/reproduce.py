@@ -26,10 +26,7 @@ from bitclass.experiments import (
     write_report,
 )
 
-__all__ = ["TIME_LIMIT", "run_reproduce"]
-
-#: Seconds that a cell may take.
-TIME_LIMIT = 600.0
+__all__ = ["run_reproduce"]
 
 
 def run_reproduce(

@@ -7,20 +7,20 @@ that was stopped goes on without parsing what came before.
 from __future__ import annotations
 
 import bisect
-import gzip
 import importlib
 from abc import abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.limits import MAX_RECORD_BYTES
+from bitclass.data.packed import open_unpacked
 from bitclass.data.rowfile import Piece, RowFile
 
-__all__ = ["TextRows", "arrow_csv", "blocks", "open_text"]
+__all__ = ["TextRows", "arrow_csv", "blocks"]
 
 _BLOCK_BYTES = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -35,17 +35,6 @@ def arrow_csv() -> Any:
         return None
 
 
-def open_text(path: Path) -> IO[bytes]:
-    """Open a text file for its bytes, unpacked if it is compressed."""
-    stream = path.open("rb")
-    is_packed = stream.read(2) == b"\x1f\x8b"
-    stream.seek(0)
-    if not is_packed:
-        return stream
-    stream.close()
-    return cast(IO[bytes], gzip.open(path, "rb"))
-
-
 def blocks(
     path: Path, offset: int = 0, quoted: bool = False
 ) -> Generator[tuple[int, bytes], None, None]:
@@ -57,7 +46,7 @@ def blocks(
     offset : of a line, in the unpacked text
     quoted : whether a line break between double quotes ends no line
     """
-    with open_text(path) as stream:
+    with open_unpacked(path) as stream:
         stream.seek(offset)
         held = b""
         while chunk := stream.read(_BLOCK_BYTES):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.anchors import RbfAnchors
+from bitclass.anchors import RbfAnchors, squared_distances
 from bitclass.rows import Features, dense_rows, sample_rows
 
 __all__ = ["choose_anchors"]
@@ -40,8 +40,7 @@ def choose_anchors(
     elif gamma == "median":
         rows = sample_rows(X.shape[0], _ROWS_FOR_WIDTH)
         Z = ((dense_rows(X, rows) - centre) / scale).astype(np.float32)
-        distances = (Z**2).sum(axis=1)[:, None] + (anchors**2).sum(axis=1) - 2.0 * Z @ anchors.T
-        width = 1.0 / max(float(np.median(distances)), 1e-12)
+        width = 1.0 / max(float(np.median(squared_distances(Z, anchors))), 1e-12)
     else:
         width = float(gamma)
     return RbfAnchors(anchors, centre.astype(np.float32), scale.astype(np.float32), width)

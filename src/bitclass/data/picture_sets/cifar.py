@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from bitclass.data.errors import DataFileError, listed, reading
 from bitclass.data.labels import text_array
+from bitclass.data.packed import open_unpacked
 from bitclass.data.picture_sets.pickles import load_plain
 from bitclass.data.picture_sets.splits import Split, check_split, text_lines
-from bitclass.data.picture_sets.tar_files import open_archive, read_member, tar_members
+from bitclass.data.picture_sets.tar_files import read_member, tar_members
 from bitclass.data.pictures import PictureError, PictureSet
 
 __all__ = ["find_cifar", "open_cifar"]
@@ -135,7 +136,7 @@ def _layout_in_archive(path: Path) -> _Layout | None:
     if not path.name.lower().endswith(_ARCHIVES):
         return None
     try:
-        with open_archive(path) as stream:
+        with open_unpacked(path) as stream:
             first = next(tar_members(stream, most_bytes=_MOST_UNPACKED), None)
     except (OSError, EOFError, ValueError, zlib.error):
         return None  # what is wrong with it, the format that it is of may tell
@@ -193,7 +194,7 @@ def _contents(place: Path, layout: _Layout, wanted: tuple[str, ...]) -> dict[str
         return {name: _file_content(place / name) for name in wanted}
     found: dict[str, bytes] = {}
     within = {f"{layout.folder}/{name}": name for name in wanted}
-    with open_archive(place) as stream:
+    with open_unpacked(place) as stream:
         for member in tar_members(stream, most_bytes=_MOST_UNPACKED):
             if member.name in within and within[member.name] not in found:
                 found[within[member.name]] = read_member(stream, member)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.matlab_structs import read_structs
+from bitclass.data.packed import open_unpacked
 from bitclass.data.picture_sets.splits import text_lines
-from bitclass.data.picture_sets.tar_files import open_archive, read_member, tar_members
+from bitclass.data.picture_sets.tar_files import read_member, tar_members
 
 __all__ = ["Devkit", "open_devkit"]
 
@@ -88,7 +89,7 @@ def _contents(folder: Path) -> tuple[Path, dict[str, bytes]]:
         )
     wanted = {f"{_NAME}/data/{name}": name for name in (_META, _TRUTH)}
     found = {}
-    with reading(archive, "the development kit"), open_archive(archive) as stream:
+    with reading(archive, "the development kit"), open_unpacked(archive) as stream:
         for member in tar_members(stream, most_bytes=_MOST_UNPACKED):
             if member.name in wanted:
                 found[wanted[member.name]] = read_member(stream, member)

@@ -6,18 +6,17 @@ never written anywhere, so that a name such as ``../../etc/passwd`` can do nothi
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.data.pictures import MOST_FILE_BYTES, PictureError
 
-__all__ = ["Member", "StoredFiles", "open_archive", "read_member", "tar_members"]
+__all__ = ["Member", "StoredFiles", "read_member", "tar_members"]
 
 _BLOCK = 512
 _PLAIN_FILES = (b"0", b"\0", b"7")
@@ -59,17 +58,6 @@ class StoredFiles:
         if len(content) < size:
             raise PictureError(f"{path}: picture {row} is cut short")
         return content
-
-
-def open_archive(path: Path) -> IO[bytes]:
-    """Open a tar file for its bytes, unpacked if it is compressed with gzip."""
-    stream = path.open("rb")
-    is_packed = stream.read(2) == b"\x1f\x8b"
-    stream.seek(0)
-    if not is_packed:
-        return stream
-    stream.close()
-    return cast(IO[bytes], gzip.open(path, "rb"))
 
 
 def tar_members(
