@@ -16,7 +16,7 @@ class Workers:
     def __init__(self, n):
         self.n = n
 
-    def workers(self):
+    def present_workers(self):
         return {f"tcp://{number}": {} for number in range(self.n)}
 
 

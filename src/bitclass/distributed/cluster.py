@@ -97,8 +97,7 @@ class Run:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        if not self.workers():
-            self._wait_for_workers()
+        self.present_workers()
         self.token = uuid.uuid4().hex[:12]
         #: Workers that tasks were given to, while it matters.
         self.homes: set[str] = set()
@@ -126,6 +125,12 @@ class Run:
     def workers(self) -> dict[str, Any]:
         """Workers by address."""
         found: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        return found
+
+    def present_workers(self) -> dict[str, Any]:
+        """Workers by address, at least one: it is waited for where all are gone."""
+        while not (found := self.workers()):
+            self._wait_for_workers()
         return found
 
     def done(self, futures: Sequence[Future], name: Callable[[Future], str]) -> list[Future]:

@@ -209,7 +209,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         if is_files(X):
             run = Run(current_client())
             reader, at_workers = open_at_workers(run, _files(X))
-            found = file_partitions(reader, at_workers, len(run.workers()))
+            found = file_partitions(reader, at_workers, len(run.present_workers()))
             n_features = reader.n_features
         else:
             found = collection_partitions(X)

@@ -71,7 +71,7 @@ def fit_files(
         raise ValueError(f"{reader.description}: no labels found; name them with labels")
     sample = dask.delayed(spread_sample)(at_workers, dask_key_name=run.key("sample"))
     classifier.begin(*run.result(run.start(sample), "the sample for starting codes"))
-    partitions = file_partitions(reader, at_workers, len(run.workers()))
+    partitions = file_partitions(reader, at_workers, len(run.present_workers()))
     n_rows = [partition.n_rows or 0 for partition in partitions]
     _learn(classifier, run, partitions, n_rows, np.empty(0), progress)
 

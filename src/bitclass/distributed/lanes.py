@@ -65,7 +65,7 @@ def lanes_for(run: Run, partitions: Sequence[Partition], n_rows: Sequence[int]) 
     ----------
     partitions : of which `n_rows` says how many rows each has
     """
-    workers = sorted(run.workers())
+    workers = sorted(run.present_workers())
     homes = _homes(run, partitions)
     if homes is None:
         ends = np.cumsum(n_rows)
