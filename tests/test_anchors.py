@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.cluster import KMeans
 from sklearn.metrics.pairwise import rbf_kernel
 
 from bitclass import BinaryCodeClassifier, load
@@ -94,6 +95,36 @@ def test_anchors_are_distinct_rows():
     centre, scale = X.mean(axis=0).astype(float), X.std(axis=0).astype(float)
     chosen = choose_anchors(X, 200, "scale", centre, scale, np.random.RandomState(0))
     np.testing.assert_allclose(chosen.anchors, (X - centre) / scale, atol=1e-5)
+
+
+def test_anchors_lie_in_the_middle_of_the_rows_around_them():
+    """As scikit-learn's k-means has it from the same rows on."""
+    X, _ = rings(300)
+    centre, scale = X.mean(axis=0).astype(float), X.std(axis=0).astype(float)
+    Z = ((X - centre) / scale).astype(np.float32)
+    drawn = np.sort(np.random.RandomState(3).choice(300, 20, replace=False))
+    found = choose_anchors(X, 20, "scale", centre, scale, np.random.RandomState(3)).anchors
+    expected = KMeans(20, init=Z[drawn], n_init=1, max_iter=4, tol=0, algorithm="lloyd").fit(Z)
+    np.testing.assert_allclose(found, expected.cluster_centers_, atol=1e-5)
+
+    def error(anchors):
+        return ((Z[:, None] - anchors) ** 2).sum(axis=2).min(axis=1).mean()
+
+    assert error(found) < 0.8 * error(Z[drawn])
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_anchors"), [((90, 3), 90), ((2500, 128), 2000), ((1200, 129), 1000)]
+)
+def test_anchors_by_default(shape, n_anchors):
+    X = np.random.default_rng(0).standard_normal(shape)
+    y = np.arange(shape[0]) % 3
+    classifier = BinaryCodeClassifier(8, kernel="rbf", refine=False, loss="hinge", random_state=0)
+    classifier.partial_fit(X, y)
+    assert len(classifier.projection_) == n_anchors
+    classifier.partial_fit(X[:10], y[:10])  # goes on with what it has
+    with pytest.raises(ValueError, match=r"0 anchors differs from the"):
+        classifier.set_params(kernel=None).partial_fit(X, y)
 
 
 def test_rows_that_are_all_equal_have_a_width():

@@ -392,7 +392,7 @@ def test_batches_with_and_without_weights_go_together():
 @pytest.mark.parametrize("kind", ["float32", "float64", "sparse", "kernel"])
 def test_a_replay_in_any_batches_gives_the_same_model(kind):
     dtype = np.float64 if kind == "float64" else np.float32
-    X, y = blobs(1300, n_classes=10, noise=4.0, dtype=dtype)
+    X, y = blobs(1300, n_classes=10, noise=2.0, dtype=dtype)
     weights = np.random.default_rng(0).uniform(0.5, 2, 1300)
     kernel = {"kernel": "rbf", "n_anchors": 100} if kind == "kernel" else {}
     statistics = statistics_of(X, y, weights, **kernel)

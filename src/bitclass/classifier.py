@@ -80,10 +80,12 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         where there are at least 500 rows, and two a class.
 
     kernel : {"rbf"} or None, default=None
-        With "rbf" rows are hashed by their similarities to anchors, rows that are drawn at random.
+        With "rbf" rows are hashed by their similarities to anchors: the centres of a few rounds of
+        k-means.
 
-    n_anchors : int, default=1000
-        Number of anchors of the kernel.
+    n_anchors : int or "auto", default="auto"
+        Number of anchors of the kernel. "auto" is 1,000, or 2,000 where rows have at most 128
+        features, and all rows where those are fewer.
 
     gamma : {"scale", "median"} or float, default="scale"
         Width of the kernel ``exp(-gamma |x - a|^2)`` of standardised rows: "scale" is one over the
@@ -175,7 +177,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         alpha: float | str = "auto",
         refine: bool | str = "auto",
         kernel: str | None = None,
-        n_anchors: int = 1000,
+        n_anchors: int | str = "auto",
         gamma: float | str = "scale",
         class_weight: dict[Any, float] | str | None = None,
         precision: str = "auto",

@@ -18,7 +18,7 @@ from bitclass.refining import refine
 from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.summary import summarise
 from bitclass.training import Statistics, choose_anchors, standardisation, start_codes
-from bitclass.validation import check_anchor_count
+from bitclass.validation import anchor_count
 
 __all__ = ["solve", "start_statistics"]
 
@@ -48,14 +48,13 @@ def start_statistics(
     initial_codes : name of the starting codes, or (n, r) codes
     """
     of_rows = np.ones(len(labels)) if weights is None else weights
-    if parameters["kernel"] is not None:
-        check_anchor_count(parameters["n_anchors"], X.shape[0])
+    kernel = parameters["kernel"] is not None
+    n_anchors = anchor_count(parameters["n_anchors"], *X.shape) if kernel else 0
     centre, scale = standardisation(X, of_rows)
     random = check_random_state(parameters["random_state"])
     anchors = None
-    if parameters["kernel"] is not None:
-        width = parameters["gamma"]
-        anchors = choose_anchors(X, parameters["n_anchors"], width, centre, scale, random)
+    if kernel:
+        anchors = choose_anchors(X, n_anchors, parameters["gamma"], centre, scale, random)
         sample = sample_rows(X.shape[0], _ROWS_FOR_SIMILARITIES)
         X = anchors.similarities(dense_rows(X, sample))
         labels, of_rows = labels[sample], of_rows[sample]

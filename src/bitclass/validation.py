@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from bitclass.training import SOLVERS, STARTING_CODES, Statistics, check_label_k
 
 __all__ = [
     "ACCEPTED",
-    "check_anchor_count",
+    "anchor_count",
     "check_announced_classes",
     "check_class_count",
     "check_continuation",
@@ -42,6 +43,9 @@ _MOST_BITS = int(np.iinfo(np.int16).max) // 2
 # The logarithm by which a loss may grow within one bit, 2 * scale, stays far from overflow.
 _LARGEST_SCALE = 100.0
 _SMALLEST_SCALE = 1e-6
+# Anchors of the kernel by default: more where they cost little, and are needed most.
+_SOME_ANCHORS, _MANY_ANCHORS = 1000, 2000
+_FEATURES_OF_MANY_ANCHORS = 128
 # How many C x C matrices of float64 one bit of the W-step holds at once.
 _MATRICES_OF_A_BIT = 10
 
@@ -158,8 +162,10 @@ def check_continuation(statistics: Statistics, parameters: Mapping[str, Any], lo
     """Refuse parameters that do not go on from the batches before."""
     starting = statistics.starting
     n_bits, initial_codes = parameters["n_bits"], parameters["initial_codes"]
-    n_anchors = 0 if parameters["kernel"] is None else parameters["n_anchors"]
     known_anchors = 0 if statistics.anchors is None else len(statistics.anchors.anchors)
+    n_anchors = 0 if parameters["kernel"] is None else parameters["n_anchors"]
+    if n_anchors == "auto":
+        n_anchors = known_anchors or "some"
     if starting.n_bits != n_bits:
         found = f"n_bits={n_bits} differs from the {starting.n_bits} bits"
     elif starting.of_rows and statistics.keep_codes == loss.closed_form:
@@ -189,7 +195,10 @@ def check_rows(
 ) -> tuple[Features, NDArray[Any], NDArray[Any], NDArray[np.float64] | None]:
     """Rows, their labels, the labels that occur, and the weights (None for ones)."""
     X, labels = validate_data(estimator, X, y, reset=reset, **ACCEPTED)
-    check_classification_targets(labels)
+    with warnings.catch_warnings():
+        # A batch of few rows of very many classes is what this is made for.
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        check_classification_targets(labels)
     classes = np.unique(labels)
     if sample_weight is None and estimator.class_weight is None:
         return X, labels, classes, None
@@ -256,10 +265,14 @@ def is_integer(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def _check_integer(name: str, value: Any, lowest: int, highest: int | None) -> None:
+def _check_integer(
+    name: str, value: Any, lowest: int, highest: int | None, otherwise: str = ""
+) -> None:
     if not is_integer(value) or value < lowest or (highest is not None and value > highest):
         most = "" if highest is None else f" and at most {highest}"
-        raise ValueError(f"{name} must be an integer of at least {lowest}{most}, found {value!r}")
+        raise ValueError(
+            f"{name} must be an integer of at least {lowest}{most}{otherwise}, found {value!r}"
+        )
 
 
 def _check_real(name: str, value: Any, lowest: float, highest: float, otherwise: str = "") -> None:
@@ -274,15 +287,21 @@ def _check_kernel(parameters: Mapping[str, Any]) -> None:
     kernel, gamma = parameters["kernel"], parameters["gamma"]
     if kernel is not None and not (isinstance(kernel, str) and kernel == "rbf"):
         raise ValueError(f"kernel must be 'rbf' or None, found {kernel!r}")
-    _check_integer("n_anchors", parameters["n_anchors"], 1, None)
+    n_anchors = parameters["n_anchors"]
+    if not (isinstance(n_anchors, str) and n_anchors == "auto"):
+        _check_integer("n_anchors", n_anchors, 1, None, " or 'auto'")
     if not (isinstance(gamma, str) and gamma in ("scale", "median")):
         _check_real("gamma", gamma, 1e-30, 1e30, ", 'scale' or 'median'")
 
 
-def check_anchor_count(n_anchors: int, n_rows: int) -> None:
-    """Refuse more kernel anchors than there are rows to draw them from."""
+def anchor_count(n_anchors: int | str, n_rows: int, n_features: int) -> int:
+    """How many kernel anchors there are; more than rows to draw them from are refused."""
+    if isinstance(n_anchors, str):
+        many = n_features <= _FEATURES_OF_MANY_ANCHORS
+        return min(n_rows, _MANY_ANCHORS if many else _SOME_ANCHORS)
     if n_anchors > n_rows:
         raise ValueError(
             f"n_anchors={n_anchors} anchors cannot be drawn from {n_rows} rows; give a smaller "
             "n_anchors, or more rows at first"
         )
+    return n_anchors

@@ -32,6 +32,9 @@ def run(data="digits", seeds=(0, 1)):
             for name, accuracy, train in (
                 ("ours-exponential", 0.80, n_bits / 100),
                 ("ours-hinge", 0.79, n_bits / 1000),
+                ("ours-logistic", 0.79, n_bits / 50),
+                ("ours-squared-hinge", 0.78, n_bits / 50),
+                ("ours-crammer-singer", 0.78, n_bits / 50),
                 ("ours-mincut", 0.80, n_bits / 10),
                 ("ours-exponential-default", 0.81, n_bits / 50),
                 ("ours-hinge-default", 0.81, n_bits / 500),

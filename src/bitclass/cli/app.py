@@ -126,7 +126,9 @@ def fit(
     kernel: Annotated[
         Literal["rbf"] | None, typer.Option(help="Hash similarities to anchors, not features.")
     ] = default_of("kernel"),
-    anchors: Annotated[int, typer.Option(help="Number of anchors.")] = default_of("n_anchors"),
+    anchors: Annotated[
+        str, typer.Option(help="Number of anchors of the kernel, or auto.")
+    ] = default_of("n_anchors"),
     gamma: Annotated[
         str, typer.Option(help="Width of the kernel: scale, median, or a number.")
     ] = default_of("gamma"),
@@ -158,7 +160,7 @@ def fit(
         alpha=number_or_name(alpha),
         refine=default_of("refine") if refine is None else refine,
         kernel=kernel,
-        n_anchors=anchors,
+        n_anchors=number_or_name(anchors),
         gamma=number_or_name(gamma),
         n_jobs=jobs,
         random_state=seed,

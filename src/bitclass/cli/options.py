@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,12 +74,12 @@ def default_of(parameter: str) -> Any:
     return inspect.signature(BinaryCodeClassifier).parameters[parameter].default
 
 
-def number_or_name(value: str) -> float | str:
+def number_or_name(value: str) -> Any:
     """A number where the text is one, else the text, which the estimator knows or refuses."""
-    try:
-        return float(value)
-    except ValueError:
-        return value
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(value)
+    return value
 
 
 def feature_names(features: str | None) -> str | list[str] | None:

@@ -18,9 +18,12 @@ __all__ = ["check_claims"]
 
 _PAPERS_OWN = ("ours-exponential", "ours-hinge")
 _WITH_ADDITIONS = ("ours-exponential-default", "ours-hinge-default")
+_LOSSES = (*_PAPERS_OWN, "ours-logistic", "ours-squared-hinge", "ours-crammer-singer")
 _SVMS = ("ova-svm", "multi-svm")
 # "Competitive", "close": the paper's own gaps to the SVM are up to 0.83 points.
 _CLOSE = 1.0
+# The paper's two losses are up to so many points apart.
+_FAMILY = 5.0
 # How near the paper's CIFAR-10 accuracies ours should be, in points.
 _NEAR = {"ova-svm": 1.5, "multi-svm": 1.5, "lsh": 4.0, "cca-itq": 2.5, "sdh": 3.0}
 _IMAGENET = ("imagenet1000-shape",)
@@ -53,6 +56,13 @@ def check_claims(results: Results) -> list[Claim]:
             "on SUN397",
             "{:+.1f} points at worst",
             _above_hashing_at_all_lengths(results),
+        ),
+        (
+            "It supports a large family of loss functions: five of them within "
+            f"{_FAMILY:g} points of each other",
+            f"two, up to {_FAMILY:g} points apart",
+            "{:.1f} points apart",
+            _family_of_losses(results),
         ),
         (
             "The exponential loss is slightly more accurate than the hinge loss",
@@ -208,6 +218,16 @@ def _above_hashing_at_all_lengths(results: Results) -> Iterator[Finding]:
                 beyond = METHODS[variant[0]].beyond_paper
                 worst = min(gaps.values())
                 yield Finding(_title(data), text, worst, worst > 0, beyond)
+
+
+def _family_of_losses(results: Results) -> Iterator[Finding]:
+    for data in results.real_data_sets():
+        found = {name: results.mean(name, data, "accuracy") for name in _LOSSES}
+        accuracies = {METHODS[name].title: 100 * mean for name, mean in found.items() if mean}
+        if len(accuracies) == len(_LOSSES):
+            apart = max(accuracies.values()) - min(accuracies.values())
+            text = ", ".join(f"{title} {mean:.1f}" for title, mean in accuracies.items())
+            yield Finding(_title(data), text, apart, apart <= _FAMILY)
 
 
 def _exponential_above_hinge(results: Results) -> Iterator[Finding]:

@@ -129,6 +129,9 @@ _ALL = (
     Method("sdh-rbf", "SDH, RBF", "hashing", _hashed(SDHEncoder, True), kernelised=True),
     Method("ours-exponential", "Ours-Exponential", "ours", _plain("exponential")),
     Method("ours-hinge", "Ours-Hinge", "ours", _plain("hinge")),
+    Method("ours-logistic", "Ours-Logistic", "ours", _plain("logistic")),
+    Method("ours-squared-hinge", "Ours-Squared-Hinge", "ours", _plain("squared_hinge")),
+    Method("ours-crammer-singer", "Ours-Crammer-Singer", "ours", _plain("crammer_singer")),
     Method(
         "ours-mincut",
         "Ours-Exponential, minimum cuts",

@@ -1,16 +1,21 @@
-"""Which rows become kernel anchors, and how wide the kernel is."""
+"""Where kernel anchors lie among the rows, and how wide the kernel is."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass._native import class_sums
 from bitclass.anchors import RbfAnchors, squared_distances
 from bitclass.rows import Features, dense_rows, sample_rows
 
 __all__ = ["choose_anchors"]
 
 _ROWS_FOR_WIDTH = 1000
+# Of k-means: what follows moves anchors little, and models not at all.
+_ROUNDS = 4
+_ROWS_AN_ANCHOR = 16
+_ROWS_AT_ONCE = 4096
 
 
 def choose_anchors(
@@ -21,7 +26,7 @@ def choose_anchors(
     scale: NDArray[np.float64],
     random: np.random.RandomState,
 ) -> RbfAnchors:
-    """Draw anchors from rows.
+    """Anchors among rows: drawn at random, then moved to the middle of the rows around them.
 
     Parameters
     ----------
@@ -35,6 +40,10 @@ def choose_anchors(
     """
     chosen = np.sort(random.choice(X.shape[0], n_anchors, replace=False))
     anchors = ((dense_rows(X, chosen) - centre) / scale).astype(np.float32)
+    n_most = min(X.shape[0], _ROWS_AN_ANCHOR * n_anchors)
+    around = np.sort(random.choice(X.shape[0], n_most, replace=False))
+    for _ in range(_ROUNDS):
+        anchors = _moved_to_the_middle(X, around, anchors, centre, scale)
     if gamma == "scale":
         width = 1.0 / anchors.shape[1]
     elif gamma == "median":
@@ -44,3 +53,23 @@ def choose_anchors(
     else:
         width = float(gamma)
     return RbfAnchors(anchors, centre.astype(np.float32), scale.astype(np.float32), width)
+
+
+def _moved_to_the_middle(
+    X: Features,
+    rows: NDArray[np.intp],
+    anchors: NDArray[np.float32],
+    centre: NDArray[np.float64],
+    scale: NDArray[np.float64],
+) -> NDArray[np.float32]:
+    """One round of k-means: each anchor at the mean of those of the rows that are nearest to it."""
+    sums = np.zeros(anchors.shape)
+    counts = np.zeros(len(anchors), dtype=np.intp)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        block = dense_rows(X, rows[start : start + _ROWS_AT_ONCE])
+        Z = ((block - centre) / scale).astype(np.float32)
+        nearest = np.argmin(squared_distances(Z, anchors), axis=1)
+        class_sums(Z, nearest, None, sums)
+        counts += np.bincount(nearest, minlength=len(anchors))
+    middles = sums / np.maximum(counts, 1)[:, None]
+    return np.where(counts[:, None] > 0, middles, anchors).astype(np.float32)
