@@ -207,21 +207,22 @@ def kills(n_kills: int, n: int, d: int, n_classes: int) -> dict[str, Any]:
 
 
 def cost_model(rounds: int) -> list[dict[str, Any]]:
-    """Seconds of the passes against n, d and C, to check the cost model in docs/cluster.md."""
+    """Seconds without refinement against n, d and C, to check the costs in docs/cluster.md."""
     found = []
     with cluster() as client:
         for n, d, n_classes in (
-            (50_000, 512, 100),
             (100_000, 512, 100),
-            (50_000, 1024, 100),
-            (50_000, 512, 4000),
+            (400_000, 512, 100),
+            (100_000, 1024, 100),
+            (400_000, 1024, 100),
+            (100_000, 512, 4000),
         ):
             X, y = client.persist(made_rows(n, d, n_classes, 8))
             wait([X, y])
             taken = []
             for _ in range(rounds):
                 start = time.perf_counter()
-                DaskBinaryCodeClassifier(**HINGE).fit(X, y)
+                DaskBinaryCodeClassifier(**HINGE, refine=False).fit(X, y)
                 taken.append(time.perf_counter() - start)
             found.append(
                 {"rows": n, "features": d, "classes": n_classes, "s": statistics.median(taken)}

@@ -40,7 +40,7 @@ __all__ = ["Refined", "fitted_temperature", "refine"]
 _WHITENING = 10.0
 _LEAST_WHITENING = 1e-5  # for the rounding of float32
 _MOST_EPOCHS = 20
-_MOST_VISITS = 500_000
+_MOST_VISITS = 400_000
 # Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
 _EPOCHS_A_SAMPLE = 4
 _SCORES_AT_ONCE = 1 << 20
