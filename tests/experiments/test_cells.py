@@ -119,7 +119,7 @@ def test_a_file_that_is_not_what_it_should_be_is_no_result(tmp_path):
         b"",
         b"[]",
         b"\xff\xfe",
-        whole.replace(b'"format": 1', b'"format": 99'),
+        whole.replace(b'"format": ', b'"format": 99'),
         whole.replace(b'"limit": 60.0', b'"limit": NaN'),
         whole.replace(b'"status"', b'"state"'),
     ):
@@ -134,7 +134,7 @@ def test_other_settings_other_data_or_another_format_are_another_result(monkeypa
     assert key == cell_key(HINGE, "digits")
     assert key != cell_key(HINGE, "other digits")
     assert key != cell_key(replace(HINGE, n_bits=17), "digits")
-    monkeypatch.setattr(cells, "_FORMAT", 2)
+    monkeypatch.setattr(cells, "_FORMAT", 99)
     assert key != cell_key(HINGE, "digits")
     monkeypatch.undo()
     build = METHODS["ours-hinge-default"].build

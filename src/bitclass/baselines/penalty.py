@@ -38,7 +38,7 @@ def held_out(
 
 
 def peak(score: Callable[[float], float], penalties: Sequence[float] = PENALTIES) -> float:
-    """The value of best score; rising values are tried until one is no better.
+    """The value of best score; rising values are tried until one is worse.
 
     LibLinear takes longer the larger C is, up to hours, so values beyond the peak are left out.
 
@@ -50,7 +50,8 @@ def peak(score: Callable[[float], float], penalties: Sequence[float] = PENALTIES
     best, best_score = penalties[0], -np.inf
     for penalty in penalties:
         found = score(penalty)
-        if found <= best_score:
+        if found < best_score:
             break
-        best, best_score = penalty, found
+        if found > best_score:
+            best, best_score = penalty, found
     return best

@@ -45,6 +45,8 @@ class SDHEncoder(LinearEncoder):
         Most rounds over B, W and P.
     n_sweeps : int, default=10
         Most passes over the bits within a round.
+    track_objective : bool, default=False
+        Whether the objective is computed after each step, which takes longer than the step.
     random_state : int, RandomState instance or None, default=None
         Seed of the first codes.
 
@@ -53,7 +55,7 @@ class SDHEncoder(LinearEncoder):
     projection_ : ndarray of shape (n_features, n_bits), float32
     intercept_ : ndarray of shape (n_bits,), float32
     objective_history_ : list of float
-        The objective after the first W and P, and after each step B, W, P.
+        The objective after the first W and P, and after each step B, W, P; empty unless tracked.
     n_iter_ : int, rounds that were made
     n_features_in_ : int
 
@@ -61,7 +63,7 @@ class SDHEncoder(LinearEncoder):
     --------
     >>> from sklearn.datasets import load_digits
     >>> X, y = load_digits(return_X_y=True)
-    >>> encoder = SDHEncoder(32, random_state=0).fit(X, y)
+    >>> encoder = SDHEncoder(32, track_objective=True, random_state=0).fit(X, y)
     >>> encoder.objective_history_[-1] < encoder.objective_history_[0]
     True
     """
@@ -74,6 +76,7 @@ class SDHEncoder(LinearEncoder):
         fidelity: float = 1e-5,
         max_iter: int = 5,
         n_sweeps: int = 10,
+        track_objective: bool = False,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_bits = n_bits
@@ -81,6 +84,7 @@ class SDHEncoder(LinearEncoder):
         self.fidelity = fidelity
         self.max_iter = max_iter
         self.n_sweeps = n_sweeps
+        self.track_objective = track_objective
         self.random_state = random_state
 
     def fit(self, X: Features, y: ArrayLike) -> Self:
@@ -97,16 +101,22 @@ class SDHEncoder(LinearEncoder):
 
         problem.update_classifier(codes)
         problem.update_hash_function(codes)
-        history = [problem.objective(codes)]
+        history: list[float] = []
+
+        def track() -> None:
+            if self.track_objective:
+                history.append(problem.objective(codes))
+
+        track()
         self.n_iter_ = 0
         for _ in range(self.max_iter):
             self.n_iter_ += 1
             changed = problem.update_codes(codes, self.n_sweeps)
-            history.append(problem.objective(codes))
+            track()
             problem.update_classifier(codes)
-            history.append(problem.objective(codes))
+            track()
             problem.update_hash_function(codes)
-            history.append(problem.objective(codes))
+            track()
             if not changed:
                 break
         self.objective_history_ = history

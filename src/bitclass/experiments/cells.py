@@ -14,7 +14,7 @@ from bitclass.storage import ModelFileError, atomic_write, parse_json
 __all__ = ["Cell", "Outcome", "cell_key", "read_outcome", "write_outcome"]
 
 # Of the results: a change of what is measured, or how, makes those of before no longer fit.
-_FORMAT = 1
+_FORMAT = 2
 
 Status = Literal["done", "timeout", "failed"]
 
@@ -48,7 +48,8 @@ class Outcome:
     ----------
     status : "done", "timeout" for one that passed the limit, "failed"
     limit : float, seconds that the cell was given
-    values : what was measured, see `measure`
+    values : what was measured, see `measure`; `learned_for`, seconds of learning, where it passed
+        the limit while learning
     reason : str, why it failed
     """
 

@@ -53,6 +53,7 @@ class DataSet:
     file : name of the file that it takes, None for none
     content : what is in that file, for whoever has to make it
     synthetic : whether rows are drawn; no accuracy is then read off them
+    n_classes : of a set without rows to learn from
     """
 
     name: str
@@ -61,6 +62,7 @@ class DataSet:
     file: str | None = None
     content: str = ""
     synthetic: bool = False
+    n_classes: int | None = None
 
 
 def _standardised(
@@ -120,7 +122,7 @@ def _of_file(name: str, title: str, file: str, content: str) -> DataSet:
 
 def _of_shape(name: str, title: str, n: int, d: int, n_classes: int) -> DataSet:
     load = partial(_synthetic, n=n, d=d, n_classes=n_classes)
-    return DataSet(name, title, load, synthetic=True)
+    return DataSet(name, title, load, synthetic=True, n_classes=n_classes)
 
 
 _CIFAR = "cifar10_gist512.npz"

@@ -16,14 +16,14 @@ class Finding:
     where : str, the data set, and what else tells this finding from others
     ours : str, what we found
     number : float, the number in it that decides
-    holds : bool
+    holds : bool, or None where it is not decided
     beyond_paper : bool, whether this is about ours with what bitclass adds to the paper
     """
 
     where: str
     ours: str
     number: float
-    holds: bool
+    holds: bool | None
     beyond_paper: bool = False
 
 
@@ -61,10 +61,15 @@ class Claim:
             those = [one for one in self.findings if one.beyond_paper == beyond]
             if not those:
                 continue
-            n_hold = sum(one.holds for one in those)
-            text = {0: "does not hold", len(those): "holds"}.get(
-                n_hold, f"holds on {n_hold} of {len(those)}"
+            decided = [one.holds for one in those if one.holds is not None]
+            n_hold, n_open = sum(decided), len(those) - len(decided)
+            text = {0: "does not hold", len(decided): "holds"}.get(
+                n_hold, f"holds on {n_hold} of {len(decided)}"
             )
+            if not decided:
+                text = "not decided"
+            elif n_open:
+                text += f", {n_open} not decided"
             ends = [self.unit.format(end(one.number for one in those)) for end in (min, max)]
             ours = " to ".join(dict.fromkeys(ends))
             found.append(Verdict(about, ours, text, n_hold == len(those)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ __all__ = ["measure"]
 _LEAST_ROUNDS, _MOST_ROUNDS, _ENOUGH_SECONDS = 3, 50, 0.5
 
 
-def measure(cell: Cell, folder: Path | None) -> dict[str, Any]:
+def measure(
+    cell: Cell, folder: Path | None, begun: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
     """Learn, predict and score, in this process.
 
     Whatever a method has to choose, it chooses on rows to learn from, before its time is taken.
     Test rows are used once, for the predictions that are compared here with their labels.
+    `begun` is called when the time of learning begins.
 
     Returns
     -------
@@ -44,7 +48,7 @@ def measure(cell: Cell, folder: Path | None) -> dict[str, Any]:
     values: dict[str, Any] = {
         "n_rows": len(split.y),
         "n_features": split.X.shape[1],
-        "n_classes": len(np.unique(split.y)) if len(split.y) else int(split.y_test.max()) + 1,
+        "n_classes": len(np.unique(split.y)) if len(split.y) else data.n_classes,
     }
     if len(split.y) == 0:
         shape = values["n_features"], values["n_classes"]
@@ -52,7 +56,7 @@ def measure(cell: Cell, folder: Path | None) -> dict[str, Any]:
         values |= {"accuracy": None, "model_bytes": predictor.model_bytes}
     else:
         predictor = method.build(max(1, cell.n_bits), cell.seed)
-        values |= _learn(predictor, split.X, split.y)
+        values |= _learn(predictor, split.X, split.y, begun)
         predicted = predictor.predict(split.X_test)
         values["accuracy"] = None if data.synthetic else float(np.mean(predicted == split.y_test))
     values["test_seconds"] = _seconds_a_row(predictor, split.X_test)
@@ -60,13 +64,16 @@ def measure(cell: Cell, folder: Path | None) -> dict[str, Any]:
     return values
 
 
-def _learn(estimator: Any, X: NDArray[np.float32], y: NDArray[Any]) -> dict[str, Any]:
+def _learn(
+    estimator: Any, X: NDArray[np.float32], y: NDArray[Any], begun: Callable[[], None]
+) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if hasattr(estimator, "best_C"):
         start = time.perf_counter()
         values["C"] = estimator.best_C(X, y)
         values["choice_seconds"] = time.perf_counter() - start
         estimator.set_params(C=values["C"])
+    begun()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         start, start_cpu = time.perf_counter(), time.process_time()

@@ -21,10 +21,16 @@ from bitclass.baselines import (
 )
 from bitclass.classifier import BinaryCodeClassifier
 
-__all__ = ["METHODS", "AsInThePaper", "Method", "model_bytes", "settings_of"]
+__all__ = ["METHODS", "AsInThePaper", "Method", "hashing_methods", "model_bytes", "settings_of"]
 
 #: Parameters of the estimator that keep it to the paper.
-PLAIN: dict[str, Any] = {"scale": 1.0, "alpha": 1e-2, "refine": False, "kernel": None}
+PLAIN: dict[str, Any] = {
+    "scale": 1.0,
+    "alpha": 1e-2,
+    "refine": False,
+    "kernel": None,
+    "precision": "float32",
+}
 
 Kind = Literal["svm", "hashing", "ours"]
 
@@ -161,6 +167,11 @@ _ALL = (
 
 #: The compared methods, by name, in the order of the paper's Table 1.
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+
+
+def hashing_methods(kernelised: bool) -> list[str]:
+    """Names of the compared hashing methods, on features as they are or on anchors."""
+    return [m.name for m in _ALL if m.kind == "hashing" and m.kernelised == kernelised]
 
 
 def settings_of(estimator: Any) -> str:

@@ -103,7 +103,9 @@ def _claim(claim: Claim) -> str:
     )
 
 
-def _verdict(holds: bool) -> str:
+def _verdict(holds: bool | None) -> str:
+    if holds is None:
+        return "<span>not decided</span>"
     return f'<span class="{"holds" if holds else "fails"}">{"holds" if holds else "no"}</span>'
 
 

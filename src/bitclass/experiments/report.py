@@ -49,7 +49,8 @@ def write_report(outcomes: Mapping[Cell, Outcome], out: Path, settings: Mapping[
         "processor": found["processor"],
         "cores": str(found["cores"]),
         "memory": f"{found['memory_bytes'] / 1e9:.0f} GB",
-        "kernels": "{simd}, {threads} threads, {compiler}".format(**found["bitclass"]),
+        "kernels": "{simd}, {compiler}".format(**found["bitclass"]),
+        "threads": "1, of every method, as LibLinear has",
         "versions": ", ".join(
             f"{name} {number}"
             for name, number in {"python": found["python"], **found["versions"]}.items()

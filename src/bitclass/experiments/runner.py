@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +16,12 @@ from pathlib import Path
 from bitclass.experiments.cells import Cell, Outcome, cell_key, read_outcome, write_outcome
 from bitclass.experiments.datasets import fingerprint
 
-__all__ = ["run_cells"]
+__all__ = ["THREADS", "run_cells"]
+
+#: LibLinear has one thread, so every method has: times are of equal means.
+THREADS = dict.fromkeys(
+    ("BITCLASS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
 
 Report = Callable[[Cell, Outcome | None], None]
 
@@ -78,7 +84,7 @@ def _foreseen(cell: Cell, outcomes: dict[Cell, Outcome], time_limit: float) -> O
 def _run(cell: Cell, folder: Path | None, time_limit: float) -> Outcome:
     """Run a cell in a process of its own."""
     # It must find this package where this process did, and nothing in the present folder.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | THREADS | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "bitclass.experiments.worker"],
         stdin=subprocess.PIPE,
@@ -109,13 +115,16 @@ def _await(process: subprocess.Popen[bytes], time_limit: float) -> Outcome:
     stdin, process.stdin = process.stdin, None  # `communicate` would close it
     try:
         answer, complaints = process.communicate(timeout=time_limit)
-    except subprocess.TimeoutExpired:
-        return Outcome("timeout", time_limit, {}, f"not done within {time_limit:g} seconds")
+    except subprocess.TimeoutExpired as late:
+        values = {}
+        with contextlib.suppress(ValueError):
+            values["learned_for"] = max(0.0, time.time() - float(late.output or b""))
+        return Outcome("timeout", time_limit, values, f"not done within {time_limit:g} seconds")
     finally:
         process.stdin = stdin
     if process.returncode == 0:
         with contextlib.suppress(ValueError):
-            return Outcome("done", time_limit, json.loads(answer))
+            return Outcome("done", time_limit, json.loads(answer.splitlines()[-1]))
     return Outcome("failed", time_limit, {}, _why(process.returncode, complaints))
 
 

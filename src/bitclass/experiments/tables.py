@@ -184,8 +184,11 @@ def _measured(results: Results, method: str, data: str, name: str) -> Entry:
         return Entry(_with_spread(found, name), found.mean)
     limit = results.limit(method, data)
     if limit is not None:
-        # The limit is for choosing C and learning together, so it says nothing of each.
-        return Entry(f"over {limit:g} s", limit) if name == "train_seconds" else Entry("not done")
+        # The limit is for loading, choosing C, learning and predicting together.
+        learned_for = max(results.values(method, data, "learned_for"), default=None)
+        if name == "train_seconds" and learned_for is not None:
+            return Entry(f"over {seconds_text(learned_for)}", learned_for)
+        return Entry(f"not done in {limit:g} s")
     failed = [outcome.reason for outcome in results.of(method, data)]
     return Entry(f"failed: {failed[0]}" if failed and failed[0] else "")
 

@@ -49,5 +49,6 @@ def made_up(cell: Cell, n_features: int, n_classes: int) -> MadeUp:
         np.zeros(cell.n_bits),
         centre=np.zeros(n_features, dtype=np.float32),
         scale=np.ones(n_features, dtype=np.float32),
+        precision="float32",
     )
     return MadeUp(model.predict, model.nbytes)

@@ -1,4 +1,7 @@
-"""The process of one cell: takes the cell on its input, gives what it measured on its output."""
+"""The process of one cell: takes the cell on its input, gives what it measured on its output.
+
+The first line of its output is the time when learning began, the second what was measured.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 from bitclass.experiments.cells import Cell
@@ -38,7 +42,12 @@ def main() -> None:
     request = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_the_input, daemon=True).start()
     folder = None if request["folder"] is None else Path(request["folder"])
-    values = measure(Cell(**request["cell"]), folder)
+
+    def begun() -> None:
+        output.write(f"{time.time()}\n")
+        output.flush()
+
+    values = measure(Cell(**request["cell"]), folder, begun)
     output.write(json.dumps(values))
     output.close()
     # Some libraries take their time to go, or hang, and there is nothing left to do.
