@@ -154,6 +154,8 @@ def test_the_plans_have_every_table_and_figure(tmp_path):
     table = {(cell.method, cell.data) for cell in full if cell.n_bits in (0, 128)}
     for data in ("cifar10-paper", "cifar10", "tinyimagenet100", "caltech101", "clinc150"):
         assert {(method, data) for method in METHODS} <= table
+    unscaled = {cell.method for cell in full if cell.data == "cifar10-unscaled"}
+    assert unscaled == {"ova-svm", "multi-svm"}
     for method, every in (("sdh", 2), ("ours-hinge", 1)):
         found = {cell.n_bits for cell in full if (cell.method, cell.data) == (method, "clinc150")}
         assert found == {16, 32, 64, 128, 256, 512, 1024} - ({32, 512} if every == 2 else set())

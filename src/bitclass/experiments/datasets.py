@@ -99,17 +99,20 @@ def _as_published(folder: Path | None, seed: int, *, file: str) -> Split:
     return _standardised(*_part(folder / file, "train"), *_part(folder / file, "test"))
 
 
-def _as_in_the_paper(folder: Path | None, seed: int, *, file: str) -> Split:
+def _as_in_the_paper(
+    folder: Path | None, seed: int, *, file: str, standardised: bool = True
+) -> Split:
     """A hundred rows of each class for testing, drawn by the seed from both parts together."""
     assert folder is not None
     parts = [_part(folder / file, part) for part in ("train", "test")]
-    X = np.concatenate([part[0] for part in parts])
+    X = np.concatenate([part[0] for part in parts]).astype(np.float32)
     y = np.concatenate([part[1] for part in parts])
     rng = np.random.default_rng(seed)
     tested = np.zeros(len(y), dtype=bool)
     for label in np.unique(y):
         tested[rng.choice(np.flatnonzero(y == label), _TEST_ROWS_A_CLASS, replace=False)] = True
-    return _standardised(X[~tested], y[~tested], X[tested], y[tested])
+    split = X[~tested], y[~tested], X[tested], y[tested]
+    return _standardised(*split) if standardised else Split(*split)
 
 
 def _synthetic(folder: Path | None, seed: int, *, n: int, d: int, n_classes: int) -> Split:
@@ -135,6 +138,14 @@ _ALL = (
         "cifar10-paper",
         "CIFAR-10, the paper's split",
         partial(_as_in_the_paper, file=_CIFAR),
+        _CIFAR,
+        _CIFAR_CONTENT,
+    ),
+    # The paper does not say whether it scales features, and SVMs mind.
+    DataSet(
+        "cifar10-unscaled",
+        "CIFAR-10, the paper's split, not standardised",
+        partial(_as_in_the_paper, file=_CIFAR, standardised=False),
         _CIFAR,
         _CIFAR_CONTENT,
     ),
