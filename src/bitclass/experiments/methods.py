@@ -119,8 +119,11 @@ def _plain(loss: str, solver: str = "flip") -> Callable[[int, int], Any]:
 
 def _default(loss: str, kernelised: bool = False) -> Callable[[int, int], Any]:
     def build(n_bits: int, seed: int) -> Any:
-        made = BinaryCodeClassifier(n_bits, loss=loss, random_state=seed)
-        return make_pipeline(AnchorFeatures(random_state=seed), made) if kernelised else made
+        if not kernelised:
+            return BinaryCodeClassifier(n_bits, loss=loss, random_state=seed)
+        # Similarities go together too closely for int8, as the library's own kernel knows.
+        made = BinaryCodeClassifier(n_bits, loss=loss, precision="float32", random_state=seed)
+        return make_pipeline(AnchorFeatures(random_state=seed), made)
 
     return build
 
