@@ -289,6 +289,22 @@ def test_a_killed_run_has_written_no_file_and_nobody_elses_goes_on(folder, tmp_p
     assert len(np.fromfile(tmp_path / "f.npy.partial" / "rows", dtype="<i8")) == 8
 
 
+def test_a_killed_run_does_not_go_on_with_pictures_of_the_same_names(folder, tmp_path):
+    folder, _ = folder
+    shutil.copytree(folder / "train", tmp_path / "copy")
+    features = ("--extractor", "gist", "--out", "f.npy")
+    fit = ("--extractor", "gist", "--model", "m.safetensors", "--checkpoint", "progress")
+    runs = [
+        ("killed", 6, "after", "features", folder / "train", *features),
+        ("features", "copy", *features),
+        ("killed", 6, "after", "fit", folder / "train", *fit),
+        ("fit", "copy", *fit),
+    ]
+    _, other_features, _, other_fit = in_forks(runs, tmp_path, prepare=KILLED)
+    assert_one_line(other_features, "f.npy.partial", "another run, which differs in files")
+    assert_one_line(other_fit, "progress", "another run, which differs in files")
+
+
 def test_a_killed_fit_goes_on(folder, tmp_path):
     folder, _ = folder
     run = ("fit", folder / "train", "--extractor", "gist", "--bits", 32, "--model",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bitclass.data import DataFileError
-from bitclass.data import pictures as pictures_module
+from bitclass.data import picture_sources as sources_module
 from bitclass.data.pictures import (
     PictureError,
     PictureSet,
@@ -112,7 +112,7 @@ def test_labels_must_be_one_a_picture():
 
 
 def test_a_file_too_large_for_a_picture_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures_module, "MOST_FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(sources_module, "MOST_FILE_BYTES", 1 << 20)
     with (tmp_path / "a.png").open("wb") as file:
         file.truncate((1 << 20) + 1)
     with pytest.raises(PictureError, match="more than 1 MB"):

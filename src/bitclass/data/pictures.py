@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,16 @@ from bitclass.data.errors import DataFileError, listed
 from bitclass.data.formats import format_of
 from bitclass.data.labels import text_array
 from bitclass.data.picture_paths import ENDINGS, is_picture_name, picture_paths
+from bitclass.data.picture_sources import (
+    MOST_FILE_BYTES,
+    Files,
+    Joined,
+    PictureError,
+    PictureSource,
+    Selected,
+    printable,
+    read_picture_file,
+)
 
 __all__ = [
     "MOST_FILE_BYTES",
@@ -31,9 +41,6 @@ __all__ = [
     "read_picture_file",
 ]
 
-#: A larger file is not read as a picture.
-MOST_FILE_BYTES = 256 << 20
-
 # Formats of data sets, tried in turn, as the module and the function in it that finds one: it gives
 # what opens a part of it, or None for a path that is not of its format. Imported when asked for,
 # because they themselves import this file.
@@ -43,32 +50,6 @@ _FORMATS: tuple[tuple[str, str], ...] = (
     ("bitclass.data.picture_sets.sun397", "find_sun397"),
     ("bitclass.data.picture_sets.ilsvrc2012", "find_ilsvrc2012"),
 )
-
-
-class PictureError(DataFileError):
-    """A picture cannot be read; the message is one line that names it."""
-
-
-class PictureSource(Protocol):
-    """Where the pictures of a set are; can be pickled, for the processes that open them."""
-
-    def read(self, row: int) -> bytes | NDArray[np.uint8]:
-        """Content of one picture.
-
-        Parameters
-        ----------
-        row : int, from 0
-
-        Returns
-        -------
-        bytes of a picture file, or uint8 pixels of shape (h, w) or (h, w, 3)
-
-        Raises
-        ------
-        OSError, PictureError
-            If this picture cannot be read; others may.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -121,64 +102,8 @@ class PictureSet:
         return type(self)(
             tuple(self.names[row] for row in chosen.tolist()),
             None if self.labels is None else self.labels[chosen],
-            _Selected(self.source, chosen),
+            Selected(self.source, chosen),
         )
-
-
-@dataclass(frozen=True)
-class _Selected:
-    """Some of the pictures of a source."""
-
-    source: PictureSource
-    rows: NDArray[np.intp]
-
-    def read(self, row: int) -> bytes | NDArray[np.uint8]:
-        """Content of one picture."""
-        return self.source.read(int(self.rows[row]))
-
-
-@dataclass(frozen=True)
-class _Files:
-    """Pictures that are files of a folder."""
-
-    folder: Path
-    paths: tuple[str, ...]
-
-    def read(self, row: int) -> bytes:
-        """Content of one picture."""
-        return read_picture_file(self.folder / self.paths[row])
-
-
-def read_picture_file(path: Path) -> bytes:
-    """Content of a picture file, unless it is too large for one.
-
-    Parameters
-    ----------
-    path : the file
-
-    Raises
-    ------
-    OSError, PictureError
-    """
-    with path.open("rb") as file:
-        content = file.read(MOST_FILE_BYTES + 1)
-    if len(content) > MOST_FILE_BYTES:
-        raise PictureError(
-            f"{printable(str(path))}: has more than {MOST_FILE_BYTES >> 20} MB, too much for a "
-            "picture"
-        )
-    return content
-
-
-def printable(name: str) -> str:
-    r"""A file name as text that can be printed and stored, whatever bytes it has on disk.
-
-    Examples
-    --------
-    >>> printable("caf\udce9.png"), printable("a\nb")
-    ('caf\\udce9.png', 'a\\nb')
-    """
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)
 
 
 def open_pictures(
@@ -213,7 +138,7 @@ def open_pictures(
             "other pictures have no parts"
         )
     if path.is_file() and is_picture_name(path.name):
-        return PictureSet((printable(str(path)),), None, _Files(path.parent, (path.name,)))
+        return PictureSet((printable(str(path)),), None, Files(path.parent, (path.name,)))
     if path.is_file():
         raise DataFileError(
             f"{path}: is neither a picture nor a data set that is known (CIFAR, SUN397, "
@@ -284,19 +209,6 @@ def _has_pictures(path: Path) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class _Joined:
-    """Sources one after another; `starts` are the rows at which each begins, (k,)."""
-
-    sources: tuple[PictureSource, ...]
-    starts: NDArray[np.intp]
-
-    def read(self, row: int) -> bytes | NDArray[np.uint8]:
-        """Content of one picture."""
-        at = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return self.sources[at].read(row - int(self.starts[at]))
-
-
 def joined(sets: Sequence[PictureSet], prefixes: Sequence[str]) -> PictureSet:
     """Pictures of several sets one after another; with labels if all have some.
 
@@ -316,7 +228,7 @@ def joined(sets: Sequence[PictureSet], prefixes: Sequence[str]) -> PictureSet:
     return PictureSet(
         names,
         np.concatenate(known) if len(known) == len(sets) else None,
-        _Joined(tuple(pictures.source for pictures in sets), starts),
+        Joined(tuple(pictures.source for pictures in sets), starts),
     )
 
 
@@ -371,4 +283,4 @@ def open_folder(folder: str | os.PathLike[str], *, follow_links: bool = True) ->
             f"{len(without)}, such as {printable(without[0])!r}, of which the class is not known"
         )
     labels = None if without else text_array(root, list(map(printable, classes)), 0)
-    return PictureSet(tuple(map(printable, paths)), labels, _Files(root, tuple(paths)))
+    return PictureSet(tuple(map(printable, paths)), labels, Files(root, tuple(paths)))

@@ -180,3 +180,7 @@ class _Zipped:
         if len(content) > MOST_FILE_BYTES:
             raise PictureError(f"{self._archive}: {name} is too large for a picture")
         return content
+
+    def file_of(self, row: int) -> Path:
+        """The zip file, whichever picture it is."""
+        return self._archive
