@@ -10,13 +10,13 @@ import pytest
 
 from bitclass.data import DataFileError
 from bitclass.data import picture_sources as sources_module
+from bitclass.data.picture_sources import read_picture_file
 from bitclass.data.pictures import (
     PictureError,
     PictureSet,
     find_pictures,
     open_folder,
     open_pictures,
-    read_picture_file,
 )
 
 

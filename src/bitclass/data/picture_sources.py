@@ -18,11 +18,13 @@ from bitclass.data.errors import DataFileError
 
 __all__ = [
     "MOST_FILE_BYTES",
+    "Confined",
     "Files",
     "Joined",
     "PictureError",
     "PictureSource",
     "Selected",
+    "confined",
     "file_of",
     "fingerprint",
     "printable",
@@ -188,3 +190,72 @@ def _stamp(path: Path, real_folder: Callable[[Path], str]) -> bytes:
     except OSError:  # a picture that cannot be read is left out, until it can
         return os.fsencode(path) + b"\0absent"
     return os.fsencode(real) + f"\0{found.st_size}\0{found.st_mtime_ns}".encode()
+
+
+@dataclass(frozen=True)
+class Confined:
+    """Pictures that are read only while their files lie in a folder; made by `confined`.
+
+    Attributes
+    ----------
+    source : PictureSource
+    within : real paths of what pictures may be, or lie in
+    """
+
+    source: PictureSource
+    within: tuple[str, ...]
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        """Content of one picture, unless its file has become a link that leads elsewhere."""
+        path = file_of(self.source, row)
+        if path is not None and not self.holds(os.path.realpath(path)):
+            raise PictureError(f"{printable(str(path))}: is a link that leads out of the folder")
+        return self.source.read(row)
+
+    def file_of(self, row: int) -> Path | None:
+        """The file that a picture lies in."""
+        return file_of(self.source, row)
+
+    def holds(self, real: str) -> bool:
+        """Whether a real path lies in the folder."""
+        return any(real == place or real.startswith(_with_slash(place)) for place in self.within)
+
+
+def _with_slash(place: str) -> str:
+    return place if place.endswith(os.sep) else place + os.sep
+
+
+def confined(source: PictureSource, n_pictures: int, named: Path) -> Confined:
+    """Pictures of a source, none of which may lie outside the folder that a user named.
+
+    Parameters
+    ----------
+    source : PictureSource
+    n_pictures : int
+    named : the folder, or a file in it, which may itself be a link
+
+    Raises
+    ------
+    DataFileError
+        If one lies elsewhere, where a link leads.
+    """
+    root = named if named.is_dir() else named.parent
+    within = (os.path.realpath(root), os.path.realpath(named))
+    held = Confined(source, within)
+    real_folder = functools.cache(os.path.realpath)
+    last = None
+    for row in range(n_pictures):
+        path = file_of(source, row)
+        if path is None or path == last:
+            continue
+        last = path
+        inside = held.holds(real_folder(path.parent)) and not path.is_symlink()
+        if not inside and not held.holds(os.path.realpath(path)):
+            above = [folder for folder in path.parents if folder.is_relative_to(root)]
+            places = [*reversed(above), path]
+            way_out = next(place for place in places if not held.holds(os.path.realpath(place)))
+            raise DataFileError(
+                f"{printable(str(way_out))}: leads out of {printable(str(root))}, and links that "
+                "do are not followed here; name the folder or file that it leads to"
+            )
+    return held

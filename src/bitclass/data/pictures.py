@@ -24,8 +24,8 @@ from bitclass.data.picture_sources import (
     PictureError,
     PictureSource,
     Selected,
+    confined,
     printable,
-    read_picture_file,
 )
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "open_folder",
     "open_pictures",
     "printable",
-    "read_picture_file",
 ]
 
 # Formats of data sets, tried in turn, as the module and the function in it that finds one: it gives
@@ -117,7 +116,9 @@ def open_pictures(
     split : {"train", "test", "all"}, optional
         Which part of a data set, "train" by default; other pictures have no parts.
     follow_links : bool
-        See `open_folder`. In data sets, links that lead out of a folder are never followed.
+        See `open_folder`. In data sets, links among the pictures that lead out of their folder are
+        never followed; a folder or archive of the set that is such a link is refused if this is
+        False. So is, when it is read, a picture whose file has become one since.
 
     Returns
     -------
@@ -126,9 +127,16 @@ def open_pictures(
     Raises
     ------
     DataFileError
-        If there are no pictures.
+        If there are no pictures, or some where no link may lead.
     """
-    path = Path(path)
+    pictures = _opened(Path(path), split, follow_links)
+    if follow_links:
+        return pictures
+    held = confined(pictures.source, len(pictures), Path(path))
+    return PictureSet(pictures.names, pictures.labels, held)
+
+
+def _opened(path: Path, split: str | None, follow_links: bool) -> PictureSet:
     open_part = _find_data_set(path)
     if open_part is not None:
         return open_part(split or "train")
