@@ -71,6 +71,11 @@ def test_facts_and_pictures_are_given_by_number(server):
     assert json.loads(ask(server, "GET", "/api/look/3")[2])["row"] == 3
 
 
+@pytest.mark.parametrize("path", ["/", "/page.js", "/api/facts", "/api/look/3", "/pictures/3.jpg"])
+def test_a_browser_keeps_nothing_that_another_run_would_show_otherwise(server, path):
+    assert ask(server, "GET", path)[1]["Cache-Control"] == "no-store"
+
+
 @pytest.mark.parametrize(
     ("format", "kind"),
     [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("BMP", "application/octet-stream"),
