@@ -114,7 +114,8 @@ def open_pictures(
     ----------
     path : folder or file
     split : {"train", "test", "all"}, optional
-        Which part of a data set, "train" by default; other pictures have no parts.
+        Which part of a data set, "train" by default, "test" for the archive of validation pictures
+        of ILSVRC 2012; other pictures have no parts.
     follow_links : bool
         See `open_folder`. In data sets, links among the pictures that lead out of their folder are
         never followed; a folder or archive of the set that is such a link is refused if this is
@@ -139,7 +140,7 @@ def open_pictures(
 def _opened(path: Path, split: str | None, follow_links: bool) -> PictureSet:
     open_part = _find_data_set(path)
     if open_part is not None:
-        return open_part(split or "train")
+        return open_part(split)
     if split is not None and path.exists():
         raise DataFileError(
             f"{path}: split={split!r} is for data sets, and this is none that is known; "
@@ -155,10 +156,10 @@ def _opened(path: Path, split: str | None, follow_links: bool) -> PictureSet:
     return open_folder(path, follow_links=follow_links)
 
 
-def _find_data_set(path: Path) -> Callable[[str], PictureSet] | None:
+def _find_data_set(path: Path) -> Callable[[str | None], PictureSet] | None:
     """What opens a part of the data set at a path, None where there is none."""
     for module, function in _FORMATS:
-        open_part: Callable[[str], PictureSet] | None
+        open_part: Callable[[str | None], PictureSet] | None
         open_part = getattr(importlib.import_module(module), function)(path)
         if open_part is not None:
             return open_part

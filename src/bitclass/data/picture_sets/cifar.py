@@ -103,13 +103,13 @@ def open_cifar(path: str | os.PathLike[str], split: Split = "train") -> PictureS
     return open_part(split)
 
 
-def find_cifar(path: Path) -> Callable[[str], PictureSet] | None:
+def find_cifar(path: Path) -> Callable[[str | None], PictureSet] | None:
     """What opens a part of CIFAR where it is at this path; None where it is not."""
     place, layout = _place_of(path)
     return None if layout is None else partial(_open_part, place, layout)
 
 
-def _open_part(place: Path, layout: _Layout, part: str) -> PictureSet:
+def _open_part(place: Path, layout: _Layout, part: str | None) -> PictureSet:
     split = check_split(place, part)
     with reading(place, f"CIFAR ({layout.folder})"):
         source = _Pictures(place, layout, split)

@@ -50,7 +50,7 @@ def open_sun397(
     return _open_part(root, partition, split)
 
 
-def find_sun397(path: Path) -> Callable[[str], PictureSet] | None:
+def find_sun397(path: Path) -> Callable[[str | None], PictureSet] | None:
     """What opens a part of SUN397 where it is at this path; None where it is not."""
     root = _root_of(path)
     return None if root is None else partial(_open_part, root, 1)
@@ -60,7 +60,7 @@ def _root_of(path: Path) -> Path | None:
     return next((at for at in (path, path / "SUN397") if (at / _CLASSES).is_file()), None)
 
 
-def _open_part(root: Path, partition: int, part: str) -> PictureSet:
+def _open_part(root: Path, partition: int, part: str | None) -> PictureSet:
     split = check_split(root, part)
     pictures = _all_pictures(root)
     if split == "all":

@@ -60,13 +60,13 @@ def open_tiny_imagenet(path: str | os.PathLike[str], split: Split = "train") -> 
     return _open_part(_known_place(Path(path)), split)
 
 
-def find_tiny_imagenet(path: Path) -> Callable[[str], PictureSet] | None:
+def find_tiny_imagenet(path: Path) -> Callable[[str | None], PictureSet] | None:
     """What opens a part of Tiny-ImageNet-200 where it is at this path; None where it is not."""
     place = _place_of(path)
     return None if place is None else partial(_open_part, place)
 
 
-def _open_part(place: Path, part: str) -> PictureSet:
+def _open_part(place: Path, part: str | None) -> PictureSet:
     split = check_split(place, part)
     with reading(place, "Tiny-ImageNet-200"):
         opened = _folder_part if place.is_dir() else _zip_part
