@@ -56,6 +56,18 @@ def test_every_picture_that_can_be_read_and_no_other(tmp_path):
     np.testing.assert_allclose(features, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_links_that_lead_nowhere_are_counted_among_what_is_left_out(tmp_path):
+    (tmp_path / "a.png").write_bytes(whole()["plain.png"])
+    (tmp_path / "gone.png").symlink_to(tmp_path / "absent.png")
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
+    rows, _, messages = collected(extract_features(open_folder(tmp_path), Gist()))
+    assert rows.tolist() == [0]
+    assert [message.rpartition(":")[0] for message in messages] == [
+        "left out: gone.png", "left out: loop.png",
+    ]  # fmt: skip
+
+
 def test_pixels_and_files_may_be_mixed():
     contents = [encoded(scene(32, 1), "PNG"), scene(32, 2), encoded(scene(32, 3), "PNG")]
     rows, features, messages = collected(extract_features(picture_set(contents), Gist()))
