@@ -122,6 +122,19 @@ def test_sun397_takes_its_classes_from_the_tree_and_its_parts_from_the_files(tmp
     assert contents(open_sun397(tmp_path / "SUN397", "test", 10)) == [b"a/abbey/sun_00000.jpg"]
 
 
+@pytest.mark.parametrize("places", [("", "SUN397/"), ("",), ("SUN397/",)])
+def test_sun397_is_found_where_its_classes_are_listed_beside_it(tmp_path, places):
+    files = archives.sun397()
+    classes = files.pop("ClassName.txt")
+    archives.write_all(tmp_path / "SUN397", files)
+    archives.write_all(tmp_path, {f"{place}ClassName.txt": classes for place in places})
+    archives.write_all(tmp_path, {"Testing_01.txt": b"/z/zoo/sun_00001.jpg\n"})
+    assert len(open_pictures(tmp_path, "all")) == 9
+    assert open_sun397(tmp_path, "test").labels.tolist() == ["zoo"]
+    if "SUN397/" in places:
+        assert len(open_pictures(tmp_path / "SUN397", "all")) == 9
+
+
 def test_sun397_leaves_out_pictures_of_no_class(tmp_path):
     archives.write_all(tmp_path, archives.sun397() | {"a/attic/x.jpg": b""})
     assert set(open_sun397(tmp_path, "all").labels) == {
