@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bitclass.explore import MOST_UPLOAD_BYTES, PageServer
+from bitclass.explore import server as server_module
 from bitclass.explore.server import is_loopback
 
 
@@ -197,6 +198,45 @@ def test_a_file_that_is_too_large_is_refused_before_it_comes(server):
     assert b"more than 20 MB" in answer
     asked = posted(server, [f"Content-Length: {MOST_UPLOAD_BYTES + 1}", "Expect: 100-continue"])
     assert status_of(asked) == 413
+
+
+def sent_whole(server, path, headers, content):
+    """The answer to a client that reads only after it has sent everything, as some do."""
+    address = ("127.0.0.1", server.server_port)
+    with socket.create_connection(address, timeout=30) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: {host(server)}\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+        connection.sendall(head.encode() + content)
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "status"),
+    [("/api/look", "image/png", 413), ("/api/look", "text/plain", 415), ("/x", "image/png", 404)],
+)
+def test_who_sends_all_of_a_refused_file_still_reads_the_answer(server, path, kind, status):
+    content = b"x" * (21 << 20)
+    headers = {"Content-Type": kind, "Content-Length": len(content)}
+    for _ in range(3):  # a connection that breaks does so at times
+        answer = sent_whole(server, path, headers, content)
+        assert status_of(answer) == status
+        assert answer.endswith(b"}")
+
+
+def test_what_is_refused_is_not_read_for_ever(server, monkeypatch):
+    monkeypatch.setattr(server_module, "_LINGER_BYTES", 1 << 20)
+    headers = {"Content-Type": "text/plain", "Content-Length": 1 << 40}
+    with pytest.raises(ConnectionError):
+        sent_whole(server, "/api/look", headers, b"x" * (64 << 20))
+
+
+def test_who_sends_no_more_of_a_refused_file_is_let_go(server, monkeypatch):
+    monkeypatch.setattr(server_module, "_LINGER_PAUSE", 0.2)
+    headers = {"Content-Type": "text/plain", "Content-Length": 1000}
+    assert status_of(sent_whole(server, "/api/look", headers, b"x")) == 415
 
 
 def test_who_waits_to_be_told_to_go_on_is_told(server):
