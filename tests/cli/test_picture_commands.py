@@ -15,9 +15,12 @@ from PIL import Image
 from running import assert_one_line, in_forks
 
 import bitclass as library
+from bitclass.cli.features import run_features
+from bitclass.cli.pictures import fill_store
 from bitclass.data import open_rows
 from bitclass.data.pictures import open_folder
 from bitclass.images import Gist, extract_features
+from bitclass.images.feature_store import opened_store
 
 CLASSES = ("across", "chequers", "down")
 TEST_PATHS = [f"test/{name}/{number:02d}.png" for name in CLASSES for number in range(4)]
@@ -49,6 +52,7 @@ def folder(tmp_path_factory):
     (folder / "train" / "down" / "broken.png").write_bytes(b"no picture")
     (folder / "unsorted").mkdir()
     shutil.copy(folder / "test" / "down" / "00.png", folder / "unsorted" / "a.png")
+    np.save(folder / "u.labels.npy", np.array(["of", "an", "earlier", "run"]))
     np.savez(folder / "rows.npz", X=np.eye(4, 512), y=np.array(["a", "b", "a", "b"]))
     fit = ("fit", "train", "--extractor", "gist", "--bits", 32, "--keep-statistics", "--model")
     work = {
@@ -116,6 +120,17 @@ def test_pictures_without_classes_have_no_labels(folder):
     assert done["unsorted"].stderr == ""
     assert np.load(folder / "u.npy").shape == (1, 512)
     assert not (folder / "u.labels.npy").exists()
+
+
+def test_labels_that_are_in_place_already_stay_when_a_killed_run_goes_on(folder, tmp_path):
+    folder, _ = folder
+    pictures, out = open_folder(folder / "test"), tmp_path / "f.npy"
+    with opened_store(tmp_path / "f.npy.partial", pictures, Gist()) as store:
+        fill_store(store, pictures, Gist(), 1)
+        os.replace(store.labels, tmp_path / "f.labels.npy")  # as far as it came
+    run_features(pictures, Gist(), out, jobs=1, as_json=True)
+    assert np.load(tmp_path / "f.labels.npy").tolist() == pictures.labels.tolist()
+    assert len(np.load(out)) == len(pictures)
 
 
 def test_the_model_is_that_of_the_feature_file_and_knows_its_extractor(folder):
@@ -287,6 +302,22 @@ def test_a_killed_run_has_written_no_file_and_nobody_elses_goes_on(folder, tmp_p
     assert_one_line(refused[1], "f.npy.partial", "another run", "names")
     assert os.listdir(tmp_path) == ["f.npy.partial"]
     assert len(np.fromfile(tmp_path / "f.npy.partial" / "rows", dtype="<i8")) == 8
+
+
+def test_a_killed_run_does_not_go_on_with_pictures_of_the_same_names(folder, tmp_path):
+    folder, _ = folder
+    shutil.copytree(folder / "train", tmp_path / "copy")
+    features = ("--extractor", "gist", "--out", "f.npy")
+    fit = ("--extractor", "gist", "--model", "m.safetensors", "--checkpoint", "progress")
+    runs = [
+        ("killed", 6, "after", "features", folder / "train", *features),
+        ("features", "copy", *features),
+        ("killed", 6, "after", "fit", folder / "train", *fit),
+        ("fit", "copy", *fit),
+    ]
+    _, other_features, _, other_fit = in_forks(runs, tmp_path, prepare=KILLED)
+    assert_one_line(other_features, "f.npy.partial", "another run, which differs in files")
+    assert_one_line(other_fit, "progress", "another run, which differs in files")
 
 
 def test_a_killed_fit_goes_on(folder, tmp_path):

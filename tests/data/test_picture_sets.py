@@ -122,6 +122,19 @@ def test_sun397_takes_its_classes_from_the_tree_and_its_parts_from_the_files(tmp
     assert contents(open_sun397(tmp_path / "SUN397", "test", 10)) == [b"a/abbey/sun_00000.jpg"]
 
 
+@pytest.mark.parametrize("places", [("", "SUN397/"), ("",), ("SUN397/",)])
+def test_sun397_is_found_where_its_classes_are_listed_beside_it(tmp_path, places):
+    files = archives.sun397()
+    classes = files.pop("ClassName.txt")
+    archives.write_all(tmp_path / "SUN397", files)
+    archives.write_all(tmp_path, {f"{place}ClassName.txt": classes for place in places})
+    archives.write_all(tmp_path, {"Testing_01.txt": b"/z/zoo/sun_00001.jpg\n"})
+    assert len(open_pictures(tmp_path, "all")) == 9
+    assert open_sun397(tmp_path, "test").labels.tolist() == ["zoo"]
+    if "SUN397/" in places:
+        assert len(open_pictures(tmp_path / "SUN397", "all")) == 9
+
+
 def test_sun397_leaves_out_pictures_of_no_class(tmp_path):
     archives.write_all(tmp_path, archives.sun397() | {"a/attic/x.jpg": b""})
     assert set(open_sun397(tmp_path, "all").labels) == {
@@ -190,6 +203,36 @@ def test_ilsvrc2012_is_the_same_from_tar_files_and_from_folders(tmp_path, form):
     whole = open_ilsvrc2012(tmp_path, "all")
     assert contents(whole) == contents(train) + contents(test)
     assert pickle.loads(pickle.dumps(whole.source)).read(10) == contents(test)[1]
+
+
+def test_the_tar_file_that_is_named_is_the_one_that_is_opened(tmp_path):
+    put_ilsvrc(tmp_path, "tar")
+    train, test = (tmp_path / f"ILSVRC2012_img_{name}.tar" for name in ("train", "val"))
+    assert len(open_pictures(train)) == 9
+    for split in (None, "test"):
+        named = open_pictures(test, split)
+        assert contents(named) == [f"ILSVRC2012_val_{row:08d}.JPEG".encode() for row in range(1, 6)]
+    assert contents(open_ilsvrc2012(test)) == contents(named)
+    with pytest.raises(DataFileError, match=r"img_val\.tar: has the validation pictures"):
+        open_pictures(test, "train")
+    assert len(open_pictures(test, "all")) == len(open_pictures(train, "all")) == 14
+    assert contents(open_pictures(train, "test")) == contents(named)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_validation_pictures_alone_are_ilsvrc2012_with_the_kit(tmp_path, packed):
+    names = [f"ILSVRC2012_val_{row:08d}.JPEG" for row in range(1, 6)]
+    archives.write_all(tmp_path, {f"val/{name}": name.encode() for name in names})
+    with pytest.raises(DataFileError, match="is not ILSVRC 2012"):
+        open_ilsvrc2012(tmp_path, "test")
+    kit = archives.devkit()
+    if packed:
+        kit = {"ILSVRC2012_devkit_t12.tar.gz": gzip.compress(archives.tar_bytes(kit))}
+    archives.write_all(tmp_path, kit)
+    one, two, three = archives.WNIDS
+    assert open_pictures(tmp_path, "test").labels.tolist() == [one, two, three, three, two]
+    with pytest.raises(DataFileError, match=r"no folder 'train'; .*split='test'"):
+        open_pictures(tmp_path)
 
 
 def test_the_words_of_the_kit_come_with_it(tmp_path):

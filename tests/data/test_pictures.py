@@ -1,5 +1,6 @@
 """Sets of pictures: which files belong to them, and which class each is of."""
 
+import contextlib
 import os
 import pickle
 import sys
@@ -9,14 +10,14 @@ import numpy as np
 import pytest
 
 from bitclass.data import DataFileError
-from bitclass.data import pictures as pictures_module
+from bitclass.data import picture_sources as sources_module
+from bitclass.data.picture_sources import read_picture_file
 from bitclass.data.pictures import (
     PictureError,
     PictureSet,
     find_pictures,
     open_folder,
     open_pictures,
-    read_picture_file,
 )
 
 
@@ -77,8 +78,51 @@ def test_links_are_followed_but_not_in_circles(tmp_path):
     fill(tmp_path / "elsewhere", "b.png")
     (tmp_path / "set" / "dog").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "set" / "cat" / "back").symlink_to(tmp_path / "set")
-    (tmp_path / "set" / "cat" / "gone.png").symlink_to(tmp_path / "absent.png")
     assert open_folder(tmp_path / "set").names == ("cat/a.png", "dog/b.png")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_links_that_lead_nowhere_are_pictures_that_cannot_be_read(tmp_path):
+    folder = fill(tmp_path / "set", "cat/a.png") / "cat"
+    (folder / "gone.png").symlink_to(tmp_path / "absent.png")
+    (folder / "loop.png").symlink_to(folder / "loop.png")
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "gone.txt").symlink_to(tmp_path / "absent.txt")
+    pictures = open_folder(tmp_path / "set")
+    assert pictures.names == ("cat/a.png", "cat/gone.png", "cat/loop.png")
+    for row in (1, 2):
+        with pytest.raises(OSError):
+            pictures.source.read(row)
+    with pytest.warns(match="left out 2 links that lead out of it"):
+        assert len(open_pictures(tmp_path / "set", follow_links=False)) == 2
+    assert find_pictures([tmp_path / "set"]) is not None
+
+
+def test_a_link_to_where_one_may_not_look_is_a_picture_that_cannot_be_read(tmp_path, monkeypatch):
+    class Entry:
+        """A link into a folder without permission, which root would have."""
+
+        def __init__(self, name):
+            self.name, self.path = name, str(tmp_path / "cat" / name)
+
+        def is_symlink(self):
+            return True
+
+        def stat(self):
+            raise PermissionError(13, "Permission denied", self.path)
+
+        is_dir = is_file = stat
+
+    fill(tmp_path, "cat/a.png")
+    scandir = os.scandir
+
+    def scan(path):
+        if Path(path) == tmp_path:
+            return scandir(path)
+        return contextlib.nullcontext([Entry("shut"), Entry("shut.png")])
+
+    monkeypatch.setattr(os, "scandir", scan)
+    assert open_folder(tmp_path).names == ("cat/shut.png",)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in folders here")
@@ -112,7 +156,7 @@ def test_labels_must_be_one_a_picture():
 
 
 def test_a_file_too_large_for_a_picture_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures_module, "MOST_FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(sources_module, "MOST_FILE_BYTES", 1 << 20)
     with (tmp_path / "a.png").open("wb") as file:
         file.truncate((1 << 20) + 1)
     with pytest.raises(PictureError, match="more than 1 MB"):

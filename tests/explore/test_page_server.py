@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bitclass.explore import MOST_UPLOAD_BYTES, PageServer
+from bitclass.explore import server as server_module
 from bitclass.explore.server import is_loopback
 
 
@@ -69,6 +70,11 @@ def test_facts_and_pictures_are_given_by_number(server):
     status, headers, content = ask(server, "GET", "/pictures/3.jpg")
     assert (status, headers.get_content_type(), content[:2]) == (200, "image/jpeg", b"\xff\xd8")
     assert json.loads(ask(server, "GET", "/api/look/3")[2])["row"] == 3
+
+
+@pytest.mark.parametrize("path", ["/", "/page.js", "/api/facts", "/api/look/3", "/pictures/3.jpg"])
+def test_a_browser_keeps_nothing_that_another_run_would_show_otherwise(server, path):
+    assert ask(server, "GET", path)[1]["Cache-Control"] == "no-store"
 
 
 @pytest.mark.parametrize(
@@ -192,6 +198,45 @@ def test_a_file_that_is_too_large_is_refused_before_it_comes(server):
     assert b"more than 20 MB" in answer
     asked = posted(server, [f"Content-Length: {MOST_UPLOAD_BYTES + 1}", "Expect: 100-continue"])
     assert status_of(asked) == 413
+
+
+def sent_whole(server, path, headers, content):
+    """The answer to a client that reads only after it has sent everything, as some do."""
+    address = ("127.0.0.1", server.server_port)
+    with socket.create_connection(address, timeout=30) as connection:
+        head = f"POST {path} HTTP/1.1\r\nHost: {host(server)}\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+        connection.sendall(head.encode() + content)
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "status"),
+    [("/api/look", "image/png", 413), ("/api/look", "text/plain", 415), ("/x", "image/png", 404)],
+)
+def test_who_sends_all_of_a_refused_file_still_reads_the_answer(server, path, kind, status):
+    content = b"x" * (21 << 20)
+    headers = {"Content-Type": kind, "Content-Length": len(content)}
+    for _ in range(3):  # a connection that breaks does so at times
+        answer = sent_whole(server, path, headers, content)
+        assert status_of(answer) == status
+        assert answer.endswith(b"}")
+
+
+def test_what_is_refused_is_not_read_for_ever(server, monkeypatch):
+    monkeypatch.setattr(server_module, "_LINGER_BYTES", 1 << 20)
+    headers = {"Content-Type": "text/plain", "Content-Length": 1 << 40}
+    with pytest.raises(ConnectionError):
+        sent_whole(server, "/api/look", headers, b"x" * (64 << 20))
+
+
+def test_who_sends_no_more_of_a_refused_file_is_let_go(server, monkeypatch):
+    monkeypatch.setattr(server_module, "_LINGER_PAUSE", 0.2)
+    headers = {"Content-Type": "text/plain", "Content-Length": 1000}
+    assert status_of(sent_whole(server, "/api/look", headers, b"x")) == 415
 
 
 def test_who_waits_to_be_told_to_go_on_is_told(server):

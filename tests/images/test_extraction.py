@@ -1,6 +1,7 @@
 """Features of a set: every picture that can be read, whatever the others do."""
 
 import sys
+import time
 import warnings
 
 import numpy as np
@@ -12,6 +13,8 @@ from bitclass.data.pictures import PictureError, PictureSet, open_folder
 from bitclass.data.worker import Worker
 from bitclass.images import Gist, PictureWarning, decode, extract_features
 from bitclass.images import decoder as decoder_module
+from bitclass.images import extraction as extraction_module
+from bitclass.images.preparing import Preparation
 
 
 class Held:
@@ -56,6 +59,18 @@ def test_every_picture_that_can_be_read_and_no_other(tmp_path):
     np.testing.assert_allclose(features, expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_links_that_lead_nowhere_are_counted_among_what_is_left_out(tmp_path):
+    (tmp_path / "a.png").write_bytes(whole()["plain.png"])
+    (tmp_path / "gone.png").symlink_to(tmp_path / "absent.png")
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
+    rows, _, messages = collected(extract_features(open_folder(tmp_path), Gist()))
+    assert rows.tolist() == [0]
+    assert [message.rpartition(":")[0] for message in messages] == [
+        "left out: gone.png", "left out: loop.png",
+    ]  # fmt: skip
+
+
 def test_pixels_and_files_may_be_mixed():
     contents = [encoded(scene(32, 1), "PNG"), scene(32, 2), encoded(scene(32, 3), "PNG")]
     rows, features, messages = collected(extract_features(picture_set(contents), Gist()))
@@ -79,6 +94,54 @@ def test_batches_end_at_multiples_wherever_they_begin():
     later = list(extract_features(pictures, Gist(), batch_pictures=4, start_row=3))
     assert [rows.tolist() for rows, _ in later] == [[3], [4, 5, 6, 7], [8, 9, 10]]
     np.testing.assert_array_equal(later[1][1], whole_run[1][1])
+
+
+class Counting:
+    """An extractor of one feature, the mean, that counts the pictures which wait for it."""
+
+    name, n_features = "counting", 1
+
+    def __init__(self, side, source):
+        self.preparation = Preparation(smallest=side, largest=side, crop=1.0, filter="bilinear")
+        self.source, self.at_once, self.waiting = source, [], []
+
+    def extract(self, pictures):
+        self.at_once.append(len(pictures))
+        deadline = time.monotonic() + 0.3
+        while time.monotonic() < deadline and self.source.n_read < len(self.source.contents):
+            time.sleep(0.01)
+        self.waiting.append(self.source.n_read - sum(self.at_once))
+        return np.array([[picture.mean()] for picture in pictures], dtype=np.float32)
+
+
+class Told(Held):
+    """Tells how many pictures were read."""
+
+    n_read = 0
+
+    def read(self, row):
+        self.n_read += 1
+        return super().read(row)
+
+
+def test_pictures_that_wait_are_bounded_by_their_bytes(monkeypatch):
+    monkeypatch.setattr(extraction_module, "_WAITING_BYTES", 5 * 3 * 64 * 64)
+    source = Told([np.full((64, 64, 3), row, dtype=np.uint8) for row in range(40)])
+    extractor = Counting(64, source)
+    pictures = PictureSet([f"{row}.png" for row in range(40)], None, source)
+    batches = list(extract_features(pictures, extractor, batch_pictures=12, n_jobs=2))
+    assert [rows.tolist() for rows, _ in batches] == [
+        list(range(start, min(40, start + 12))) for start in range(0, 40, 12)
+    ]
+    np.testing.assert_array_equal(np.concatenate([part[:, 0] for _, part in batches]), range(40))
+    assert extractor.at_once == [5, 5, 2] * 3 + [4]
+    assert max(extractor.waiting) <= 5
+
+
+@pytest.mark.parametrize(("side", "expected"), [(64, 128), (1024, 85), (4096, 5), (30_000, 2)])
+def test_fewer_large_pictures_are_opened_ahead(side, expected):
+    preparation = Preparation(smallest=16, largest=side, crop=1.0, filter="bilinear")
+    assert extraction_module._n_ahead(preparation, 2) == expected
 
 
 def test_a_batch_without_any_picture_still_comes():

@@ -52,6 +52,7 @@ BAD = {
     "timm": "expected timm:MODEL",
     "timm:hf-hub:somebody/model": "must be the name of a network of timm",
     "timm:resnet18,pretrained=0": "expected true or false",
+    "timm:resnet18,pretrained=": "expected true or false",
 }
 
 

@@ -1,14 +1,20 @@
 """Features on disk while they come: whatever is cut off, what is recorded is whole."""
 
+import gzip
 import os
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bitclass.data import DataFileError
-from bitclass.data.pictures import PictureSet
+from bitclass.data.pictures import PictureSet, find_pictures, open_folder, open_pictures
 from bitclass.images import Gist
-from bitclass.images.feature_store import opened_store
+from bitclass.images.feature_store import opened_store, run_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
+import picture_archives as archives
 
 NAMES = [f"{row}.png" for row in range(10)]
 LABELS = np.array(["cat", "dog"])[np.arange(10) % 2]
@@ -116,6 +122,108 @@ def test_another_run_is_refused(tmp_path, other, extractor, why):
         pass
     with opened_store(tmp_path / "store", pictures(), Gist()) as store:
         assert store.n_done == 3
+
+
+def put_folder(folder):
+    for name in ("cat/a.png", "cat/b.png", "dog/a.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"picture")
+        os.utime(folder / name, ns=(5, 5))
+    return folder
+
+
+def assert_refused(folder, other):
+    with (
+        pytest.raises(DataFileError, match="another run, which differs in files;"),
+        opened_store(folder, other, Gist()),
+    ):
+        pass
+
+
+def test_another_folder_with_the_same_names_is_another_run(tmp_path):
+    own, other = (open_folder(put_folder(tmp_path / name)) for name in ("own", "other"))
+    with opened_store(tmp_path / "store", own, Gist()) as store:
+        store.append(1, np.array([0]), FEATURES[:1])
+    assert_refused(tmp_path / "store", other)
+    again = open_folder(tmp_path / "other" / ".." / "own")  # the same by another name
+    with opened_store(tmp_path / "store", again, Gist()) as store:
+        assert store.n_done == 1
+
+
+@pytest.mark.parametrize("change", ["edited", "touched", "gone", "replaced by a link"])
+def test_pictures_that_change_between_a_kill_and_the_next_run_make_another(tmp_path, change):
+    pictures = open_folder(put_folder(tmp_path / "own"))
+    with opened_store(tmp_path / "store", pictures, Gist()) as store:
+        store.append(1, np.array([0]), FEATURES[:1])
+    path = tmp_path / "own" / "dog" / "a.png"
+    if change == "edited":
+        path.write_bytes(b"longer than before")
+        os.utime(path, ns=(5, 5))
+    elif change == "touched":
+        os.utime(path, ns=(5, 6))
+    else:
+        path.unlink()
+    if change == "replaced by a link":
+        put_folder(tmp_path / "other")
+        path.symlink_to(tmp_path / "other" / "dog" / "a.png")
+    assert_refused(tmp_path / "store", pictures)
+
+
+def test_a_selection_is_told_by_its_own_files_only(tmp_path):
+    pictures = open_folder(put_folder(tmp_path))
+    before = run_of(pictures.select([2, 0]), Gist())
+    os.utime(tmp_path / "cat" / "b.png", ns=(5, 7))
+    assert run_of(pictures.select([2, 0]), Gist()) == before
+    os.utime(tmp_path / "dog" / "a.png", ns=(5, 7))
+    assert run_of(pictures.select([2, 0]), Gist()) != before
+
+
+def test_joined_pictures_are_told_by_the_files_of_all(tmp_path):
+    paths = [put_folder(tmp_path / name) for name in ("one", "two")]
+    before = run_of(find_pictures(paths), Gist())
+    assert run_of(find_pictures(paths), Gist()) == before
+    os.utime(tmp_path / "two" / "cat" / "a.png", ns=(5, 7))
+    assert run_of(find_pictures(paths), Gist()) != before
+
+
+def put_cifar_folder(folder):
+    archives.write_all(folder, archives.cifar10_binary())
+    return folder, folder / "cifar-10-batches-bin" / "data_batch_3.bin"
+
+
+def put_archive(name, content):
+    def put(folder):
+        folder.mkdir()
+        (folder / name).write_bytes(content())
+        return folder, folder / name
+
+    return put
+
+
+DATA_SETS = {
+    "cifar folder": put_cifar_folder,
+    "cifar archive": put_archive(
+        "cifar-10-binary.tar.gz",
+        lambda: gzip.compress(archives.tar_bytes(archives.cifar10_binary()), 1),
+    ),
+    "ilsvrc": put_archive("ILSVRC2012_img_train.tar", archives.ilsvrc_train),
+    "tiny-imagenet": put_archive(
+        "tiny-imagenet-200.zip", lambda: archives.zip_bytes(archives.tiny_imagenet())
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_an_archive_that_is_written_anew_makes_another_run(tmp_path, name):
+    root, file = DATA_SETS[name](tmp_path / "set")
+    before = run_of(open_pictures(root), Gist())
+    assert run_of(open_pictures(root), Gist()) == before
+    os.utime(file, ns=(5, 7))
+    assert run_of(open_pictures(root), Gist()) != before
+    os.rename(root, tmp_path / "elsewhere")
+    touched = open_pictures(tmp_path / "elsewhere")
+    os.utime(tmp_path / "elsewhere" / file.relative_to(root), ns=(5, 7))
+    assert run_of(touched, Gist())["files"] != before["files"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3"])

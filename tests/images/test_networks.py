@@ -152,6 +152,40 @@ def network_file(path, *, channels_last=False, n=None, side=None):
     return path
 
 
+def places_file(path, form, *, channels_last=False):
+    """A network whose only output is the eight features of `KERNEL` at each place, in some form."""
+    take = [0, 3, 1, 2] if channels_last else [0, 1, 2, 3]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["nchw"], perm=take),
+        helper.make_node("Conv", ["nchw", "kernel"], ["maps"]),
+        helper.make_node("Transpose", ["maps"], ["last"], perm=[0, 2, 3, 1]),
+    ]
+    nodes += {
+        "tokens": [helper.make_node("Reshape", ["last", "tokens"], ["y"])],
+        "maps last": [helper.make_node("Identity", ["last"], ["y"])],
+        "maps first": [helper.make_node("Identity", ["maps"], ["y"])],
+        "one place": [
+            helper.make_node("ReduceMean", ["last"], ["y"], axes=[1, 2], keepdims=1),
+        ],
+        "five axes": [helper.make_node("Reshape", ["last", "five"], ["y"])],
+    }[form]
+    colours = [3, "h", "w"] if not channels_last else ["h", "w", 3]
+    graph = helper.make_graph(
+        nodes,
+        "places",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", *colours])],
+        [helper.make_empty_tensor_value_info("y")],
+        [
+            numpy_helper.from_array(KERNEL, "kernel"),
+            numpy_helper.from_array(np.array([0, -1, 8]), "tokens"),
+            numpy_helper.from_array(np.array([0, 2, 2, -1, 8]), "five"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
 def pooled(pictures, mean=0.0, std=1.0):
     means = [(picture.mean(axis=(0, 1)) - mean) / std for picture in pictures]
     return np.array(means) @ KERNEL[:, :, 0, 0].T
@@ -167,6 +201,33 @@ class TestOnnx:
         assert extractor.n_features == 8
         expected = pooled(pictures, 127, np.array([2, 4, 8]))
         np.testing.assert_allclose(extractor.extract(pictures), expected, rtol=1e-4, atol=1e-3)
+
+    @pytest.mark.parametrize("channels_last", [False, True])
+    @pytest.mark.parametrize("form", ["tokens", "maps last", "maps first", "one place"])
+    def test_features_are_means_over_places(self, tmp_path, form, channels_last):
+        file = places_file(tmp_path / "places.onnx", form, channels_last=channels_last)
+        extractor = extractor_named(f"onnx:{file},size=16,mean=0,std=1")
+        assert extractor.n_features == 8
+        pictures = [scene(16, seed) for seed in range(3)]
+        np.testing.assert_allclose(
+            extractor.extract(pictures), pooled(pictures), rtol=1e-4, atol=1e-3
+        )
+
+    def test_maps_that_may_be_either_way_are_those_of_the_input_or_refused(self, tmp_path):
+        pictures = [scene(8, seed) for seed in range(3)]  # eight features at eight by eight places
+        first = places_file(tmp_path / "first.onnx", "maps first")
+        extractor = extractor_named(f"onnx:{first},size=8,mean=0,std=1")
+        np.testing.assert_allclose(
+            extractor.extract(pictures), pooled(pictures), rtol=1e-4, atol=1e-3
+        )
+        last = places_file(tmp_path / "last.onnx", "maps last", channels_last=True)
+        with pytest.raises(DataFileError, match=r"last\.onnx: .*shape \(1, 8, 8, 8\).*output="):
+            extractor_named(f"onnx:{last},size=8")
+
+    def test_an_output_of_more_axes_is_refused(self, tmp_path):
+        file = places_file(tmp_path / "five.onnx", "five axes")
+        with pytest.raises(DataFileError, match=r"five\.onnx: .*of more axes than maps have"):
+            extractor_named(f"onnx:{file},size=8")
 
     def test_the_size_that_the_network_says(self, tmp_path):
         network = OnnxNetwork(str(network_file(tmp_path / "a.onnx", side=48)), output="pooled")

@@ -78,3 +78,9 @@ def test_a_network_of_timm_by_name(timm):
     assert again.specification() == {"kind": "timm", "model": "resnet18", "pretrained": False}
     with pytest.raises(ValueError, match="has no network 'no_such_net'"):
         extractor_named("timm:no_such_net")
+
+
+def test_the_width_of_a_network_of_timm_that_says_another(timm):
+    extractor = extractor_named("timm:mobilenetv3_small_050,pretrained=false")
+    assert extractor.extract([scene(64, 0)]).shape == (1, extractor.n_features)
+    assert extractor.n_features == extractor._network.head_hidden_size

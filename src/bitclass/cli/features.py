@@ -43,14 +43,17 @@ def run_features(
     with opened_store(out.with_name(out.name + ".partial"), pictures, extractor) as store:
         n_before = store.n_done
         fill_store(store, pictures, extractor, jobs)
-        written = _write_parquet(store, pictures, out) if as_parquet else _move(store, out)
+        written = (_write_parquet if as_parquet else _move)(store, pictures, out)
         store.remove()
     seconds = time.perf_counter() - start
     _tell(store, pictures, extractor, written, n_before, seconds, as_json)
 
 
-def _move(store: FeatureStore, out: Path) -> list[Path]:
-    """Put the array file and what is beside it in place; the features last, to complete the set."""
+def _move(store: FeatureStore, pictures: PictureSet, out: Path) -> list[Path]:
+    """Put the array file and what is beside it in place; the features last, to complete the set.
+
+    Labels of an earlier run, where this one has none, would be taken for those of its rows.
+    """
     stem = out.name.removesuffix(out.suffix)
     places = {
         store.labels: out.with_name(f"{stem}.labels.npy"),
@@ -58,6 +61,8 @@ def _move(store: FeatureStore, out: Path) -> list[Path]:
         store.features: out,
     }
     written = [place for path, place in places.items() if path.exists()]
+    if pictures.labels is None:
+        places[store.labels].unlink(missing_ok=True)
     for path, place in places.items():
         if path.exists():
             os.replace(path, place)

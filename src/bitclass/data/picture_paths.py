@@ -29,7 +29,8 @@ def is_picture_name(name: str) -> bool:
 def picture_paths(root: Path, outside: list[str] | None = None) -> Iterator[str]:
     """Pictures in a folder and below, relative to it.
 
-    Links that lead out of the folder are followed, unless there is a list that takes them.
+    Links that lead out of the folder are followed, unless there is a list that takes them. A link
+    named like a picture that leads nowhere is told too: reading it will say what is wrong.
     """
     waiting = [("", frozenset[tuple[int, int]]())]
     while waiting:
@@ -44,6 +45,9 @@ def picture_paths(root: Path, outside: list[str] | None = None) -> Iterator[str]
                     continue
                 if outside is not None and entry.is_symlink() and not _is_within(root, entry):
                     outside.append(within + entry.name)
+                elif _leads_nowhere(entry):
+                    if is_picture_name(entry.name):
+                        yield within + entry.name
                 elif entry.is_dir():
                     waiting.append((f"{within}{entry.name}/", above | {here}))
                 elif entry.is_file() and is_picture_name(entry.name):
@@ -53,3 +57,14 @@ def picture_paths(root: Path, outside: list[str] | None = None) -> Iterator[str]
 def _is_within(root: Path, entry: os.DirEntry[str]) -> bool:
     """Whether what a link leads to is in a folder."""
     return Path(os.path.realpath(entry.path)).is_relative_to(os.path.realpath(root))
+
+
+def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
+    """Whether this is a link to nothing, to itself, or to where one may not look."""
+    if not entry.is_symlink():
+        return False
+    try:
+        entry.stat()
+    except OSError:
+        return True
+    return False

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,16 @@ from bitclass.data.errors import DataFileError, listed
 from bitclass.data.formats import format_of
 from bitclass.data.labels import text_array
 from bitclass.data.picture_paths import ENDINGS, is_picture_name, picture_paths
+from bitclass.data.picture_sources import (
+    MOST_FILE_BYTES,
+    Files,
+    Joined,
+    PictureError,
+    PictureSource,
+    Selected,
+    confined,
+    printable,
+)
 
 __all__ = [
     "MOST_FILE_BYTES",
@@ -28,11 +38,7 @@ __all__ = [
     "open_folder",
     "open_pictures",
     "printable",
-    "read_picture_file",
 ]
-
-#: A larger file is not read as a picture.
-MOST_FILE_BYTES = 256 << 20
 
 # Formats of data sets, tried in turn, as the module and the function in it that finds one: it gives
 # what opens a part of it, or None for a path that is not of its format. Imported when asked for,
@@ -43,32 +49,6 @@ _FORMATS: tuple[tuple[str, str], ...] = (
     ("bitclass.data.picture_sets.sun397", "find_sun397"),
     ("bitclass.data.picture_sets.ilsvrc2012", "find_ilsvrc2012"),
 )
-
-
-class PictureError(DataFileError):
-    """A picture cannot be read; the message is one line that names it."""
-
-
-class PictureSource(Protocol):
-    """Where the pictures of a set are; can be pickled, for the processes that open them."""
-
-    def read(self, row: int) -> bytes | NDArray[np.uint8]:
-        """Content of one picture.
-
-        Parameters
-        ----------
-        row : int, from 0
-
-        Returns
-        -------
-        bytes of a picture file, or uint8 pixels of shape (h, w) or (h, w, 3)
-
-        Raises
-        ------
-        OSError, PictureError
-            If this picture cannot be read; others may.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -121,64 +101,8 @@ class PictureSet:
         return type(self)(
             tuple(self.names[row] for row in chosen.tolist()),
             None if self.labels is None else self.labels[chosen],
-            _Selected(self.source, chosen),
+            Selected(self.source, chosen),
         )
-
-
-@dataclass(frozen=True)
-class _Selected:
-    """Some of the pictures of a source."""
-
-    source: PictureSource
-    rows: NDArray[np.intp]
-
-    def read(self, row: int) -> bytes | NDArray[np.uint8]:
-        """Content of one picture."""
-        return self.source.read(int(self.rows[row]))
-
-
-@dataclass(frozen=True)
-class _Files:
-    """Pictures that are files of a folder."""
-
-    folder: Path
-    paths: tuple[str, ...]
-
-    def read(self, row: int) -> bytes:
-        """Content of one picture."""
-        return read_picture_file(self.folder / self.paths[row])
-
-
-def read_picture_file(path: Path) -> bytes:
-    """Content of a picture file, unless it is too large for one.
-
-    Parameters
-    ----------
-    path : the file
-
-    Raises
-    ------
-    OSError, PictureError
-    """
-    with path.open("rb") as file:
-        content = file.read(MOST_FILE_BYTES + 1)
-    if len(content) > MOST_FILE_BYTES:
-        raise PictureError(
-            f"{printable(str(path))}: has more than {MOST_FILE_BYTES >> 20} MB, too much for a "
-            "picture"
-        )
-    return content
-
-
-def printable(name: str) -> str:
-    r"""A file name as text that can be printed and stored, whatever bytes it has on disk.
-
-    Examples
-    --------
-    >>> printable("caf\udce9.png"), printable("a\nb")
-    ('caf\\udce9.png', 'a\\nb')
-    """
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)
 
 
 def open_pictures(
@@ -190,9 +114,12 @@ def open_pictures(
     ----------
     path : folder or file
     split : {"train", "test", "all"}, optional
-        Which part of a data set, "train" by default; other pictures have no parts.
+        Which part of a data set, "train" by default, "test" for the archive of validation pictures
+        of ILSVRC 2012; other pictures have no parts.
     follow_links : bool
-        See `open_folder`. In data sets, links that lead out of a folder are never followed.
+        See `open_folder`. In data sets, links among the pictures that lead out of their folder are
+        never followed; a folder or archive of the set that is such a link is refused if this is
+        False. So is, when it is read, a picture whose file has become one since.
 
     Returns
     -------
@@ -201,19 +128,26 @@ def open_pictures(
     Raises
     ------
     DataFileError
-        If there are no pictures.
+        If there are no pictures, or some where no link may lead.
     """
-    path = Path(path)
+    pictures = _opened(Path(path), split, follow_links)
+    if follow_links:
+        return pictures
+    held = confined(pictures.source, len(pictures), Path(path))
+    return PictureSet(pictures.names, pictures.labels, held)
+
+
+def _opened(path: Path, split: str | None, follow_links: bool) -> PictureSet:
     open_part = _find_data_set(path)
     if open_part is not None:
-        return open_part(split or "train")
+        return open_part(split)
     if split is not None and path.exists():
         raise DataFileError(
             f"{path}: split={split!r} is for data sets, and this is none that is known; "
             "other pictures have no parts"
         )
     if path.is_file() and is_picture_name(path.name):
-        return PictureSet((printable(str(path)),), None, _Files(path.parent, (path.name,)))
+        return PictureSet((printable(str(path)),), None, Files(path.parent, (path.name,)))
     if path.is_file():
         raise DataFileError(
             f"{path}: is neither a picture nor a data set that is known (CIFAR, SUN397, "
@@ -222,10 +156,10 @@ def open_pictures(
     return open_folder(path, follow_links=follow_links)
 
 
-def _find_data_set(path: Path) -> Callable[[str], PictureSet] | None:
+def _find_data_set(path: Path) -> Callable[[str | None], PictureSet] | None:
     """What opens a part of the data set at a path, None where there is none."""
     for module, function in _FORMATS:
-        open_part: Callable[[str], PictureSet] | None
+        open_part: Callable[[str | None], PictureSet] | None
         open_part = getattr(importlib.import_module(module), function)(path)
         if open_part is not None:
             return open_part
@@ -284,19 +218,6 @@ def _has_pictures(path: Path) -> bool:
     return False
 
 
-@dataclass(frozen=True)
-class _Joined:
-    """Sources one after another; `starts` are the rows at which each begins, (k,)."""
-
-    sources: tuple[PictureSource, ...]
-    starts: NDArray[np.intp]
-
-    def read(self, row: int) -> bytes | NDArray[np.uint8]:
-        """Content of one picture."""
-        at = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return self.sources[at].read(row - int(self.starts[at]))
-
-
 def joined(sets: Sequence[PictureSet], prefixes: Sequence[str]) -> PictureSet:
     """Pictures of several sets one after another; with labels if all have some.
 
@@ -316,7 +237,7 @@ def joined(sets: Sequence[PictureSet], prefixes: Sequence[str]) -> PictureSet:
     return PictureSet(
         names,
         np.concatenate(known) if len(known) == len(sets) else None,
-        _Joined(tuple(pictures.source for pictures in sets), starts),
+        Joined(tuple(pictures.source for pictures in sets), starts),
     )
 
 
@@ -371,4 +292,4 @@ def open_folder(folder: str | os.PathLike[str], *, follow_links: bool = True) ->
             f"{len(without)}, such as {printable(without[0])!r}, of which the class is not known"
         )
     labels = None if without else text_array(root, list(map(printable, classes)), 0)
-    return PictureSet(tuple(map(printable, paths)), labels, _Files(root, tuple(paths)))
+    return PictureSet(tuple(map(printable, paths)), labels, Files(root, tuple(paths)))

@@ -12,6 +12,7 @@ import json
 import re
 import socket
 import sys
+import time
 import traceback
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,6 +48,13 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+
+# A client that still sends what was refused would see its connection broken rather than the answer:
+# so much is read and thrown away first, for so long, with no longer a pause than that.
+_LINGER_BYTES = 64 << 20
+_LINGER_SECONDS = 10.0
+_LINGER_PAUSE = 2.0
 
 
 class _RefusedError(Exception):
@@ -230,8 +238,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
-        is_picture = kind == "image/jpeg"
-        self.send_header("Cache-Control", "private, max-age=600" if is_picture else "no-store")
+        # Another run has other pictures at the same addresses.
+        self.send_header("Cache-Control", "no-store")
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD, POST")
         if self.close_connection:
@@ -257,6 +265,20 @@ class _Handler(BaseHTTPRequestHandler):
         # To what is no request at all, Python's server would answer without a status.
         self.request_version = self.protocol_version
         self._send(status, *_json({"error": message or status.phrase}))
+        self._linger()
+
+    def _linger(self) -> None:
+        """Let the client send what is left of its request, so that it comes to read the answer."""
+        self.wfile.flush()
+        end, left = time.monotonic() + _LINGER_SECONDS, _LINGER_BYTES
+        with contextlib.suppress(OSError):  # who has gone away needs no answer
+            self.connection.shutdown(socket.SHUT_WR)
+            while left > 0 and (seconds := end - time.monotonic()) > 0:
+                self.connection.settimeout(min(seconds, _LINGER_PAUSE))
+                part = self.connection.recv(min(left, 1 << 16))
+                if not part:
+                    break
+                left -= len(part)
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Keep quiet: a page of 24 pictures would fill the terminal."""

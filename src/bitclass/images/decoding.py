@@ -51,7 +51,7 @@ def decode(content: bytes | NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
     (2, 3, 3)
     >>> decode(b"", "broken.gif")
     Traceback (most recent call last):
-    bitclass.data.pictures.PictureError: broken.gif: is empty, it has 0 bytes
+    bitclass.data.picture_sources.PictureError: broken.gif: is empty, it has 0 bytes
     """
     name = printable(name)
     if isinstance(content, np.ndarray):

@@ -22,8 +22,10 @@ from bitclass.images.preparing import Preparation
 __all__ = ["PictureWarning", "extract_features"]
 
 _BATCH_PICTURES = 256
-# Pictures that are opened ahead of the extractor, for each process.
+# Pictures that are opened ahead of the extractor, for each process, unless they are large.
 _AHEAD = 64
+# Prepared pictures that wait, for the extractor and within it: no more than so many bytes of each.
+_WAITING_BYTES = 256 << 20
 
 
 class PictureWarning(UserWarning):
@@ -107,17 +109,26 @@ def extract_features(
     jobs = effective_threads(n_jobs)
     with _opened(pictures, extractor.preparation, start_row, jobs) as coming:
         for start, stop in _spans(start_row, len(pictures), batch_pictures):
-            rows, prepared = [], []
+            rows: list[int] = []
+            prepared: list[NDArray[np.uint8]] = []
+            parts = [np.empty((0, extractor.n_features), dtype=np.float32)]
             for row in range(start, stop):
                 try:
                     prepared.append(next(coming).result())
                     rows.append(row)
                 except PictureError as error:
                     warnings.warn(f"left out: {error}", PictureWarning, stacklevel=2)
-            features = np.empty((0, extractor.n_features), dtype=np.float32)
-            if prepared:
-                features = extractor.extract(prepared)
-            yield np.array(rows, dtype=np.intp), features
+                is_full = sum(picture.nbytes for picture in prepared) >= _WAITING_BYTES
+                if is_full or (prepared and row == stop - 1):
+                    parts.append(extractor.extract(prepared))
+                    prepared = []
+            yield np.array(rows, dtype=np.intp), np.concatenate(parts)
+
+
+def _n_ahead(preparation: Preparation, n_jobs: int) -> int:
+    """How many pictures are opened ahead: fewer of large ones, but one for each process."""
+    room = _WAITING_BYTES // (3 * preparation.largest**2)
+    return max(n_jobs, min(_AHEAD * n_jobs, room))
 
 
 def _spans(start: int, end: int, length: int) -> Iterator[tuple[int, int]]:
@@ -134,12 +145,13 @@ def _opened(
     """Pictures in order, opened ahead."""
     opener = _Opener(pictures, preparation, n_jobs)
     pool = ThreadPoolExecutor(n_jobs, thread_name_prefix="bitclass-pictures")
+    n_ahead = _n_ahead(preparation, n_jobs)
 
     def coming() -> Iterator[Future[Any]]:
         ahead: deque[Future[Any]] = deque()
         for row in range(start_row, len(pictures)):
             ahead.append(pool.submit(opener.open, row))
-            if len(ahead) >= _AHEAD * n_jobs:
+            if len(ahead) >= n_ahead:
                 yield ahead.popleft()
         yield from ahead
 

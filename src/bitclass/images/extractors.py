@@ -73,9 +73,11 @@ def _text(value: Any) -> str | None:
 
 
 def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
+    if isinstance(value, bool):
+        return value
+    if value not in ("true", "false"):
         raise ValueError("expected true or false")
-    return value
+    return bool(value == "true")
 
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {

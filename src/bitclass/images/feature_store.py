@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.data.errors import DataFileError
+from bitclass.data.picture_sources import fingerprint
 from bitclass.data.pictures import PictureSet, printable
 from bitclass.images.extractors import Extractor
 from bitclass.storage import atomic_write
@@ -28,11 +29,12 @@ _FIELDS = 2  # of a record: pictures gone through, rows written
 
 
 def run_of(pictures: PictureSet, extractor: Extractor) -> dict[str, Any]:
-    """What tells a run from others: the pictures, their classes, and the extractor."""
+    """What tells a run from others: the pictures, their files and classes, and the extractor."""
     labels = () if pictures.labels is None else pictures.labels.tolist()
     return {
         "pictures": len(pictures),
         "names": _digest(pictures.names),
+        "files": fingerprint(pictures.source, len(pictures)),
         "classes": _digest(labels),
         "extractor": extractor.specification(),
     }
@@ -183,8 +185,8 @@ def opened_store(
     Raises
     ------
     DataFileError
-        If the folder holds a run on other pictures or with another extractor, or if another
-        process is at it.
+        If the folder holds a run on other pictures, on files that were written anew since, or with
+        another extractor, or if another process is at it.
     """
     run = json.loads(json.dumps(run_of(pictures, extractor)))
     folder.mkdir(parents=True, exist_ok=True)

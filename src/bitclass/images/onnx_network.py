@@ -37,8 +37,9 @@ class OnnxNetwork:
     file : path of the file
     output : str, optional
         Name of the output to take, or of any value within the network. Where it has places, as the
-        result of a convolution has, features are the mean over them. Needed where the network has
-        several outputs.
+        result of a convolution (n, d, h, w) or (n, h, w, d) and the tokens (n, t, d) of a
+        transformer have, features are the mean over them. Needed where the network has several
+        outputs.
     size : int, optional
         Pixels a side; what the network says, or 224.
     mean, std : number or three numbers
@@ -107,14 +108,9 @@ class OnnxNetwork:
         return session
 
     @cached_property
-    def _channels_last(self) -> bool:
-        _, second, _, last = self._session.input_shape
-        return bool(last == 3 and second != 3)
-
-    @cached_property
     def _side(self) -> int:
         shape = self._session.input_shape
-        side = shape[1] if self._channels_last else shape[2]
+        side = shape[1] if self._session.channels_last else shape[2]
         if self.size is not None:
             return self.size
         return side if isinstance(side, int) and side > 0 else _USUAL_SIZE
@@ -163,7 +159,7 @@ class OnnxNetwork:
 
     def _run(self, pictures: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         squares = np.stack([self.preparation(picture) for picture in pictures])
-        batch = normalised(squares, self.mean, self.std, channels_last=self._channels_last)
+        batch = normalised(squares, self.mean, self.std, channels_last=self._session.channels_last)
         try:
             if self._session.input_shape[0] == 1:  # networks that take one picture at a time
                 return np.concatenate([self._session.run(row[None]) for row in batch])

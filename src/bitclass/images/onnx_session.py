@@ -43,11 +43,43 @@ class Session:
         self.input_type: str = source.type
         self._output = output or self._session.get_outputs()[0].name
 
+    @property
+    def channels_last(self) -> bool:
+        """Whether it takes pictures (n, h, w, 3)."""
+        shape = self.input_shape
+        return len(shape) == 4 and bool(shape[3] == 3 and shape[1] != 3)
+
     def run(self, batch: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Features (n, d) of a batch; where they have places, the mean over these."""
+        """Features (n, d) of a batch; where they have places, the mean over these.
+
+        Raises
+        ------
+        ValueError
+            If nobody can tell which axes are places.
+        """
         (found,) = self._session.run([self._output], {self._input: batch})
-        places = tuple(range(2, np.ndim(found)))
+        places = _places(np.shape(found), self.channels_last)
         return np.asarray(np.mean(found, axis=places) if places else found, dtype=np.float32)
+
+
+def _places(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    """Axes of an output that are places: tokens (n, t, d), maps (n, d, h, w) or (n, h, w, d)."""
+    if len(shape) < 3:
+        return ()
+    if len(shape) == 3:
+        return (1,)
+    if len(shape) > 4:
+        raise ValueError(f"its output has the shape {shape}, of more axes than maps have")
+    # Pictures are squares, and so are maps of them, whatever the network does within.
+    _, second, third, last = shape
+    if (second == third) != (third == last):
+        return (2, 3) if third == last else (1, 2)
+    if channels_last:
+        raise ValueError(
+            f"its output has the shape {shape}, of which nobody can tell whether features are the "
+            "second axis or the last; choose another with output="
+        )
+    return (2, 3)
 
 
 def normalised(

@@ -47,7 +47,8 @@ class TimmNetwork:
         # A name could also be an address, and a model file must not choose what is downloaded.
         if not re.fullmatch(r"[A-Za-z0-9_.]+", self.model):
             raise ValueError(f"model must be the name of a network of timm, found {self.model!r}")
-        _ = self._network
+        # What is wrong with the network must be told before any picture is opened.
+        _ = self.n_features
 
     @cached_property
     def _network(self) -> Any:
@@ -71,10 +72,20 @@ class TimmNetwork:
         data = importlib.import_module("timm.data")
         return dict(data.resolve_model_data_config(self._network))
 
-    @property
+    @cached_property
     def n_features(self) -> int:
-        """Number of features."""
-        return int(self._network.num_features)
+        """Number of features, found out with a black picture.
+
+        What networks say of themselves, `num_features`, is not what all of them give.
+        """
+        side = self.preparation.smallest
+        features = self._run([np.zeros((side, side, 3), dtype=np.uint8)])
+        if features.ndim != 2 or len(features) != 1 or features.shape[1] == 0:
+            raise ValueError(
+                f"timm:{self.model} must give one row of features a picture, and gives an array of "
+                f"shape {features.shape} for one picture"
+            )
+        return int(features.shape[1])
 
     @property
     def preparation(self) -> Preparation:
@@ -103,13 +114,12 @@ class TimmNetwork:
         -------
         (n, n_features) float32
         """
+        return in_parts(self._run, pictures, self.n_features)
+
+    def _run(self, pictures: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         torch = importlib.import_module("torch")
         mean, std = (255 * np.asarray(self._config[part]) for part in ("mean", "std"))
-
-        def run(part: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-            squares = np.stack([self.preparation(picture) for picture in part])
-            with torch.inference_mode():
-                features = self._network(torch.from_numpy(normalised(squares, mean, std)))
-            return np.asarray(features.numpy(), dtype=np.float32)
-
-        return in_parts(run, pictures, self.n_features)
+        squares = np.stack([self.preparation(picture) for picture in pictures])
+        with torch.inference_mode():
+            features = self._network(torch.from_numpy(normalised(squares, mean, std)))
+        return np.asarray(features.numpy(), dtype=np.float32)

@@ -103,13 +103,13 @@ def open_cifar(path: str | os.PathLike[str], split: Split = "train") -> PictureS
     return open_part(split)
 
 
-def find_cifar(path: Path) -> Callable[[str], PictureSet] | None:
+def find_cifar(path: Path) -> Callable[[str | None], PictureSet] | None:
     """What opens a part of CIFAR where it is at this path; None where it is not."""
     place, layout = _place_of(path)
     return None if layout is None else partial(_open_part, place, layout)
 
 
-def _open_part(place: Path, layout: _Layout, part: str) -> PictureSet:
+def _open_part(place: Path, layout: _Layout, part: str | None) -> PictureSet:
     split = check_split(place, part)
     with reading(place, f"CIFAR ({layout.folder})"):
         source = _Pictures(place, layout, split)
@@ -150,6 +150,7 @@ class _Pictures:
     def __init__(self, place: Path, layout: _Layout, split: Split) -> None:
         self._place, self._layout, self._split = place, layout, split
         self._pixels: NDArray[np.uint8] | None = None
+        self._ends: NDArray[np.intp] = np.empty(0, dtype=np.intp)  # of the rows of each file
         self.labels: NDArray[np.str_] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -165,6 +166,13 @@ class _Pictures:
             raise PictureError(f"{self._place}: has no picture {row} any more")
         planes = self._pixels[row].reshape(3, _SIDE, _SIDE)
         return np.ascontiguousarray(planes.transpose(1, 2, 0))
+
+    def file_of(self, row: int) -> Path:
+        """The archive, or the file of the folder that a picture lies in."""
+        if not self._place.is_dir():
+            return self._place
+        which = int(np.searchsorted(self._ends, row, side="right"))
+        return self._place / self._layout.files(self._split)[which]
 
     def load(self) -> tuple[str, ...]:
         """Read the files; names of the pictures."""
@@ -184,6 +192,7 @@ class _Pictures:
             numbers.append(labels)
             names += [f"{name}/{row}" for row in range(len(rows))]
         self._pixels = np.concatenate(pixels)
+        self._ends = np.cumsum([len(rows) for rows in pixels])
         self.labels = text_array(self._place, classes, 0)[np.concatenate(numbers)]
         return tuple(names)
 

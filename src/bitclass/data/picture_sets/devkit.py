@@ -14,7 +14,7 @@ from bitclass.data.packed import open_unpacked
 from bitclass.data.picture_sets.splits import text_lines
 from bitclass.data.picture_sets.tar_files import read_member, tar_members
 
-__all__ = ["Devkit", "open_devkit"]
+__all__ = ["Devkit", "has_devkit", "open_devkit"]
 
 _NAME = "ILSVRC2012_devkit_t12"
 _META = "meta.mat"
@@ -75,13 +75,29 @@ def open_devkit(folder: str | os.PathLike[str]) -> Devkit:
     return Devkit(wnids, words, tuple(map(int, truth)))
 
 
+def has_devkit(folder: Path) -> bool:
+    """Whether the development kit is in a folder, packed or not."""
+    return _unpacked(folder) is not None or _archive(folder).is_file()
+
+
+def _unpacked(folder: Path) -> Path | None:
+    """Where the two files themselves are."""
+    places = (folder / _NAME / "data", folder / "data", folder)
+    files = (_META, _TRUTH)
+    return next((at for at in places if all((at / file).is_file() for file in files)), None)
+
+
+def _archive(folder: Path) -> Path:
+    return folder / f"{_NAME}.tar.gz"
+
+
 def _contents(folder: Path) -> tuple[Path, dict[str, bytes]]:
     """Where the kit is, and the content of its two files."""
-    for place in (folder / _NAME / "data", folder / "data", folder):
-        if (place / _META).is_file() and (place / _TRUTH).is_file():
-            with reading(place, "the development kit"):
-                return place, {name: _file_content(place / name) for name in (_META, _TRUTH)}
-    archive = folder / f"{_NAME}.tar.gz"
+    place = _unpacked(folder)
+    if place is not None:
+        with reading(place, "the development kit"):
+            return place, {name: _file_content(place / name) for name in (_META, _TRUTH)}
+    archive = _archive(folder)
     if not archive.is_file():
         raise DataFileError(
             f"{folder}: the classes of the validation pictures are in {archive.name}, which is not "

@@ -12,7 +12,7 @@ import numpy as np
 
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.labels import text_array
-from bitclass.data.picture_sets.devkit import open_devkit
+from bitclass.data.picture_sets.devkit import has_devkit, open_devkit
 from bitclass.data.picture_sets.splits import Split, check_split
 from bitclass.data.picture_sets.tar_files import Member, StoredFiles, tar_members
 from bitclass.data.pictures import PictureSet, joined, open_folder
@@ -28,7 +28,7 @@ _PICTURE = re.compile(r"(n\d{8})_\d+\.JPEG")
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG")
 
 
-def open_ilsvrc2012(path: str | os.PathLike[str], split: Split = "train") -> PictureSet:
+def open_ilsvrc2012(path: str | os.PathLike[str], split: Split | None = None) -> PictureSet:
     """Open ILSVRC 2012, the classification task of ImageNet.
 
     Nothing is unpacked: pictures are read where they lie in the tar files.
@@ -39,8 +39,10 @@ def open_ilsvrc2012(path: str | os.PathLike[str], split: Split = "train") -> Pic
         tar files or class folders; for testing ``ILSVRC2012_img_val.tar`` or a folder ``val``, and
         the development kit, ``ILSVRC2012_devkit_t12.tar.gz`` or its folder, unless ``val`` has
         class folders; or one of the two tar files of pictures
-    split : {"train", "test", "all"}
-        "test" is the 50,000 validation pictures: the classes of the others were not published.
+    split : {"train", "test", "all"}, optional
+        "test" is the 50,000 validation pictures: the classes of the others were not published. It
+        is the default, and "train" is refused, where the tar file of these is named; elsewhere the
+        default is "train".
 
     Returns
     -------
@@ -55,39 +57,56 @@ def open_ilsvrc2012(path: str | os.PathLike[str], split: Split = "train") -> Pic
     open_part = find_ilsvrc2012(Path(path))
     if open_part is None:
         raise DataFileError(
-            f"{path}: is not ILSVRC 2012; expected a folder with {_TRAIN_TAR} or a folder 'train' "
-            "of classes such as n01440764"
+            f"{path}: is not ILSVRC 2012; expected a folder with {_TRAIN_TAR}, {_VALIDATION_TAR} "
+            "or a folder 'train' of classes such as n01440764, or 'val' beside the development kit"
         )
     return open_part(split)
 
 
-def find_ilsvrc2012(path: Path) -> Callable[[str], PictureSet] | None:
+def find_ilsvrc2012(path: Path) -> Callable[[str | None], PictureSet] | None:
     """What opens a part of ILSVRC 2012 where it is at this path; None where it is not."""
     if path.is_file():
-        if path.name not in (_TRAIN_TAR, _VALIDATION_TAR):
-            return None
-        return partial(_open_part, path.parent)
+        if path.name == _VALIDATION_TAR:
+            return partial(_open_beside_validation, path)
+        return partial(_open_part, path.parent) if path.name == _TRAIN_TAR else None
     return partial(_open_part, path) if _is_here(path) else None
 
 
-def _open_part(root: Path, part: str) -> PictureSet:
+def _open_part(root: Path, part: str | None) -> PictureSet:
     split = check_split(root, part)
     if split == "all":
         return joined([_train(root), _validation(root)], ("train/", "test/"))
     return _train(root) if split == "train" else _validation(root)
 
 
+def _open_beside_validation(archive: Path, part: str | None) -> PictureSet:
+    """What is meant by naming the validation pictures."""
+    if part == "train":
+        raise DataFileError(
+            f"{archive}: has the validation pictures, which are split='test'; for split='train' "
+            f"name {_TRAIN_TAR} or the folder that both are in"
+        )
+    return _open_part(archive.parent, part or "test")
+
+
 def _is_here(root: Path) -> bool:
     if (root / _TRAIN_TAR).is_file() or (root / _VALIDATION_TAR).is_file():
         return True
-    return (
-        any(
-            _CLASS.fullmatch(entry.name) or _CLASS_TAR.fullmatch(entry.name)
-            for name in _TRAIN_FOLDERS
-            if (root / name).is_dir()
-            for entry in (root / name).iterdir()
-        )
-        and not (root / "wnids.txt").is_file()
+    if (root / "wnids.txt").is_file():  # Tiny-ImageNet-200
+        return False
+    if _has_entry(root, _TRAIN_FOLDERS, _CLASS, _CLASS_TAR):
+        return True
+    return has_devkit(root) and _has_entry(root, _VALIDATION_FOLDERS, _VALIDATION)
+
+
+def _has_entry(root: Path, folders: tuple[str, ...], *patterns: re.Pattern[str]) -> bool:
+    """Whether one of these folders has an entry that is named like one of these patterns."""
+    return any(
+        pattern.fullmatch(entry.name)
+        for name in folders
+        if (root / name).is_dir()
+        for entry in (root / name).iterdir()
+        for pattern in patterns
     )
 
 
@@ -98,7 +117,10 @@ def _train(root: Path) -> PictureSet:
             return _stored((archive,), ((0, member) for member in _inner_members(archive)))
     folder = next((root / name for name in _TRAIN_FOLDERS if (root / name).is_dir()), None)
     if folder is None:
-        raise DataFileError(f"{root}: has no {_TRAIN_TAR} and no folder 'train'")
+        raise DataFileError(
+            f"{root}: has no {_TRAIN_TAR} and no folder 'train'; its validation pictures are "
+            "split='test'"
+        )
     archives = tuple(sorted(p for p in folder.iterdir() if _CLASS_TAR.fullmatch(p.name)))
     if not archives:
         return open_folder(folder, follow_links=False)

@@ -16,8 +16,10 @@ Split = Literal["train", "test", "all"]
 _MOST_TEXT_BYTES = 64 << 20
 
 
-def check_split(path: Path, split: str) -> Split:
-    """A part as it is asked for; one that no data set has is refused."""
+def check_split(path: Path, split: str | None) -> Split:
+    """A part as it is asked for, "train" by default; one that no data set has is refused."""
+    if split is None:
+        return "train"
     if split not in get_args(Split):
         raise DataFileError(f"{path}: split={split!r} is not known; it is train, test or all")
     return cast(Split, split)

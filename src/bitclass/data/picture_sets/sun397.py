@@ -16,6 +16,7 @@ from bitclass.data.pictures import PictureSet, open_folder, printable
 
 __all__ = ["find_sun397", "open_sun397"]
 
+_NAME = "SUN397"
 _CLASSES = "ClassName.txt"
 _N_PARTITIONS = 10
 
@@ -27,7 +28,8 @@ def open_sun397(
 
     Parameters
     ----------
-    path : the folder with ``ClassName.txt`` and the folders ``a`` to ``z``, or the one it is in
+    path : the folder with ``ClassName.txt`` and the folders ``a`` to ``z``, or the one that has it
+        as ``SUN397``; ``ClassName.txt`` may then lie beside it too
     split : {"train", "test", "all"}
         "all" is every picture of the tree; the other two need the partition files
         (``Training_01.txt``), beside ``ClassName.txt`` or in a folder ``Partitions``.
@@ -50,17 +52,28 @@ def open_sun397(
     return _open_part(root, partition, split)
 
 
-def find_sun397(path: Path) -> Callable[[str], PictureSet] | None:
+def find_sun397(path: Path) -> Callable[[str | None], PictureSet] | None:
     """What opens a part of SUN397 where it is at this path; None where it is not."""
     root = _root_of(path)
     return None if root is None else partial(_open_part, root, 1)
 
 
 def _root_of(path: Path) -> Path | None:
-    return next((at for at in (path, path / "SUN397") if (at / _CLASSES).is_file()), None)
+    """The folder that the folders of letters are in."""
+    within = path / _NAME
+    # The list of classes comes with the partitions too, which are unpacked beside the pictures.
+    if within.is_dir() and _classes_file(within).is_file():
+        return within
+    return path if (path / _CLASSES).is_file() else None
 
 
-def _open_part(root: Path, partition: int, part: str) -> PictureSet:
+def _classes_file(root: Path) -> Path:
+    """The list of classes, in the folder of the pictures or beside it."""
+    own = root / _CLASSES
+    return own if own.is_file() or root.name != _NAME else root.parent / _CLASSES
+
+
+def _open_part(root: Path, partition: int, part: str | None) -> PictureSet:
     split = check_split(root, part)
     pictures = _all_pictures(root)
     if split == "all":
@@ -70,8 +83,9 @@ def _open_part(root: Path, partition: int, part: str) -> PictureSet:
 
 def _all_pictures(root: Path) -> PictureSet:
     """Pictures of the classes that the list names, in the order of their paths."""
-    with reading(root / _CLASSES, "the list of classes of SUN397"):
-        folders = {line.strip("/"): _label(root, line) for line in read_lines(root / _CLASSES)}
+    file = _classes_file(root)
+    with reading(file, "the list of classes of SUN397"):
+        folders = {line.strip("/"): _label(file, line) for line in read_lines(file)}
     pictures = open_folder(root, follow_links=False)
     labels = [folders.get(name.rpartition("/")[0]) for name in pictures.names]
     chosen = [row for row, label in enumerate(labels) if label is not None]
@@ -79,16 +93,15 @@ def _all_pictures(root: Path) -> PictureSet:
         raise DataFileError(f"{root}: has no pictures of the classes in {_CLASSES}")
     names = [label for label in labels if label is not None]
     part = pictures.select(chosen)
-    return PictureSet(part.names, text_array(root / _CLASSES, names, 0), part.source)
+    return PictureSet(part.names, text_array(file, names, 0), part.source)
 
 
-def _label(root: Path, line: str) -> str:
+def _label(file: Path, line: str) -> str:
     """``/a/apartment_building/outdoor`` without the letter."""
     letter, _, name = line.strip("/").partition("/")
     if len(letter) != 1 or not name:
         raise DataFileError(
-            f"{root / _CLASSES}: has the line {printable(line)!r:.80}; expected one such as "
-            "'/a/abbey'"
+            f"{file}: has the line {printable(line)!r:.80}; expected one such as '/a/abbey'"
         )
     return printable(name)
 

@@ -49,7 +49,7 @@ class StoredFiles:
 
     def read(self, row: int) -> bytes:
         """Content of one picture."""
-        path, size = self.paths[self.which[row]], int(self.sizes[row])
+        path, size = self.file_of(row), int(self.sizes[row])
         if size > MOST_FILE_BYTES:
             raise PictureError(f"{path}: picture {row} has {size} bytes, too much for a picture")
         with path.open("rb") as file:
@@ -58,6 +58,10 @@ class StoredFiles:
         if len(content) < size:
             raise PictureError(f"{path}: picture {row} is cut short")
         return content
+
+    def file_of(self, row: int) -> Path:
+        """The file that a picture lies in."""
+        return self.paths[int(self.which[row])]
 
 
 def tar_members(

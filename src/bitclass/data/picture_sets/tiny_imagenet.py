@@ -60,13 +60,13 @@ def open_tiny_imagenet(path: str | os.PathLike[str], split: Split = "train") -> 
     return _open_part(_known_place(Path(path)), split)
 
 
-def find_tiny_imagenet(path: Path) -> Callable[[str], PictureSet] | None:
+def find_tiny_imagenet(path: Path) -> Callable[[str | None], PictureSet] | None:
     """What opens a part of Tiny-ImageNet-200 where it is at this path; None where it is not."""
     place = _place_of(path)
     return None if place is None else partial(_open_part, place)
 
 
-def _open_part(place: Path, part: str) -> PictureSet:
+def _open_part(place: Path, part: str | None) -> PictureSet:
     split = check_split(place, part)
     with reading(place, "Tiny-ImageNet-200"):
         opened = _folder_part if place.is_dir() else _zip_part
@@ -180,3 +180,7 @@ class _Zipped:
         if len(content) > MOST_FILE_BYTES:
             raise PictureError(f"{self._archive}: {name} is too large for a picture")
         return content
+
+    def file_of(self, row: int) -> Path:
+        """The zip file, whichever picture it is."""
+        return self._archive
