@@ -97,14 +97,15 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         self.__dict__.pop("_knowledge", None)
         local = BinaryCodeClassifier(**self.get_params(deep=False))
         run = Run(current_client())
-        if is_files(X):
-            if y is not None or sample_weight is not None:
-                raise ValueError("y and sample_weight must be None where X is files")
-            fit_files(local, run, _files(X), progress)
-        else:
-            if y is None:
-                raise ValueError("y must be given where X is not files")
-            fit_collections(local, run, X, y, sample_weight, progress)
+        with run.minded():
+            if is_files(X):
+                if y is not None or sample_weight is not None:
+                    raise ValueError("y and sample_weight must be None where X is files")
+                fit_files(local, run, _files(X), progress)
+            else:
+                if y is None:
+                    raise ValueError("y must be given where X is not files")
+                fit_collections(local, run, X, y, sample_weight, progress)
         self.__dict__.update(local.__dict__)
         return self
 
@@ -186,7 +187,8 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         partitions = collection_partitions(X, y, sample_weight)
         check_is_fitted(self)
         run = Run(current_client())
-        return accuracy(run, model_at_workers(run.client, self), partitions)
+        with run.minded():
+            return accuracy(run, model_at_workers(run.client, self), partitions)
 
     def _label_dtype(self) -> np.dtype[Any]:
         check_is_fitted(self)
@@ -208,8 +210,9 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         n_features: int | None = None
         if is_files(X):
             run = Run(current_client())
-            reader, at_workers = open_at_workers(run, _files(X))
-            found = file_partitions(reader, at_workers, len(run.present_workers()))
+            with run.minded():
+                reader, at_workers = open_at_workers(run, _files(X))
+                found = file_partitions(reader, at_workers, len(run.present_workers()))
             n_features = reader.n_features
         else:
             found = collection_partitions(X)

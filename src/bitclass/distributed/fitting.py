@@ -172,7 +172,6 @@ def _learn(
     recipe = Recipe.of(classifier, classes)
     for attempt in range(_ATTEMPTS):
         lanes = lanes_for(run, partitions, n_rows)
-        run.homes = {lane.home for lane in lanes}
         try:
             statistics = _all_sums(run, lanes, recipe, attempt, sum(n_rows), progress)
             classifier.resume(statistics)

@@ -37,7 +37,8 @@ def model_at_workers(client: Client, classifier: BinaryCodeClassifier) -> Future
         run = Run(client)
         # A task and not scattered data: when its worker dies Dask can make it anew.
         task = dask.delayed(predictor, name=run.key("model"), traverse=False)
-        futures[client.id] = run.start(task)
+        with run.minded():
+            futures[client.id] = run.start(task)
     return futures[client.id]
 
 
@@ -96,7 +97,13 @@ def _asked(
 def accuracy(run: Run, model: Future, partitions: Sequence[Partition]) -> float:
     """Weighted share of rows whose nearest class is their own."""
     tasks = [
-        dask.delayed(_hits)(model, partition.described(), partition.rows, *partition.parts)
+        dask.delayed(_hits)(
+            model,
+            partition.described(),
+            partition.rows,
+            *partition.parts,
+            dask_key_name=run.key("hits", partition.index),
+        )
         for partition in partitions
     ]
     names = {task.key: part.described() for task, part in zip(tasks, partitions, strict=True)}

@@ -100,9 +100,10 @@ class Sums:
         """The learner, to be changed; the box is empty from now on."""
         with self._lock:
             learner, self._learner = self._learner, None
+            sent = self._sent
         if learner is None:
             raise SumsMoved("these sums were taken by another task")
-        return copy.deepcopy(learner) if self._sent else learner
+        return copy.deepcopy(learner) if sent else learner
 
     def statistics(self) -> Statistics:
         """The sums, to be read only."""
@@ -113,7 +114,8 @@ class Sums:
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:
-            self._sent = self._learner is not None
+            # What was sent once may still be on its way when the empty box is sent.
+            self._sent = self._sent or self._learner is not None
             return Sums, (self._learner, self.starts)
 
     def __sizeof__(self) -> int:
