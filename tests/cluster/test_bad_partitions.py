@@ -169,6 +169,34 @@ def test_predicting_other_rows(client):
     assert found.predict(frame[frame[0] > 0]).compute().shape == (1,)
 
 
+def test_predicting_frames_of_other_columns(client):
+    X, y = partitions()
+    frames = [pd.DataFrame(part, columns=list("abcde")) for part in X]
+    found = fitted(HINGE, delayed(frames), delayed(y))
+    right = found.score(delayed(frames), delayed(y))
+    frames[1] = frames[1][list("bacde")]
+    message = r"partition 1 .*: X must have the columns of the fit, a to e, .*; found b to e"
+    with pytest.raises(PartitionError, match=message):
+        found.predict(delayed(frames)).compute()
+    with pytest.raises(PartitionError, match=message):
+        found.score(client.scatter(frames), delayed(y))
+    # Arrays have no names, and rows learned from arrays neither.
+    assert found.score(delayed(X), delayed(y)) == right
+    unnamed = fitted(HINGE, delayed(X), delayed(y))
+    assert unnamed.predict(delayed(frames)).compute().shape == (120,)
+
+
+def test_scores_need_one_label_and_one_weight_a_row(client):
+    X, y = partitions()
+    found = fitted(HINGE, delayed(X), delayed(y))
+    labels = [pd.DataFrame({"label": y[0]}), *y[1:]]
+    with pytest.raises(PartitionError, match=r"partition 0 .*: has 40 rows and labels of .*40, 1"):
+        found.score(delayed(X), delayed(labels))
+    weights = [np.ones(40), np.ones(40), np.ones((40, 1))]
+    with pytest.raises(PartitionError, match=r"partition 2 .*: has 40 rows and weights of .*40, 1"):
+        found.score(delayed(X), delayed(y), delayed(weights))
+
+
 def test_without_a_cluster(monkeypatch):
     X, y = lazy(*problem(n=400), 100)
     monkeypatch.setattr("bitclass.distributed.cluster._CONNECT_SECONDS", 1.0)

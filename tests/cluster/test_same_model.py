@@ -13,6 +13,7 @@ from distributed import wait
 from bitclass import BinaryCodeClassifier
 from bitclass.data import open_rows
 from bitclass.distributed import DaskBinaryCodeClassifier, FeatureFiles
+from bitclass.distributed.predicting import model_at_workers
 from bitclass.streaming import fit_reader
 from bitclass.training import load_statistics, save_statistics
 
@@ -105,6 +106,9 @@ def test_frames_remember_the_names_of_features(client):
     np.testing.assert_array_equal(predicted.compute(), found.to_local().predict(table[names]))
     with pytest.raises(ValueError, match="columns of the fit, f0 to f23"):
         found.predict(frame[names[::-1]])
+    found.fit(*lazy(X, y, 450))
+    assert not hasattr(found, "feature_names_in_")
+    assert found.predict(frame[names[::-1]]).compute().shape == (900,)
 
 
 def test_delayed_partitions_of_sparse_rows(client):
@@ -166,6 +170,16 @@ def test_the_model_is_sent_once(client):
         lambda dask_scheduler: [k for k in dask_scheduler.tasks if "bitclass_model" in str(k)]
     )
     assert len(models) == 1
+
+
+def test_a_model_that_the_cluster_forgot_is_sent_again(client):
+    X, y = problem(n=900)
+    rows = lazy(X, y, 250)
+    found = fitted(HINGE, *rows)
+    before = found.predict(rows[0]).compute()
+    # As when the cluster is restarted.
+    client.cancel(model_at_workers(client, found))
+    np.testing.assert_array_equal(found.predict(rows[0]).compute(), before)
 
 
 def test_learning_goes_on_from_the_sums_of_a_cluster(client, tmp_path):
