@@ -71,6 +71,18 @@ def test_weights_of_rows_and_classes(client):
         assert_same_model(fitted(parameters, *lazy(X, y, 450), weights), local)
 
 
+def test_rows_of_weight_0_are_not_counted(client):
+    """They would change the penalty, and whether there are rows enough to refine."""
+    X, y = problem()
+    weights = (np.arange(len(y)) % 5 == 0).astype(float)
+    for common in (HINGE, EXPONENTIAL, CLIPPED):
+        parameters = common | {"alpha": "auto"}
+        found = fitted(parameters, *lazy(X, y, 450), weights)
+        whole = BinaryCodeClassifier(**parameters).fit(X, y, sample_weight=weights)
+        assert found.statistics_.n_rows == whole.statistics_.n_rows == 600
+        assert found.alpha_ == whole.alpha_
+
+
 def test_sample_smaller_than_the_rows(client, monkeypatch):
     X, y = problem()
     monkeypatch.setattr("bitclass.distributed.fitting._SAMPLE_ROWS", 500)

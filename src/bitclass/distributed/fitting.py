@@ -269,8 +269,7 @@ def _all_sums(
         groups = run.results(asked, lambda _: "the codes of a lane")
         kept = list(rows)
     totals = merged_sums(run, lanes, sums, kept, recipe, attempt)
-    n_counted = sum(found.n_rows for found in groups) if groups else n_rows
-    statistics = SpreadStatistics(recipe, totals, groups, n_counted)
+    statistics = SpreadStatistics(recipe, totals, groups)
     if recipe.keep_codes:
         n_groups = [len(found.labels) for found in groups]
         statistics.ask = lambda changes: second_pass(

@@ -203,6 +203,8 @@ def merged_sums(
 ) -> dict[str, Any]:
     """The sums of all lanes, merged in a tree of neighbours: 0 with 1, 2 with 3, 0 with 2, ...
 
+    With them, under ``n_rows``, comes the number of rows that count.
+
     Parameters
     ----------
     sums : of each lane
@@ -216,8 +218,9 @@ def merged_sums(
         for lane, one in zip(lanes, sums, strict=True)
     ]
     # Now, for sums that have been merged can no longer be asked.
-    classes = run.results(found, lambda _: "the classes of a lane")
+    answers = run.results(found, lambda _: "the classes of a lane")
     del found
+    classes = [one for one, _ in answers]
     ends = list(sums)
     width = 1
     while width < len(lanes):
@@ -227,7 +230,8 @@ def merged_sums(
             )
         width *= 2
     last = dask.delayed(handed_over)(ends[0], dask_key_name=run.key("total", attempt))
-    return dict(run.result(run.start(last, lanes[0].home), "the merging of sums"))
+    totals = dict(run.result(run.start(last, lanes[0].home), "the merging of sums"))
+    return totals | {"n_rows": sum(n_rows for _, n_rows in answers)}
 
 
 def _merged_pair(

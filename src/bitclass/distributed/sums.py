@@ -144,9 +144,10 @@ def add_rows(sums: Sums, index: int, partition: str, rows: Callable[..., Any], *
     return Sums(learner, starts)
 
 
-def classes_of(sums: Sums) -> NDArray[Any]:
-    """Labels that occur in a lane, (C,)."""
-    return sums.statistics().classes
+def classes_of(sums: Sums) -> tuple[NDArray[Any], int]:
+    """Labels that occur in a lane, (C,), and how many of its rows count: those of weight 0 not."""
+    statistics = sums.statistics()
+    return statistics.classes, statistics.n_rows
 
 
 @dataclass(frozen=True)
