@@ -195,10 +195,7 @@ def check_rows(
 ) -> tuple[Features, NDArray[Any], NDArray[Any], NDArray[np.float64] | None]:
     """Rows, their labels, the labels that occur, and the weights (None for ones)."""
     X, labels = validate_data(estimator, X, y, reset=reset, **ACCEPTED)
-    with warnings.catch_warnings():
-        # A batch of few rows of very many classes is what this is made for.
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        check_classification_targets(labels)
+    check_labels(labels)
     classes = np.unique(labels)
     if sample_weight is None and estimator.class_weight is None:
         return X, labels, classes, None
@@ -209,6 +206,14 @@ def check_rows(
         own = np.searchsorted(classes, labels)
         weights *= weights_of_classes(estimator.class_weight, classes, own, weights)[own]
     return X, labels, classes, weights
+
+
+def check_labels(labels: NDArray[Any]) -> None:
+    """Refuse labels that cannot be those of classes, such as fractions."""
+    with warnings.catch_warnings():
+        # A batch of few rows of very many classes is what this is made for.
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        check_classification_targets(labels)
 
 
 def weights_of_classes(

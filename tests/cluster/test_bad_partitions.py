@@ -6,6 +6,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from clusters import QUIET, fitted, lazy, problem
 from distributed import Client, LocalCluster
 
@@ -59,6 +60,18 @@ def not_numbers(X, y):
     X[0] = np.array([["a"] * 5] * 40)
 
 
+def of_both_layouts(X, y):
+    X[2] = scipy.sparse.csr_matrix(X[2])
+
+
+def of_missing_labels(X, y):
+    y[1] = np.where(y[1] == 2, np.nan, y[1])
+
+
+def of_fractions(X, y):
+    y[2] = y[2] + 0.25
+
+
 def flat(X, y):
     X[1] = X[1].ravel()
 
@@ -73,6 +86,9 @@ def flat(X, y):
         (of_few_labels, r"partition 1 \(.*\): has 40 rows and 39 labels"),
         (not_finite, r"partition 1 \(.*\): Input X contains NaN"),
         (not_numbers, r"partition 0 \(.*\): must have features that are numbers"),
+        (of_both_layouts, "partition 2: has features that are sparse, but partition 0 .* dense"),
+        (of_missing_labels, r"partition 1 \(.*\): Input y contains NaN"),
+        (of_fractions, r"partition 2 \(.*\): Unknown label type: continuous"),
         (flat, r"partition 1 \(.*\): must have features of 2 axes"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -82,6 +98,15 @@ def test_a_partition_that_does_not_fit_is_named(client, spoil, message):
     spoil(X, y)
     with pytest.raises(PartitionError, match=message):
         fitted(HINGE, delayed(X), delayed(y))
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan])
+def test_weights_that_are_none_are_named(client, weight):
+    X, y = partitions()
+    weights = [np.ones(40) for _ in X]
+    weights[1][7] = weight
+    with pytest.raises(PartitionError, match=r"partition 1 \(.*\): must have weights that are fin"):
+        fitted(HINGE, delayed(X), delayed(y), delayed(weights))
 
 
 def test_a_frame_with_other_columns_is_named(client):
@@ -167,6 +192,34 @@ def test_predicting_other_rows(client):
     # Nothing to predict is no fault.
     frame = dd.from_pandas(pd.DataFrame(np.eye(24)), npartitions=2)
     assert found.predict(frame[frame[0] > 0]).compute().shape == (1,)
+
+
+def test_predicting_frames_of_other_columns(client):
+    X, y = partitions()
+    frames = [pd.DataFrame(part, columns=list("abcde")) for part in X]
+    found = fitted(HINGE, delayed(frames), delayed(y))
+    right = found.score(delayed(frames), delayed(y))
+    frames[1] = frames[1][list("bacde")]
+    message = r"partition 1 .*: X must have the columns of the fit, a to e, .*; found b to e"
+    with pytest.raises(PartitionError, match=message):
+        found.predict(delayed(frames)).compute()
+    with pytest.raises(PartitionError, match=message):
+        found.score(client.scatter(frames), delayed(y))
+    # Arrays have no names, and rows learned from arrays neither.
+    assert found.score(delayed(X), delayed(y)) == right
+    unnamed = fitted(HINGE, delayed(X), delayed(y))
+    assert unnamed.predict(delayed(frames)).compute().shape == (120,)
+
+
+def test_scores_need_one_label_and_one_weight_a_row(client):
+    X, y = partitions()
+    found = fitted(HINGE, delayed(X), delayed(y))
+    labels = [pd.DataFrame({"label": y[0]}), *y[1:]]
+    with pytest.raises(PartitionError, match=r"partition 0 .*: has 40 rows and labels of .*40, 1"):
+        found.score(delayed(X), delayed(labels))
+    weights = [np.ones(40), np.ones(40), np.ones((40, 1))]
+    with pytest.raises(PartitionError, match=r"partition 2 .*: has 40 rows and weights of .*40, 1"):
+        found.score(delayed(X), delayed(y), delayed(weights))
 
 
 def test_without_a_cluster(monkeypatch):

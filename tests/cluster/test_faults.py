@@ -142,6 +142,27 @@ def test_a_box_is_sent_whole_or_empty():
             one.statistics()
 
 
+def test_a_box_that_is_sent_while_it_is_emptied_stays_what_it_was():
+    from bitclass import BinaryCodeClassifier
+
+    X, y = problem(n=100)
+    box = Sums(BinaryCodeClassifier(**HINGE).begin(X, y).partial_fit(X, y), {0: 0})
+    sent = box.__reduce__()[1][0]
+
+    class SentOnceMore:
+        """A lock whose next holder sends the box, empty as it is by then."""
+
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *error):
+            box._lock = threading.Lock()
+            assert box.__reduce__()[1][0] is None
+
+    box._lock = SentOnceMore()
+    assert box.taken() is not sent
+
+
 SCHEDULER = [
     "--host",
     "127.0.0.1",
@@ -154,13 +175,15 @@ SCHEDULER = [
 PAGES = ["--dashboard-address", "127.0.0.1:0"]
 WORKER = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--death-timeout", "20"]
 CLIENT = """
-import sys, time
+import pathlib, sys, time
 import dask.array as da
 from distributed import Client
 from bitclass.distributed import DaskBinaryCodeClassifier
 
-def slowly(block):
-    time.sleep(0.05)
+slow = pathlib.Path(sys.argv[2])
+
+def slowly(block, slow=slow):
+    time.sleep(2 * slow.exists())
     return block
 
 client = Client(sys.argv[1])
@@ -168,6 +191,8 @@ X = da.random.default_rng(0).standard_normal((60_000, 8), chunks=(100, 8)).map_b
 y = (X[:, 0] > 0).astype(int)
 
 def progress(name, done, total):
+    if name == "looking" and done == total:
+        slow.touch()
     print(name, flush=True)
 
 DaskBinaryCodeClassifier(16, loss="hinge").fit_with(X, y, progress=progress)
@@ -175,13 +200,18 @@ DaskBinaryCodeClassifier(16, loss="hinge").fit_with(X, y, progress=progress)
 
 
 @pytest.mark.parametrize("phase", ["looking", "learning"])
-def test_nothing_is_left_to_do_when_the_client_is_killed(client, phase):
-    if phase == "learning":
-        script = CLIENT.replace("60_000", "3_000").replace("0.05", "0.2 * (block.ndim > 1)")
-    else:
-        script = CLIENT
+def test_nothing_is_left_to_do_when_the_client_is_killed(client, phase, tmp_path):
+    """The pass that is killed would take 10 minutes."""
+    slow = tmp_path / "slow"
+    if phase == "looking":
+        slow.touch()
+
+    def keys(dask_scheduler):
+        return set(dask_scheduler.tasks)
+
+    before = client.run_on_scheduler(keys)
     with subprocess.Popen(
-        [sys.executable, "-c", script, client.scheduler.address],
+        [sys.executable, "-c", CLIENT, client.scheduler.address, str(slow)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -191,13 +221,9 @@ def test_nothing_is_left_to_do_when_the_client_is_killed(client, phase):
                 break
         else:
             pytest.fail("the client ended by itself")
+        assert any("bitclass_" in str(key) for key in client.run_on_scheduler(keys) - before)
         process.send_signal(signal.SIGKILL)
-
-    def still_there(dask_scheduler):
-        busy = sum(len(worker.processing) for worker in dask_scheduler.workers.values())
-        return busy + len([key for key in dask_scheduler.tasks if "bitclass_s" in str(key)])
-
-    until(lambda: client.run_on_scheduler(still_there) == 0, "tasks of a dead client")
+    until(lambda: not client.run_on_scheduler(keys) - before, "tasks of a dead client")
 
 
 def test_a_partition_too_large_for_a_worker_is_named_with_its_size():

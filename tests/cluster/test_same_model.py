@@ -13,6 +13,7 @@ from distributed import wait
 from bitclass import BinaryCodeClassifier
 from bitclass.data import open_rows
 from bitclass.distributed import DaskBinaryCodeClassifier, FeatureFiles
+from bitclass.distributed.predicting import model_at_workers
 from bitclass.streaming import fit_reader
 from bitclass.training import load_statistics, save_statistics
 
@@ -70,6 +71,18 @@ def test_weights_of_rows_and_classes(client):
         assert_same_model(fitted(parameters, *lazy(X, y, 450), weights), local)
 
 
+def test_rows_of_weight_0_are_not_counted(client):
+    """They would change the penalty, and whether there are rows enough to refine."""
+    X, y = problem()
+    weights = (np.arange(len(y)) % 5 == 0).astype(float)
+    for common in (HINGE, EXPONENTIAL, CLIPPED):
+        parameters = common | {"alpha": "auto"}
+        found = fitted(parameters, *lazy(X, y, 450), weights)
+        whole = BinaryCodeClassifier(**parameters).fit(X, y, sample_weight=weights)
+        assert found.statistics_.n_rows == whole.statistics_.n_rows == 600
+        assert found.alpha_ == whole.alpha_
+
+
 def test_sample_smaller_than_the_rows(client, monkeypatch):
     X, y = problem()
     monkeypatch.setattr("bitclass.distributed.fitting._SAMPLE_ROWS", 500)
@@ -105,6 +118,9 @@ def test_frames_remember_the_names_of_features(client):
     np.testing.assert_array_equal(predicted.compute(), found.to_local().predict(table[names]))
     with pytest.raises(ValueError, match="columns of the fit, f0 to f23"):
         found.predict(frame[names[::-1]])
+    found.fit(*lazy(X, y, 450))
+    assert not hasattr(found, "feature_names_in_")
+    assert found.predict(frame[names[::-1]]).compute().shape == (900,)
 
 
 def test_delayed_partitions_of_sparse_rows(client):
@@ -166,6 +182,16 @@ def test_the_model_is_sent_once(client):
         lambda dask_scheduler: [k for k in dask_scheduler.tasks if "bitclass_model" in str(k)]
     )
     assert len(models) == 1
+
+
+def test_a_model_that_the_cluster_forgot_is_sent_again(client):
+    X, y = problem(n=900)
+    rows = lazy(X, y, 250)
+    found = fitted(HINGE, *rows)
+    before = found.predict(rows[0]).compute()
+    # As when the cluster is restarted.
+    client.cancel(model_at_workers(client, found))
+    np.testing.assert_array_equal(found.predict(rows[0]).compute(), before)
 
 
 def test_learning_goes_on_from_the_sums_of_a_cluster(client, tmp_path):

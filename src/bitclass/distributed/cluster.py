@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 import distributed
 from dask.delayed import Delayed
 from distributed import Client, Future, KilledWorker
-from distributed.client import FutureCancelledError, FuturesCancelledError
+from distributed.client import ClosedClientError, FutureCancelledError, FuturesCancelledError
 from distributed.comm import CommClosedError
 
 from bitclass.distributed.errors import (
@@ -22,15 +24,24 @@ from bitclass.distributed.errors import (
     PartitionMemoryError,
     SumsMoved,
 )
+from bitclass.distributed.obstacles import obstacles
 
 __all__ = ["Run", "connected", "current_client"]
+
+Found = TypeVar("Found")
 
 # How long to wait for a scheduler to answer, and for a cluster without workers to have some.
 _CONNECT_SECONDS = 10.0
 _WORKER_SECONDS = 60.0
 _POLL_SECONDS = 2.0
-# What waiting raises when the scheduler is gone.
-_CANCELLED = (FutureCancelledError, FuturesCancelledError)
+# What is raised only where the scheduler is gone, whoever raises it.
+_LOST = (
+    FutureCancelledError,
+    FuturesCancelledError,
+    concurrent.futures.CancelledError,
+    ClosedClientError,
+    CommClosedError,
+)
 
 
 def current_client() -> Client:
@@ -97,10 +108,29 @@ class Run:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        #: Of the scheduler, for errors: a client that is closed no longer knows it.
+        self.address = _address(client)
         self.present_workers()
         self.token = uuid.uuid4().hex[:12]
-        #: Workers that tasks were given to, while it matters.
-        self.homes: set[str] = set()
+
+    @contextlib.contextmanager
+    def minded(self) -> Iterator[None]:
+        """Let go of all tasks where something fails, and tell of a lost scheduler as such.
+
+        A traceback holds futures, and as long as it does the cluster would go on computing.
+        """
+        try:
+            yield
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self.let_go(set())
+            if isinstance(error, SumsMoved):
+                raise ClusterError(
+                    f"workers of {self.address} came and went too fast to learn on them: {error}"
+                ) from error
+            if self._tells_of_loss(error):
+                raise self._lost() from error
+            raise
 
     def key(self, what: str, *numbers: int) -> str:
         """A key on the cluster that is this run's alone."""
@@ -124,7 +154,10 @@ class Run:
 
     def workers(self) -> dict[str, Any]:
         """Workers by address."""
-        found: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        # What is known of a cluster that was lost is empty, or old.
+        found: dict[str, Any] = self.client.scheduler_info(n_workers=-1).get("workers") or {}
+        if self.client.status != "running":
+            raise self._lost()
         return found
 
     def present_workers(self) -> dict[str, Any]:
@@ -146,25 +179,22 @@ class Run:
         ClusterError
             If the cluster is gone, or without workers for a minute.
         """
-        stuck_since = None
-        n_stranded = 0
-        while True:
+
+        def ask() -> set[Future] | None:
             try:
-                finished = distributed.wait(
+                finished: set[Future] = distributed.wait(
                     futures, timeout=_POLL_SECONDS, return_when="FIRST_COMPLETED"
                 ).done
             except (TimeoutError, distributed.TimeoutError):
-                finished = set()
-            except _CANCELLED:
-                raise self._lost() from None
-            if finished:
-                for future in finished:
-                    self._check(future, name)
-                return [future for future in futures if future in finished]
-            stuck_since = self._check_moving(stuck_since, name(futures[0]))
-            n_stranded = n_stranded + 1 if self._stranded() else 0
-            if n_stranded == 2:
-                raise SumsMoved("all workers that held sums are gone")
+                return None
+            return finished or None
+
+        finished = self._waited(ask, name(futures[0]))
+        # In their order: where a step of a lane fails, those after it fail with it.
+        ordered = [future for future in futures if future in finished]
+        for future in ordered:
+            self._check(future, name)
+        return ordered
 
     def result(self, future: Future, what: str) -> Any:
         """The result of one future; `what` it is about."""
@@ -181,18 +211,62 @@ class Run:
         found: dict[str, Any] = {}
         while waiting:
             finished = self.done(waiting, name)
-            for future, value in zip(finished, self._gathered(finished), strict=True):
+            for future, value in zip(finished, self._gathered(finished, name), strict=True):
                 found[future.key] = value
                 if tell is not None:
                     tell(future)
             waiting = [future for future in waiting if future.key not in found]
         return [found[future.key] for future in futures]
 
-    def _gathered(self, futures: Sequence[Future]) -> list[Any]:
+    def _gathered(self, futures: Sequence[Future], name: Callable[[Future], str]) -> list[Any]:
+        """Results of finished futures; those whose holder died meanwhile are computed anew."""
+        gathering = asyncio.run_coroutine_threadsafe(
+            self.client.gather(list(futures), asynchronous=True), self.client.loop.asyncio_loop
+        )
+
+        def ask() -> list[Any] | None:
+            try:
+                return list(gathering.result(_POLL_SECONDS))
+            except TimeoutError:
+                if gathering.done():  # a task raised it
+                    raise
+                return None
+
         try:
-            return list(self.client.gather(futures))
-        except (*_CANCELLED, CommClosedError):
-            raise self._lost() from None
+            return self._waited(ask, name(futures[0]))
+        except Exception:
+            for future in futures:
+                self._check(future, name)
+            raise
+        finally:
+            gathering.cancel()
+
+    def _waited(self, ask: Callable[[], Found | None], what: str) -> Found:
+        """Ask until there is an answer, as long as one can come.
+
+        Parameters
+        ----------
+        ask : waits a little and gives None where there is no answer yet
+        what : it is about, for errors
+        """
+        stuck_since = None
+        n_stranded = 0
+        while True:
+            try:
+                found = ask()
+            except _LOST:
+                raise self._lost() from None
+            if found is not None:
+                return found
+            try:
+                workers = self.workers()
+                in_the_way = self.client.run_on_scheduler(obstacles, self.token)
+            except (OSError, RuntimeError, *_LOST):  # whatever a closed connection shows as
+                raise self._lost() from None
+            stuck_since = self._check_moving(stuck_since, workers, in_the_way.paused, what)
+            n_stranded = n_stranded + 1 if in_the_way.stranded else 0
+            if n_stranded == 2:
+                raise SumsMoved("tasks wait for workers that are gone")
 
     def _check(self, future: Future, name: Callable[[Future], str]) -> None:
         if future.status == "cancelled":
@@ -217,51 +291,58 @@ class Run:
             error.add_note(f"This was met at {name(future)}.")
         raise error.with_traceback(future.traceback())
 
-    def _check_moving(self, stuck_since: float | None, what: str) -> float | None:
-        """Since when no worker could do anything; an error if that is too long."""
-        try:
-            workers = self.workers()
-        except (OSError, RuntimeError):  # to these belongs a closed connection
-            raise self._lost() from None
-        if self.client.status != "running":
-            raise self._lost()
-        if any(worker.get("status", "running") == "running" for worker in workers.values()):
+    def _check_moving(
+        self,
+        stuck_since: float | None,
+        workers: dict[str, Any],
+        paused: Sequence[str],
+        what: str,
+    ) -> float | None:
+        """Since when nothing of this run could go on somewhere; an error if that is too long.
+
+        Parameters
+        ----------
+        workers : by address
+        paused : those of them that hold up this run
+        """
+        n_running = sum(one.get("status", "running") == "running" for one in workers.values())
+        if n_running and not paused:
             return None
         now = time.monotonic()
         stuck_since = now if stuck_since is None else stuck_since
         if now - stuck_since > _WORKER_SECONDS:
-            if workers:
-                raise PartitionMemoryError(
-                    f"{what}: all {len(workers)} workers of {_address(self.client)} have been "
-                    f"paused for {_WORKER_SECONDS:.0f} s for want of memory; make partitions "
-                    "smaller or give workers more memory"
-                )
-            raise ClusterError(f"{_address(self.client)} has lost all its workers")
+            if not workers:
+                raise ClusterError(f"{self.address} has lost all its workers")
+            which = (
+                f"worker {paused[0]} of {self.address} has"
+                if n_running
+                else f"all {len(workers)} workers of {self.address} have"
+            )
+            raise PartitionMemoryError(
+                f"{what}: {which} been paused for {_WORKER_SECONDS:.0f} s for want of memory; make "
+                "partitions smaller or give workers more memory"
+            )
         return stuck_since
-
-    def _stranded(self) -> bool:
-        """Whether all homes are gone and nothing goes on, though there are other workers.
-
-        Dask gives a task whose home is gone to another worker, but not when for a moment there was
-        no worker at all: such a task would wait for its home for ever.
-        """
-        if not self.homes or self.homes & self.workers().keys():
-            return False
-        processing = self.client.processing()
-        return bool(processing) and not any(
-            self.token in str(key) for keys in processing.values() for key in keys
-        )
 
     def _wait_for_workers(self) -> None:
         try:
             self.client.wait_for_workers(1, timeout=_WORKER_SECONDS)
         except (TimeoutError, distributed.TimeoutError):
             raise ClusterError(
-                f"{_address(self.client)} has no workers, after {_WORKER_SECONDS:.0f} s"
+                f"{self.address} has no workers, after {_WORKER_SECONDS:.0f} s"
             ) from None
 
+    def _tells_of_loss(self, error: BaseException) -> bool:
+        if isinstance(error, ClusterError):
+            return False
+        # A closed connection also shows as an error of any kind of the client's inner parts; but
+        # an OSError may be that of a file, which a worker did not find.
+        return isinstance(error, _LOST) or (
+            isinstance(error, OSError | RuntimeError | KeyError) and self.client.status != "running"
+        )
+
     def _lost(self) -> ClusterError:
-        return ClusterError(f"the Dask scheduler at {_address(self.client)} was lost")
+        return ClusterError(f"the Dask scheduler at {self.address} was lost")
 
 
 def _address(client: Client) -> str:

@@ -19,7 +19,7 @@ from bitclass.distributed.partitions import (
     file_partitions,
     is_files,
 )
-from bitclass.distributed.predicting import accuracy, lazy, model_at_workers
+from bitclass.distributed.predicting import accuracy, check_names, lazy, model_at_workers
 from bitclass.validation import check_named_codes, is_integer
 
 __all__ = ["DaskBinaryCodeClassifier"]
@@ -94,17 +94,19 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
                 f"class_weight={self.class_weight!r} needs all rows at once; give the weights as a "
                 "dict"
             )
-        self.__dict__.pop("_knowledge", None)
+        for name in ("_knowledge", "feature_names_in_"):
+            self.__dict__.pop(name, None)
         local = BinaryCodeClassifier(**self.get_params(deep=False))
         run = Run(current_client())
-        if is_files(X):
-            if y is not None or sample_weight is not None:
-                raise ValueError("y and sample_weight must be None where X is files")
-            fit_files(local, run, _files(X), progress)
-        else:
-            if y is None:
-                raise ValueError("y must be given where X is not files")
-            fit_collections(local, run, X, y, sample_weight, progress)
+        with run.minded():
+            if is_files(X):
+                if y is not None or sample_weight is not None:
+                    raise ValueError("y and sample_weight must be None where X is files")
+                fit_files(local, run, _files(X), progress)
+            else:
+                if y is None:
+                    raise ValueError("y must be given where X is not files")
+                fit_collections(local, run, X, y, sample_weight, progress)
         self.__dict__.update(local.__dict__)
         return self
 
@@ -186,7 +188,8 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         partitions = collection_partitions(X, y, sample_weight)
         check_is_fitted(self)
         run = Run(current_client())
-        return accuracy(run, model_at_workers(run.client, self), partitions)
+        with run.minded():
+            return accuracy(run, model_at_workers(run.client, self), partitions)
 
     def _label_dtype(self) -> np.dtype[Any]:
         check_is_fitted(self)
@@ -208,29 +211,20 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         n_features: int | None = None
         if is_files(X):
             run = Run(current_client())
-            reader, at_workers = open_at_workers(run, _files(X))
-            found = file_partitions(reader, at_workers, len(run.present_workers()))
+            with run.minded():
+                reader, at_workers = open_at_workers(run, _files(X))
+                found = file_partitions(reader, at_workers, len(run.present_workers()))
             n_features = reader.n_features
         else:
             found = collection_partitions(X)
-            columns = getattr(X, "columns", None)
-            if columns is not None:
-                self._check_names(list(columns))
-            elif isinstance(X, da.Array):
+            check_names(getattr(self, "feature_names_in_", None), X)
+            if isinstance(X, da.Array):
                 n_features = X.shape[1]
         if n_features is not None and n_features != self.n_features_in_:
             raise ValueError(
                 f"X has {n_features} features, but the model takes {self.n_features_in_}"
             )
         return found
-
-    def _check_names(self, names: list[Any]) -> None:
-        expected = getattr(self, "feature_names_in_", None)
-        if expected is not None and names != expected.tolist():
-            raise ValueError(
-                f"X must have the columns of the fit, {expected[0]} to {expected[-1]}, in that "
-                f"order; found {names[0]} to {names[-1]}"
-            )
 
 
 def _files(X: Any) -> FeatureFiles:

@@ -20,11 +20,13 @@ from bitclass.distributed.lanes import Lane, lanes_for, merged_sums, summed
 from bitclass.distributed.looking import (
     Drawn,
     Facts,
+    Quota,
     Sample,
     drawn_rows,
     fair_sample,
     joined,
     look,
+    rows_that_fit,
 )
 from bitclass.distributed.partitions import (
     FeatureFiles,
@@ -104,13 +106,13 @@ def fit_collections(
     seed = _seed(classifier)
     looks = itertools.count()
 
-    def ask(quotas: Sequence[int]) -> list[tuple[Facts, Sample]]:
+    def ask(quotas: Sequence[Quota]) -> list[tuple[Facts, Sample]]:
         return _looked_at(run, partitions, seed, quotas, next(looks), progress)
 
     n_most = _SAMPLE_ROWS
     if isinstance(getattr(X, "shape", (0, None))[1], int):
-        n_most = min(n_most, max(256, _SAMPLE_BYTES // (8 * max(1, X.shape[1]))))
-    facts, samples = fair_sample(ask, partitions, n_most, seed)
+        n_most = rows_that_fit(n_most, X.shape[1], _SAMPLE_BYTES)
+    facts, samples = fair_sample(ask, partitions, n_most, seed, _SAMPLE_BYTES)
     rows, labels = joined(samples)
     classifier.begin(_named(rows, facts[0].names), labels)
     known = [
@@ -125,7 +127,7 @@ def _looked_at(
     run: Run,
     partitions: Sequence[Partition],
     seed: int,
-    quotas: Sequence[int],
+    quotas: Sequence[Quota],
     attempt: int,
     progress: Progress,
 ) -> list[tuple[Facts, Sample]]:
@@ -172,7 +174,6 @@ def _learn(
     recipe = Recipe.of(classifier, classes)
     for attempt in range(_ATTEMPTS):
         lanes = lanes_for(run, partitions, n_rows)
-        run.homes = {lane.home for lane in lanes}
         try:
             statistics = _all_sums(run, lanes, recipe, attempt, sum(n_rows), progress)
             classifier.resume(statistics)
@@ -270,8 +271,7 @@ def _all_sums(
         groups = run.results(asked, lambda _: "the codes of a lane")
         kept = list(rows)
     totals = merged_sums(run, lanes, sums, kept, recipe, attempt)
-    n_counted = sum(found.n_rows for found in groups) if groups else n_rows
-    statistics = SpreadStatistics(recipe, totals, groups, n_counted)
+    statistics = SpreadStatistics(recipe, totals, groups)
     if recipe.keep_codes:
         n_groups = [len(found.labels) for found in groups]
         statistics.ask = lambda changes: second_pass(

@@ -8,7 +8,7 @@ partitions. Which worker is faster, or dies, changes nothing of the order.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,20 +79,28 @@ def lanes_for(run: Run, partitions: Sequence[Partition], n_rows: Sequence[int]) 
 
 
 def _homes(run: Run, partitions: Sequence[Partition]) -> list[str] | None:
-    """The workers that hold the features of each partition; None unless all are in memory."""
+    """The workers that hold the features of each partition; None unless all are in memory.
+
+    What several partitions are made of says nothing: the mean of all rows, say, would put every
+    partition on the worker that holds it.
+    """
     features = [partition.parts[0] for partition in partitions]
     if not all(isinstance(value, Delayed | Future) for value in features):
         return None
-    graphs: dict[int, dict[Any, Any]] = {}
+    # By identity, with what it is the identity of, so that nothing else can get the same.
+    graphs: dict[int, tuple[Any, dict[Any, Any]]] = {}
     roots = []
     for value in features:
         if isinstance(value, Future):
             roots.append([value.key])
             continue
         layers = value.__dask_graph__()
-        graph = graphs.setdefault(id(layers), dict(layers))
-        roots.append(_ancestors(graph, value.key))
-    keys = sorted({key for found in roots for key in found}, key=str)
+        if id(layers) not in graphs:
+            graphs[id(layers)] = (layers, dict(layers))
+        roots.append(_ancestors(graphs[id(layers)][1], value.key))
+    uses = Counter(key for found in roots for key in found)
+    roots = [[key for key in found if uses[key] == 1] for found in roots]
+    keys = sorted((key for found in roots for key in found), key=str)
     held: Mapping[Any, Sequence[str]] = run.client.sync(run.client.scheduler.who_has, keys=keys)
     homes = []
     for found in roots:
@@ -203,6 +211,8 @@ def merged_sums(
 ) -> dict[str, Any]:
     """The sums of all lanes, merged in a tree of neighbours: 0 with 1, 2 with 3, 0 with 2, ...
 
+    With them, under ``n_rows``, comes the number of rows that count.
+
     Parameters
     ----------
     sums : of each lane
@@ -216,8 +226,9 @@ def merged_sums(
         for lane, one in zip(lanes, sums, strict=True)
     ]
     # Now, for sums that have been merged can no longer be asked.
-    classes = run.results(found, lambda _: "the classes of a lane")
+    answers = run.results(found, lambda _: "the classes of a lane")
     del found
+    classes = [one for one, _ in answers]
     ends = list(sums)
     width = 1
     while width < len(lanes):
@@ -227,7 +238,8 @@ def merged_sums(
             )
         width *= 2
     last = dask.delayed(handed_over)(ends[0], dask_key_name=run.key("total", attempt))
-    return dict(run.result(run.start(last, lanes[0].home), "the merging of sums"))
+    totals = dict(run.result(run.start(last, lanes[0].home), "the merging of sums"))
+    return totals | {"n_rows": sum(n_rows for _, n_rows in answers)}
 
 
 def _merged_pair(

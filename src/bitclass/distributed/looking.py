@@ -16,17 +16,19 @@ from bitclass.distributed.errors import PartitionError, naming
 from bitclass.distributed.partitions import Partition, names_of, plain
 from bitclass.drawing import uniform
 from bitclass.rows import Features
-from bitclass.validation import check_rows
+from bitclass.validation import check_labels, check_rows
 
 __all__ = [
     "Drawn",
     "Facts",
+    "Quota",
     "Sample",
     "check_together",
     "drawn_rows",
     "fair_sample",
     "joined",
     "look",
+    "rows_that_fit",
     "thinned",
 ]
 
@@ -42,6 +44,7 @@ class Facts:
     ----------
     n_rows, n_features, n_bytes : int
     dtype : str, of the features
+    layout : "dense" or "sparse"
     names : names of the features, None where they have none
     classes : (C,) labels that occur
     """
@@ -50,6 +53,7 @@ class Facts:
     n_features: int
     n_bytes: int
     dtype: str
+    layout: str
     names: tuple[str, ...] | None
     classes: NDArray[Any]
 
@@ -72,19 +76,58 @@ class Sample:
     of_rows: int
 
 
-def look(partition: str, key: tuple[int, int], n_most: int, *parts: Any) -> tuple[Facts, Sample]:
+@dataclass(frozen=True)
+class Quota:
+    """How many rows of a partition to draw.
+
+    Attributes
+    ----------
+    n_rows : int, most rows of this partition
+    of_rows : int, most rows of the whole sample
+    n_bytes : int, most bytes of the whole sample, where rows are so wide that these hold fewer
+    """
+
+    n_rows: int
+    of_rows: int
+    n_bytes: int
+
+    def of_width(self, n_features: int) -> int:
+        """The most rows of a partition of so many features.
+
+        Examples
+        --------
+        >>> quota = Quota(n_rows=500, of_rows=10_000, n_bytes=256 << 20)
+        >>> quota.of_width(1024), quota.of_width(33_554)
+        (500, 52)
+        """
+        fitting = rows_that_fit(self.of_rows, n_features, self.n_bytes)
+        if fitting == self.of_rows:
+            return self.n_rows
+        # Two more than the share, as where widths are known before.
+        return self.n_rows * fitting // self.of_rows + 2
+
+
+def rows_that_fit(n_most: int, n_features: int, n_bytes: int) -> int:
+    """At most `n_most` rows, and at most so many bytes of float64 unless that is under 256 rows."""
+    return min(n_most, max(256, n_bytes // (8 * max(1, n_features))))
+
+
+def look(partition: str, key: tuple[int, int], quota: Quota, *parts: Any) -> tuple[Facts, Sample]:
     """Look at a partition on its worker.
 
     Parameters
     ----------
     partition : its name, for errors
     key : seed and number of the partition, from which the sample is drawn
-    n_most : int, most rows of the sample
+    quota : most rows of the sample
     parts : X (n, d), y (n,), and weights (n,) or None
     """
     with naming(partition):
         given, labels = parts[0], np.asarray(plain(parts[1]))
         X = plain(given)
+        is_sparse = scipy.sparse.issparse(X)
+        if is_sparse:
+            X = X.tocsr()
         if getattr(X, "ndim", 0) != 2 or labels.ndim != 1:
             raise ValueError(
                 f"must have features of 2 axes and labels of 1, found {type(given).__name__} of "
@@ -97,17 +140,33 @@ def look(partition: str, key: tuple[int, int], n_most: int, *parts: Any) -> tupl
         if X.dtype.kind not in "biuf":
             raise ValueError(f"must have features that are numbers, found dtype {X.dtype}")
         assert_all_finite(X, input_name="X")
-        weights = None if parts[2] is None else np.asarray(plain(parts[2]))
-        if weights is not None and weights.shape != labels.shape:
-            raise ValueError(f"has {len(labels)} labels and weights of shape {weights.shape}")
-        counting = np.arange(len(labels)) if weights is None else np.flatnonzero(weights)
-        chosen, ranks = _chosen(key, len(counting), n_most)
+        assert_all_finite(labels, input_name="y")
+        check_labels(labels)
+        counting = _counting(plain(parts[2]), labels)
+        chosen, ranks = _chosen(key, len(counting), quota.of_width(X.shape[1]))
         rows = counting[chosen]
-        size = X.nbytes if isinstance(X, np.ndarray) else X.data.nbytes + X.indices.nbytes
         facts = Facts(
-            X.shape[0], X.shape[1], size, str(X.dtype), names_of(given), np.unique(labels)
+            n_rows=X.shape[0],
+            n_features=X.shape[1],
+            n_bytes=X.data.nbytes + X.indices.nbytes if is_sparse else X.nbytes,
+            dtype=str(X.dtype),
+            layout="sparse" if is_sparse else "dense",
+            names=names_of(given),
+            classes=np.unique(labels),
         )
         return facts, Sample(X[rows], labels[rows], ranks, len(counting))
+
+
+def _counting(weights: Any, labels: NDArray[Any]) -> NDArray[np.intp]:
+    """Numbers of the rows that count: those of weight 0 do not."""
+    if weights is None:
+        return np.arange(len(labels))
+    weights = np.asarray(weights, dtype=np.float64)
+    if weights.shape != labels.shape:
+        raise ValueError(f"has {len(labels)} labels and weights of shape {weights.shape}")
+    if not np.all(np.isfinite(weights) & (weights >= 0)):
+        raise ValueError("must have weights that are finite numbers of at least 0")
+    return np.flatnonzero(weights)
 
 
 def _chosen(
@@ -120,12 +179,13 @@ def _chosen(
 
 
 def check_together(facts: Sequence[Facts]) -> None:
-    """Refuse partitions of different widths, types or names, naming the first that differs."""
+    """Refuse partitions of different widths, types, layouts or names, naming the first such."""
     first = facts[0]
     for index, found in enumerate(facts):
         for what, one, other in (
             ("features", first.n_features, found.n_features),
             ("features of type", first.dtype, found.dtype),
+            ("features that are", first.layout, found.layout),
             ("features named", first.names, found.names),
             ("labels that are", _kind(first.classes), _kind(found.classes)),
         ):
@@ -153,10 +213,11 @@ def _kind(labels: NDArray[Any]) -> str:
 
 
 def fair_sample(
-    ask: Callable[[Sequence[int]], Sequence[tuple[Facts, Sample]]],
+    ask: Callable[[Sequence[Quota]], Sequence[tuple[Facts, Sample]]],
     partitions: Sequence[Partition],
     n_most: int,
     seed: int,
+    n_bytes: int,
 ) -> tuple[list[Facts], list[Sample]]:
     """Every row with the same chance, at most `n_most`; the same for the same seed and partitions.
 
@@ -166,6 +227,7 @@ def fair_sample(
     partitions : of known and unknown lengths
     n_most : int
     seed : int
+    n_bytes : most bytes of the sample, once it is known how wide rows are
     """
     rounding = float(np.random.default_rng(seed).random())
     lengths = [partition.n_rows for partition in partitions]
@@ -175,16 +237,17 @@ def fair_sample(
     else:
         # Twice an even share, so that lengths that differ somewhat still give a fair sample.
         quotas = [-(-2 * n_most // len(partitions))] * len(partitions)
-    answers = ask(quotas)
+    answers = ask([Quota(quota, n_most, n_bytes) for quota in quotas])
     facts = [found for found, _ in answers]
     check_together(facts)
+    n_most = rows_that_fit(n_most, facts[0].n_features, n_bytes)
     samples = thinned([sample for _, sample in answers], n_most, rounding)
     found_lengths = [sample.of_rows for sample in samples]
     n_found, n_there = sum(len(sample.labels) for sample in samples), sum(found_lengths)
     if 2 * n_found < min(n_most, n_there) or n_found < n_there <= n_most:
         # Lengths differ widely, or all rows could come: now that lengths are known, ask for the
         # right shares.
-        answers = ask(_quotas(found_lengths, n_most))
+        answers = ask([Quota(own, n_most, n_bytes) for own in _quotas(found_lengths, n_most)])
         samples = thinned([sample for _, sample in answers], n_most, rounding)
     return facts, samples
 

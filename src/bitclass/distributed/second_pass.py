@@ -45,14 +45,12 @@ class LaneGroups:
     labels : (g,) index into `classes`
     codes : (g, bytes) packed
     weights : (g,) summed weights
-    n_rows : int
     """
 
     classes: NDArray[Any]
     labels: NDArray[np.intp]
     codes: NDArray[np.uint8]
     weights: NDArray[np.float64]
-    n_rows: int
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,7 @@ def kept_rows(sums: Sums) -> _Kept:
     statistics = sums.statistics()
     labels, codes, weights = statistics.kept_rows()
     groups = Groups.of_samples(labels, codes, weights)
-    found = LaneGroups(
-        statistics.classes, groups.labels, groups.codes, groups.weights, statistics.n_rows
-    )
+    found = LaneGroups(statistics.classes, groups.labels, groups.codes, groups.weights)
     return _Kept(found, groups.inverse.astype(np.int32), weights, sums.starts)
 
 
@@ -135,14 +131,11 @@ class SpreadStatistics(Statistics):
     Parameters
     ----------
     recipe : Recipe
-    totals : the sums by name
+    totals : the sums by name, and the number of rows
     lanes : LaneGroups of each lane, in order; empty for the hinge loss
-    n_rows : int
     """
 
-    def __init__(
-        self, recipe: Recipe, totals: dict[str, Any], lanes: Sequence[LaneGroups], n_rows: int
-    ) -> None:
+    def __init__(self, recipe: Recipe, totals: dict[str, Any], lanes: Sequence[LaneGroups]) -> None:
         super().__init__(
             recipe.starting, recipe.shift, recipe.scale, recipe.keep_codes, recipe.anchors
         )
@@ -151,7 +144,6 @@ class SpreadStatistics(Statistics):
         for groups in lanes:
             place = np.searchsorted(self.classes, groups.classes)
             self.keep_rows(place[groups.labels], groups.codes, groups.weights)
-        self.n_rows = n_rows
         self.ask: Callable[[_Changes], Totals] | None = None
 
     def cross(

@@ -100,9 +100,10 @@ class Sums:
         """The learner, to be changed; the box is empty from now on."""
         with self._lock:
             learner, self._learner = self._learner, None
+            sent = self._sent
         if learner is None:
             raise SumsMoved("these sums were taken by another task")
-        return copy.deepcopy(learner) if self._sent else learner
+        return copy.deepcopy(learner) if sent else learner
 
     def statistics(self) -> Statistics:
         """The sums, to be read only."""
@@ -113,7 +114,8 @@ class Sums:
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._lock:
-            self._sent = self._learner is not None
+            # What was sent once may still be on its way when the empty box is sent.
+            self._sent = self._sent or self._learner is not None
             return Sums, (self._learner, self.starts)
 
     def __sizeof__(self) -> int:
@@ -142,9 +144,10 @@ def add_rows(sums: Sums, index: int, partition: str, rows: Callable[..., Any], *
     return Sums(learner, starts)
 
 
-def classes_of(sums: Sums) -> NDArray[Any]:
-    """Labels that occur in a lane, (C,)."""
-    return sums.statistics().classes
+def classes_of(sums: Sums) -> tuple[NDArray[Any], int]:
+    """Labels that occur in a lane, (C,), and how many of its rows count: those of weight 0 not."""
+    statistics = sums.statistics()
+    return statistics.classes, statistics.n_rows
 
 
 @dataclass(frozen=True)
