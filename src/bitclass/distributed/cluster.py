@@ -24,7 +24,7 @@ from bitclass.distributed.errors import (
     PartitionMemoryError,
     SumsMoved,
 )
-from bitclass.distributed.obstacles import obstacles
+from bitclass.distributed.obstacles import Obstacles, obstacles
 
 __all__ = ["Run", "connected", "current_client"]
 
@@ -261,6 +261,8 @@ class Run:
             try:
                 workers = self.workers()
                 in_the_way = self.client.run_on_scheduler(obstacles, self.token)
+            except ImportError:  # the scheduler does without this package, and cannot tell
+                in_the_way = Obstacles(stranded=False, paused=())
             except (OSError, RuntimeError, *_LOST):  # whatever a closed connection shows as
                 raise self._lost() from None
             stuck_since = self._check_moving(stuck_since, workers, in_the_way.paused, what)

@@ -81,7 +81,7 @@ def lanes_for(run: Run, partitions: Sequence[Partition], n_rows: Sequence[int]) 
 def _homes(run: Run, partitions: Sequence[Partition]) -> list[str] | None:
     """The workers that hold the features of each partition; None unless all are in memory.
 
-    What several partitions are made of says nothing: the mean of all rows, say, would put every
+    What all partitions are made of says nothing: the mean of all rows, say, would put every
     partition on the worker that holds it.
     """
     features = [partition.parts[0] for partition in partitions]
@@ -99,8 +99,9 @@ def _homes(run: Run, partitions: Sequence[Partition]) -> list[str] | None:
             graphs[id(layers)] = (layers, dict(layers))
         roots.append(_ancestors(graphs[id(layers)][1], value.key))
     uses = Counter(key for found in roots for key in found)
-    roots = [[key for key in found if uses[key] == 1] for found in roots]
-    keys = sorted((key for found in roots for key in found), key=str)
+    if len(roots) > 1:
+        roots = [[key for key in found if uses[key] < len(roots)] for found in roots]
+    keys = sorted({key for found in roots for key in found}, key=str)
     held: Mapping[Any, Sequence[str]] = run.client.sync(run.client.scheduler.who_has, keys=keys)
     homes = []
     for found in roots:
