@@ -154,10 +154,11 @@ class Run:
 
     def workers(self) -> dict[str, Any]:
         """Workers by address."""
-        # What is known of a cluster that was lost is empty, or old.
+        # What is known of a cluster that was lost is empty, or old. A client whose connection
+        # broke, as it may where all workers die at once, makes another by itself.
+        self._wait_for_connection()
         found: dict[str, Any] = self.client.scheduler_info(n_workers=-1).get("workers") or {}
-        if self.client.status != "running":
-            raise self._lost()
+        self._wait_for_connection()
         return found
 
     def present_workers(self) -> dict[str, Any]:
@@ -325,6 +326,13 @@ class Run:
                 "partitions smaller or give workers more memory"
             )
         return stuck_since
+
+    def _wait_for_connection(self) -> None:
+        until = time.monotonic() + _CONNECT_SECONDS
+        while self.client.status == "connecting" and time.monotonic() < until:
+            time.sleep(0.05)
+        if self.client.status != "running":
+            raise self._lost()
 
     def _wait_for_workers(self) -> None:
         try:
