@@ -253,7 +253,9 @@ def main() -> None:
             results[name] = part()
             print(json.dumps({name: results[name]}, indent=1), flush=True)
     if options.save:
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        # One part alone leaves the others as they are.
+        before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        RESULTS.write_text(json.dumps(before | results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
