@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
-from bitclass.baselines.linear_encoder import LinearEncoder, check_n_bits
+from bitclass.baselines.linear_encoder import SupervisedEncoder
 from bitclass.rows import Features
 from bitclass.training import cca_itq_projection
 
 __all__ = ["CCAITQEncoder"]
 
 
-class CCAITQEncoder(LinearEncoder):
+class CCAITQEncoder(SupervisedEncoder):
     """Iterative quantisation of canonical directions, with the published settings.
 
     C classes have at most C - 1 canonical directions; more bits than that come from a rotation into
@@ -52,13 +50,9 @@ class CCAITQEncoder(LinearEncoder):
 
     def fit(self, X: Features, y: ArrayLike) -> Self:
         """Learn from X of shape (n_samples, n_features) and labels y of shape (n_samples,)."""
-        check_n_bits(self.n_bits)
-        X, y = validate_data(self, X, y, dtype=[np.float32, np.float64])
-        check_classification_targets(y)
-        _, own = np.unique(y, return_inverse=True)
-        centre = X.mean(axis=0, dtype=np.float64)
+        centred, own, centre = self._checked(X, y)
         projection = cca_itq_projection(
-            X - centre.astype(X.dtype),
+            centred,
             own,
             np.ones(len(own)),
             self.n_bits,
@@ -66,8 +60,3 @@ class CCAITQEncoder(LinearEncoder):
         )
         self._set_map(projection, centre)
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags

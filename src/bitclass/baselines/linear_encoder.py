@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass.codes import sign
 from bitclass.rows import Features, row_blocks
 
-__all__ = ["LinearEncoder", "check_n_bits"]
+__all__ = ["LinearEncoder", "SupervisedEncoder", "check_n_bits"]
 
 
 def check_n_bits(n_bits: Any) -> None:
@@ -51,3 +52,25 @@ class LinearEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Bytes of the map."""
         check_is_fitted(self)
         return self.projection_.nbytes + self.intercept_.nbytes
+
+
+class SupervisedEncoder(LinearEncoder):
+    """Encoder that learns from labels."""
+
+    n_bits: int
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    def _checked(
+        self, X: Features, y: ArrayLike
+    ) -> tuple[NDArray[Any], NDArray[np.intp], NDArray[np.float64]]:
+        """Centred rows (n, d), the index of each row's class (n,), and the centre (d,)."""
+        check_n_bits(self.n_bits)
+        X, y = validate_data(self, X, y, dtype=[np.float32, np.float64])
+        check_classification_targets(y)
+        _, own = np.unique(y, return_inverse=True)
+        centre = X.mean(axis=0, dtype=np.float64)
+        return X - centre.astype(X.dtype), own, centre

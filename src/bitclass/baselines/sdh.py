@@ -16,11 +16,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from bitclass._native import add_gram, class_sums
-from bitclass.baselines.linear_encoder import LinearEncoder, check_n_bits
+from bitclass.baselines.linear_encoder import SupervisedEncoder
 from bitclass.rows import Features
 
 __all__ = ["SDHEncoder"]
@@ -29,7 +27,7 @@ _HASH_PENALTY = 1e-2  # mu, as published
 _ROWS_A_BLOCK = 2048
 
 
-class SDHEncoder(LinearEncoder):
+class SDHEncoder(SupervisedEncoder):
     """Supervised discrete hashing, with the published settings.
 
     Published on 1,000 radial basis functions; put :class:`AnchorFeatures` before it for that.
@@ -89,13 +87,9 @@ class SDHEncoder(LinearEncoder):
 
     def fit(self, X: Features, y: ArrayLike) -> Self:
         """Learn from X of shape (n_samples, n_features) and labels y of shape (n_samples,)."""
-        check_n_bits(self.n_bits)
-        X, y = validate_data(self, X, y, dtype=[np.float32, np.float64])
-        check_classification_targets(y)
-        _, own = np.unique(y, return_inverse=True)
+        centred, own, centre = self._checked(X, y)
         random = check_random_state(self.random_state)
-        centre = X.mean(axis=0, dtype=np.float64)
-        problem = _Problem(X - centre.astype(X.dtype), own, self.penalty, self.fidelity)
+        problem = _Problem(centred, own, self.penalty, self.fidelity)
         codes = np.where(random.standard_normal((len(own), self.n_bits)) >= 0, 1, -1)
         codes = codes.astype(np.float32)
 
@@ -122,11 +116,6 @@ class SDHEncoder(LinearEncoder):
         self.objective_history_ = history
         self._set_map(problem.projection, centre)
         return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 class _Problem:

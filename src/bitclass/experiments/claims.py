@@ -8,19 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from bitclass.experiments.claims_of_cost import claims_of_cost
-from bitclass.experiments.datasets import DATA_SETS
+from bitclass.experiments.datasets import DATA_SETS, title_of
 from bitclass.experiments.findings import Claim, Finding
-from bitclass.experiments.methods import METHODS, hashing_methods
+from bitclass.experiments.methods import METHODS, PAPERS_OWN, SVMS, hashing_methods
 from bitclass.experiments.paper import TABLE_1
 from bitclass.experiments.plan import TABLE_BITS
 from bitclass.experiments.results import Results
 
 __all__ = ["check_claims"]
 
-_PAPERS_OWN = ("ours-exponential", "ours-hinge")
 _WITH_ADDITIONS = ("ours-exponential-default", "ours-hinge-default")
 _OTHER_LOSSES = ("ours-logistic", "ours-squared-hinge", "ours-crammer-singer")
-_SVMS = ("ova-svm", "multi-svm")
 # "Competitive", "close": the paper's own gaps to the SVM are up to 0.83 points.
 _CLOSE = 1.0
 # How near the paper's CIFAR-10 accuracies ours should be, in points.
@@ -99,10 +97,6 @@ def check_claims(results: Results) -> list[Claim]:
     return [*found, *claims_of_cost(results)]
 
 
-def _title(data: str) -> str:
-    return DATA_SETS[data].title
-
-
 def _best(
     results: Results, methods: Iterable[str], data: str, n_bits: int | None = None
 ) -> tuple[float, str] | None:
@@ -117,8 +111,8 @@ def _best(
 
 def _against_svm(results: Results, n_bits: int) -> Iterator[Finding]:
     for data in results.real_data_sets():
-        for name in (*_PAPERS_OWN, *_WITH_ADDITIONS):
-            yield from _contest(results, data, name, _SVMS, n_bits, at_least=-_CLOSE)
+        for name in (*PAPERS_OWN, *_WITH_ADDITIONS):
+            yield from _contest(results, data, name, SVMS, n_bits, at_least=-_CLOSE)
 
 
 def _contest(
@@ -139,9 +133,8 @@ def _contest(
     gap = ours[0] - theirs[0]
     text = f"{ours[0]:.1f} against {theirs[0]:.1f} ({theirs[1]}): {gap:+.1f}"
     missing = _not_done(results, planned, data)
-    if missing:
-        text += f"; not decided, for want of {', '.join(missing)}"
-    where = f"{_title(data)}, {METHODS[name].title}"
+    text += _for_want_of(missing)
+    where = f"{title_of(data)}, {METHODS[name].title}"
     holds = None if missing else gap >= at_least
     yield Finding(where, text, gap, holds, METHODS[name].beyond_paper)
 
@@ -157,6 +150,10 @@ def _not_done(
     ]
 
 
+def _for_want_of(missing: Sequence[str]) -> str:
+    return f"; not decided, for want of {', '.join(dict.fromkeys(missing))}" if missing else ""
+
+
 def _above_hashing(results: Results) -> Iterator[Finding]:
     rivals = {kernelised: hashing_methods(kernelised) for kernelised in (False, True)}
     for data in results.real_data_sets():
@@ -169,7 +166,7 @@ def _above_hashing_at_all_lengths(results: Results) -> Iterator[Finding]:
     for data in results.curves():
         if DATA_SETS[data].synthetic:
             continue
-        for name in (*_PAPERS_OWN, *_WITH_ADDITIONS):
+        for name in (*PAPERS_OWN, *_WITH_ADDITIONS):
             gaps, missing = {}, []
             for n_bits in results.lengths(name, data):
                 ours = _best(results, [name], data, n_bits)
@@ -180,33 +177,32 @@ def _above_hashing_at_all_lengths(results: Results) -> Iterator[Finding]:
                 missing += _not_done(results, planned, data, n_bits)
             if gaps:
                 text = ", ".join(f"{n_bits} bits {gap:+.1f}" for n_bits, gap in gaps.items())
-                if missing:
-                    text += f"; not decided, for want of {', '.join(dict.fromkeys(missing))}"
+                text += _for_want_of(missing)
                 worst = min(gaps.values())
-                where = f"{_title(data)}, {METHODS[name].title}"
+                where = f"{title_of(data)}, {METHODS[name].title}"
                 holds = None if missing else worst > 0
                 yield Finding(where, text, worst, holds, METHODS[name].beyond_paper)
 
 
 def _family_of_losses(results: Results) -> Iterator[Finding]:
     for data in results.real_data_sets():
-        best = _best(results, _PAPERS_OWN, data)
+        best = _best(results, PAPERS_OWN, data)
         others = {name: results.mean(name, data, "accuracy") for name in _OTHER_LOSSES}
         found = {METHODS[name].title: mean for name, mean in others.items() if mean is not None}
         if best is not None and len(found) == len(others):
             share = 100 * min(found.values()) / best[0]
             text = ", ".join(f"{title} {100 * mean:.1f}" for title, mean in found.items())
             text += f"; {best[0]:.1f} ({best[1]})"
-            yield Finding(_title(data), text, share, share >= 0.5, beyond_paper=True)
+            yield Finding(title_of(data), text, share, share >= 0.5, beyond_paper=True)
 
 
 def _exponential_above_hinge(results: Results) -> Iterator[Finding]:
     for data in results.real_data_sets():
-        exponential, hinge = (results.mean(name, data, "accuracy") for name in _PAPERS_OWN)
+        exponential, hinge = (results.mean(name, data, "accuracy") for name in PAPERS_OWN)
         if exponential is not None and hinge is not None:
             gap = 100 * (exponential - hinge)
             text = f"{100 * exponential:.1f} against {100 * hinge:.1f}: {gap:+.1f}"
-            yield Finding(_title(data), text, gap, gap > 0)
+            yield Finding(title_of(data), text, gap, gap > 0)
 
 
 def _objective_falls(results: Results) -> Iterator[Finding]:
@@ -227,7 +223,7 @@ def _objective_falls(results: Results) -> Iterator[Finding]:
             n_updates += len(values) - 1
             n_rises += int(np.count_nonzero(np.diff(values) > 1e-9 * np.abs(values[1:])))
         text = f"{n_rises} rises in {n_updates:,} updates, of all rounds"
-        yield Finding(_title(data), text, n_rises, n_rises == 0)
+        yield Finding(title_of(data), text, n_rises, n_rises == 0)
 
 
 def _few_rounds(results: Results) -> Iterator[Finding]:
@@ -237,7 +233,7 @@ def _few_rounds(results: Results) -> Iterator[Finding]:
             changing = [n - 1 for n in rounds]
             mean = sum(changing) / len(changing)
             text = f"{mean:.1f} rounds changed anything, of at most 9"
-            yield Finding(_title(data), text, mean, mean < 3)
+            yield Finding(title_of(data), text, mean, mean < 3)
 
 
 def _flips_against_cuts(results: Results) -> Iterator[Finding]:
@@ -255,7 +251,7 @@ def _flips_against_cuts(results: Results) -> Iterator[Finding]:
             f"{100 * flips:.1f} against {100 * cuts:.1f} %; log objective after the first W-step "
             f"{np.mean(ends[0]):.4g} against {np.mean(ends[1]):.4g}"
         )
-        yield Finding(_title(data), text, gap, gap >= -1)
+        yield Finding(title_of(data), text, gap, gap >= -1)
 
 
 def _near_the_paper(results: Results) -> Iterator[Finding]:

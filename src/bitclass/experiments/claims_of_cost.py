@@ -8,17 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bitclass.experiments.datasets import DATA_SETS
+from bitclass.experiments.datasets import title_of
 from bitclass.experiments.findings import Claim, Finding
-from bitclass.experiments.methods import METHODS, hashing_methods
+from bitclass.experiments.methods import METHODS, PAPERS_OWN, SVMS, hashing_methods
 from bitclass.experiments.paper import TABLE_2
 from bitclass.experiments.plan import TABLE_BITS
 from bitclass.experiments.results import Results
 
 __all__ = ["claims_of_cost"]
-
-_PAPERS_OWN = ("ours-exponential", "ours-hinge")
-_SVMS = ("ova-svm", "multi-svm")
 
 
 def claims_of_cost(results: Results) -> list[Claim]:
@@ -65,7 +62,7 @@ def claims_of_cost(results: Results) -> list[Claim]:
             "Testing takes less time than with the linear SVMs",
             "4.0 times on SUN397",
             "{:.3g} times",
-            _tests_faster(results, _SVMS),
+            _tests_faster(results, SVMS),
         ),
         (
             "Training time is nearly linear in the code length",
@@ -128,7 +125,7 @@ def _hinge_trains_fastest(results: Results) -> Iterator[Finding]:
         nearest = _fastest(results, data, [*rivals, "ours-exponential"])
         if ours is not None and nearest is not None:
             ratio = nearest.seconds / ours
-            yield Finding(_title(data), f"{ours:.3g} s; next {nearest}", ratio, ratio > 1)
+            yield Finding(title_of(data), f"{ours:.3g} s; next {nearest}", ratio, ratio > 1)
 
 
 def _hinge_faster_by(results: Results, methods: Sequence[str], factor: float) -> Iterator[Finding]:
@@ -142,16 +139,16 @@ def _hinge_faster_by(results: Results, methods: Sequence[str], factor: float) ->
         holds = None if nearest.is_bound and ratio < factor else ratio >= factor
         more = "more than " if nearest.is_bound else ""
         text = f"{more}{ratio:,.1f} times: {ours:.3g} s against {nearest}"
-        yield Finding(_title(data), text, ratio, holds)
+        yield Finding(title_of(data), text, ratio, holds)
 
 
 def _hinge_faster_than_exponential(results: Results) -> Iterator[Finding]:
     for data in results.data_sets:
-        exponential, hinge = (results.mean(name, data, "train_seconds") for name in _PAPERS_OWN)
+        exponential, hinge = (results.mean(name, data, "train_seconds") for name in PAPERS_OWN)
         if exponential is not None and hinge is not None:
             ratio = exponential / hinge
             text = f"{hinge:.3g} s against {exponential:.3g} s"
-            yield Finding(_title(data), text, ratio, ratio >= 2)
+            yield Finding(title_of(data), text, ratio, ratio >= 2)
 
 
 def _tests_faster(results: Results, rivals: Sequence[str]) -> Iterator[Finding]:
@@ -167,12 +164,12 @@ def _tests_faster(results: Results, rivals: Sequence[str]) -> Iterator[Finding]:
                 least, title = min(theirs)
                 ratio = least / ours
                 text = f"{1e6 * ours:.2g} µs a row against {1e6 * least:.2g} ({title})"
-                yield Finding(_title(data), text, ratio, ratio > 1, METHODS[name].beyond_paper)
+                yield Finding(title_of(data), text, ratio, ratio > 1, METHODS[name].beyond_paper)
 
 
 def _linear_in_bits(results: Results) -> Iterator[Finding]:
     for data in results.curves():
-        for name in _PAPERS_OWN:
+        for name in PAPERS_OWN:
             points = [
                 (n_bits, seconds)
                 for n_bits in results.lengths(name, data)
@@ -197,7 +194,7 @@ def _linear_in_bits(results: Results) -> Iterator[Finding]:
                 f"{seconds[0]:.3g} s at {bits[0]:.0f} bits to {seconds[-1]:.3g} s at "
                 f"{bits[-1]:.0f}: power at most {power:.2f}, a line explains {fit:.0%}"
             )
-            where = f"{_title(data)}, {METHODS[name].title}"
+            where = f"{title_of(data)}, {METHODS[name].title}"
             yield Finding(where, text, power, power <= 1.1 and fit >= 0.9)
 
 
@@ -206,7 +203,7 @@ def _less_memory_of_rows(results: Results) -> Iterator[Finding]:
         shape = results.shape(data)
         if shape is not None:
             ratio = 8.0 * shape[1] / (TABLE_BITS / 8)
-            yield Finding(_title(data), f"{ratio:,.0f} times", ratio, ratio >= 150)
+            yield Finding(title_of(data), f"{ratio:,.0f} times", ratio, ratio >= 150)
 
 
 def _less_memory_of_model(results: Results) -> Iterator[Finding]:
@@ -214,8 +211,4 @@ def _less_memory_of_model(results: Results) -> Iterator[Finding]:
         shape, ours = results.shape(data), results.mean("ours-hinge", data, "model_bytes")
         if shape is not None and ours is not None:
             ratio = 8.0 * (shape[1] + 1) * shape[2] / ours
-            yield Finding(_title(data), f"{ratio:,.1f} times", ratio, ratio >= 3)
-
-
-def _title(data: str) -> str:
-    return DATA_SETS[data].title
+            yield Finding(title_of(data), f"{ratio:,.1f} times", ratio, ratio >= 3)

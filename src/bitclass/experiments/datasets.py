@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 from bitclass.data import DataFileError, open_rows
 from bitclass.experiments.synthetic import draw
 
-__all__ = ["DATA_SETS", "DataSet", "Split", "check_files", "fingerprint"]
+__all__ = ["DATA_SETS", "DataSet", "Split", "check_files", "fingerprint", "title_of"]
 
 # The paper's CIFAR-10 test set: 1,000 of all 60,000 images.
 _TEST_ROWS_A_CLASS = 100
@@ -181,6 +181,11 @@ _ALL = (
 
 #: The data sets, by name.
 DATA_SETS: dict[str, DataSet] = {data.name: data for data in _ALL}
+
+
+def title_of(name: str) -> str:
+    """Title of a data set, for the report."""
+    return DATA_SETS[name].title
 
 
 def check_files(names: Iterable[str], folder: Path | None) -> None:

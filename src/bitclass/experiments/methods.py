@@ -21,7 +21,16 @@ from bitclass.baselines import (
 )
 from bitclass.classifier import BinaryCodeClassifier
 
-__all__ = ["METHODS", "AsInThePaper", "Method", "hashing_methods", "model_bytes", "settings_of"]
+__all__ = [
+    "METHODS",
+    "PAPERS_OWN",
+    "SVMS",
+    "AsInThePaper",
+    "Method",
+    "hashing_methods",
+    "model_bytes",
+    "settings_of",
+]
 
 #: Parameters of the estimator that keep it to the paper.
 PLAIN: dict[str, Any] = {
@@ -185,6 +194,10 @@ _ALL = (
 
 #: The compared methods, by name, in the order of the paper's Table 1.
 METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+
+#: The methods of the paper itself, and the SVMs it compares them with.
+PAPERS_OWN = ("ours-exponential", "ours-hinge")
+SVMS = ("ova-svm", "multi-svm")
 
 
 def hashing_methods(kernelised: bool) -> list[str]:

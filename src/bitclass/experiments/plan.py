@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bitclass.experiments.cells import Cell
 from bitclass.experiments.datasets import DATA_SETS
-from bitclass.experiments.methods import METHODS
+from bitclass.experiments.methods import METHODS, PAPERS_OWN
 from bitclass.experiments.untrained import MADE_UP
 
 __all__ = ["CODE_LENGTHS", "TABLE_BITS", "Plan", "full_plan", "plan_cells", "quick_plan"]
@@ -18,8 +18,7 @@ TABLE_BITS = 128
 #: Code lengths of the figures.
 CODE_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 
-_PLAIN = ("ours-exponential", "ours-hinge")
-_OURS = (*_PLAIN, "ours-exponential-default", "ours-hinge-default")
+_OURS = (*PAPERS_OWN, "ours-exponential-default", "ours-hinge-default")
 _HASHING = ("lsh", "cca-itq", "sdh")
 # Run on real data at the code length of the tables alone.
 _AT_ONE_LENGTH = ("ours-logistic", "ours-squared-hinge", "ours-crammer-singer", "ours-mincut")
@@ -90,7 +89,7 @@ def plan_cells(
                 wanted |= dict.fromkeys(Cell(name, data, n_bits, seed) for name in _HASHING)
         for data in plan.times:
             for n_bits in plan.lengths:
-                wanted |= dict.fromkeys(Cell(name, data, n_bits, seed) for name in _PLAIN)
+                wanted |= dict.fromkeys(Cell(name, data, n_bits, seed) for name in PAPERS_OWN)
     return [
         cell
         for cell in wanted
@@ -121,5 +120,5 @@ def _of_table(data: str, seed: int) -> list[Cell]:
 def _is_timed(name: str, data: str) -> bool:
     """Whether a method runs on synthetic data, which shows neither accuracy nor objective."""
     if data in _OF_SVMS_AND_OURS:
-        return METHODS[name].kind == "svm" or name in _PLAIN
+        return METHODS[name].kind == "svm" or name in PAPERS_OWN
     return not METHODS[name].kernelised and name not in _AT_ONE_LENGTH
