@@ -111,17 +111,18 @@ def extract_features(
         for start, stop in _spans(start_row, len(pictures), batch_pictures):
             rows: list[int] = []
             prepared: list[NDArray[np.uint8]] = []
+            n_bytes = 0
             parts = [np.empty((0, extractor.n_features), dtype=np.float32)]
             for row in range(start, stop):
                 try:
                     prepared.append(next(coming).result())
+                    n_bytes += prepared[-1].nbytes
                     rows.append(row)
                 except PictureError as error:
                     warnings.warn(f"left out: {error}", PictureWarning, stacklevel=2)
-                is_full = sum(picture.nbytes for picture in prepared) >= _WAITING_BYTES
-                if is_full or (prepared and row == stop - 1):
+                if n_bytes >= _WAITING_BYTES or (prepared and row == stop - 1):
                     parts.append(extractor.extract(prepared))
-                    prepared = []
+                    prepared, n_bytes = [], 0
             yield np.array(rows, dtype=np.intp), np.concatenate(parts)
 
 
