@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -27,6 +29,7 @@ def run_reporting(command: Callable[[], int | None]) -> NoReturn:
     """Run a command; turn errors that a user can mend into a line and an exit code."""
     _open_closed_streams()
     warnings.showwarning = _show_warning
+    sys.unraisablehook = _pass_on_interrupt
     try:
         code = command()
         # Now, while an error can still be told; at the very end Python would print its own.
@@ -72,6 +75,22 @@ def _drop_output() -> None:
 def _show_warning(message: Warning | str, *where: Any, **options: Any) -> None:
     """One line for the person at the command; the place in the code says nothing to them."""
     print("bitclass: warning: " + _one_line(str(message)), file=sys.stderr)
+
+
+def _pass_on_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
+    """Interrupt again a little later if the interrupt fell where nothing can be raised.
+
+    Python only prints errors of `__del__` and of generators that it closes itself, and goes on: the
+    run would not end.
+    """
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        # A true signal to the thread it is for, so that it also ends what waits in the system.
+        main_thread = threading.main_thread().ident
+        again = threading.Timer(0.01, signal.pthread_kill, [main_thread, signal.SIGINT])
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _give_up(message: str) -> NoReturn:
