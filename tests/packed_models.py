@@ -1,0 +1,33 @@
+"""Models made by hand, rows for them, and a trip through a file."""
+
+import numpy as np
+
+from bitclass import PackedModel
+from bitclass.codes import pack
+from bitclass.storage import load, save
+
+
+def made(labels, n_bits=20, d=7, precision="int8", centre=True, scale=True, seed=0):
+    rng = np.random.default_rng(seed)
+    return PackedModel(
+        labels,
+        pack(rng.standard_normal((len(labels), n_bits)) > 0),
+        # Features of very different sizes, as raw ones have.
+        (rng.standard_normal((d, n_bits)) * 10.0 ** rng.integers(-6, 7, (d, 1))).astype(np.float32),
+        rng.standard_normal(n_bits),
+        centre=rng.standard_normal(d).astype(np.float32) if centre else None,
+        scale=rng.uniform(1e-3, 1e3, d).astype(np.float32) if scale else None,
+        temperature=1.0 / 3.0,
+        precision=precision,
+        summary={"loss": "none", "note": "über"},
+    )
+
+
+def rows(d=7, n=50, seed=1):
+    return (3 * np.random.default_rng(seed).standard_normal((n, d))).astype(np.float32)
+
+
+def saved(tmp_path, model, projection="float32"):
+    path = tmp_path / "model.safetensors"
+    save(path, model, projection=projection)
+    return load(path)

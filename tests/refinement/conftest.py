@@ -1,0 +1,20 @@
+"""What refinement is watched with."""
+
+import numpy as np
+import pytest
+
+from bitclass.training import refinement
+
+
+@pytest.fixture
+def gradients(monkeypatch):
+    """The gradients of each step, in the order projection, intercept, weights."""
+    found = []
+    move = refinement._Adam.move
+
+    def recorded(self, values, gradient, size, step, rows=None):
+        found.append((np.array(gradient), rows, size))
+        move(self, values, gradient, size, step, rows)
+
+    monkeypatch.setattr(refinement._Adam, "move", recorded)
+    return found

@@ -1,0 +1,228 @@
+"""What comes of refinement: never a worse model, and the same one every time."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from refinement_problems import blobs, in_batches, make, same_model
+from scipy.sparse import csr_array
+from sklearn.utils import check_random_state
+
+from bitclass import BinaryCodeClassifier
+from bitclass.drawing import Drawing
+from bitclass.learning import learn
+from bitclass.training import batch_size
+from bitclass.validation import check_parameters
+
+
+def accuracy_held_out(classifier, X, y):
+    """Accuracy of a fitted estimator on the rows that its refinement held out."""
+    seed = int(check_random_state(classifier.random_state).randint(2**31 - 1))
+    statistics = classifier.statistics_
+    draws = Drawing(statistics, statistics.classes, len(y), seed, 1 << 30)
+    held_out = draws.held_out(in_batches(X, y, None, []))
+    return float(np.mean(classifier.predict(held_out.X) == classifier.classes_[held_out.own]))
+
+
+@given(st.integers(0, 10_000), st.integers(2, 9), st.floats(0.0, 1.0), st.sampled_from([3, 17, 40]))
+@settings(max_examples=20, deadline=None)
+@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
+def test_it_is_never_worse_on_the_rows_held_out(seed, n_classes, share_of_noise, n_bits):
+    rng = np.random.default_rng(seed)
+    X, y = blobs(300, d=6, n_classes=n_classes, seed=seed)
+    noisy = rng.random(300) < share_of_noise
+    y[noisy] = rng.integers(0, n_classes, int(noisy.sum()))
+    classifier = make(n_bits, random_state=seed).fit(X, y)
+    found = classifier.refinement_
+    assert found["taken"] == (found["accuracy_after"] >= found["accuracy_before"])
+    plain = make(n_bits, random_state=seed, refine=False).fit(X, y)
+    if found["taken"]:
+        assert accuracy_held_out(classifier, X, y) == found["accuracy_after"]
+    else:
+        np.testing.assert_array_equal(classifier.projection_, plain.projection_)
+        np.testing.assert_array_equal(classifier.weights_, plain.weights_)
+    assert classifier.packed().temperature > 0
+
+
+def test_it_learns_what_the_plain_model_misses():
+    X, y = blobs(4000, d=20, n_classes=20, noise=3.0)
+    plain = make(64, refine=False).fit(X[:2000], y[:2000])
+    better = make(64).fit(X[:2000], y[:2000])
+    assert better.refinement_["taken"]
+    gain = better.score(X[2000:], y[2000:]) - plain.score(X[2000:], y[2000:])
+    assert gain > 0.01, gain
+
+
+@pytest.mark.parametrize("loss", ["hinge", "exponential"])
+def test_without_refinement_the_model_is_the_plain_one(loss):
+    X, y = blobs(700)
+    for codes in ("means", "projection"):
+        off = make(refine=False, loss=loss, initial_codes=codes).fit(X, y)
+        assert off.refinement_ is None
+        settings, _ = check_parameters(off.get_params())
+        expected = learn(off.statistics_, settings, [(0, X)])
+        np.testing.assert_array_equal(off.projection_, expected.model.projection)
+        np.testing.assert_array_equal(off.weights_, expected.model.unpacked_weights())
+
+
+@pytest.mark.parametrize(("n", "n_classes", "expected"), [(499, 3, False), (500, 3, True)])
+def test_by_default_it_takes_so_many_rows(n, n_classes, expected):
+    X, y = blobs(n, n_classes=n_classes)
+    assert (make(refine="auto").fit(X, y).refinement_ is not None) == expected
+
+
+def test_by_default_it_takes_two_rows_a_class():
+    y = np.concatenate([np.arange(400), np.arange(200)])
+    X = np.random.default_rng(0).standard_normal((600, 12)).astype(np.float32)
+    assert make(64, refine="auto").fit(X, y).refinement_ is None
+
+
+@pytest.mark.parametrize("n_a_class", [2, 3])
+@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
+def test_two_or_three_rows_a_class_end_in_a_model(n_a_class):
+    y = np.repeat(np.arange(100), n_a_class)
+    X = np.random.default_rng(0).standard_normal((len(y), 10))
+    assert make(48).fit(X, y).refinement_["epochs"] > 0
+
+
+def test_too_few_rows_for_refinement_are_told():
+    X, y = blobs(60)[0], np.arange(60)
+    with pytest.warns(UserWarning, match="refine=True: the model was not refined, for .*60 rows"):
+        classifier = make(64).fit(X, y)
+    assert classifier.refinement_ is None
+    np.testing.assert_array_equal(
+        classifier.projection_, make(64, refine=False).fit(X, y).projection_
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="refine")
+        make(64, refine="auto").fit(X, y)
+
+
+def test_rows_that_are_gone_are_told():
+    X, y = blobs(700)
+    classifier = make().partial_fit(X[:400], y[:400]).partial_fit(X[400:], y[400:])
+    with pytest.warns(UserWarning, match="refine=True: the model was not refined, for the rows of"):
+        classifier.predict(X)
+    assert classifier.refinement_ is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        auto = make(refine="auto").partial_fit(X, y)
+        assert auto.refinement_ is None
+        auto.solve(in_batches(X, y, None, [100]))
+    assert auto.refinement_["epochs"] > 0
+
+
+def test_solving_with_the_rows_is_fit():
+    X, y = blobs(700)
+    same_model(make().partial_fit(X, y).solve(in_batches(X, y, None, [300])), make().fit(X, y))
+
+
+def test_a_seed_gives_one_model():
+    X, y = blobs(700)
+    first = make(random_state=7).fit(X, y)
+    same_model(first, make(random_state=7).fit(X, y))
+    assert not np.array_equal(first.projection_, make(random_state=8).fit(X, y).projection_)
+
+
+@pytest.mark.parametrize("kernel", [None, "rbf"])
+@pytest.mark.parametrize("d", [12, 150])
+def test_threads_change_nothing(kernel, d):
+    X, y = blobs(1500, d=d)
+    one, two = (
+        make(64, n_jobs=n, kernel=kernel, n_anchors=200).fit(X, y) for n in (1, 2)
+    )  # fmt: skip
+    np.testing.assert_array_equal(one.predict(X), two.predict(X))
+    assert one.refinement_ == two.refinement_
+
+
+def test_rows_of_weight_0_are_as_if_absent():
+    X, y = blobs(1000)
+    weights = np.random.default_rng(0).integers(0, 3, 1000).astype(float)
+    there = weights > 0
+    same_model(
+        make().fit(X, y, sample_weight=weights),
+        make().fit(X[there], y[there], sample_weight=weights[there]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_of_classes_count(seed):
+    """Also on the rows held out: there a model of the other class alone may look better."""
+    X, y = blobs(2000, n_classes=2, noise=6.0, seed=seed)
+    shares = {}
+    for weight in (0.05, 0.5, 1.0, 2.0, 20.0):
+        classifier = make(class_weight={1: weight}, random_state=seed).fit(X, y)
+        shares[weight] = np.mean(classifier.predict(X) == 1)
+        # What is told is by the weights.
+        average = np.average(classifier.predict(X) == y, weights=np.where(y == 1, weight, 1.0))
+        told = classifier.refinement_["accuracy_before"], classifier.refinement_["accuracy_after"]
+        assert max(told) == pytest.approx(average, abs=0.12)
+    assert shares[0.05] < 0.1 < shares[0.5] < shares[1.0] < shares[2.0] < 0.9 < shares[20.0]
+
+
+def test_balanced_classes_of_very_different_sizes():
+    X, y = blobs(3000, n_classes=3, noise=2.0)
+    rare = (y != 2) | (np.arange(3000) % 20 == 0)
+    classifier = make(64, class_weight="balanced").fit(X[rare], y[rare])
+    recalls = [np.mean(classifier.predict(X[y == c]) == c) for c in range(3)]
+    assert min(recalls) > 0.75, recalls
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e5])
+def test_weights_in_any_unit_give_the_same_refinement(unit, gradients):
+    X, y = blobs(700)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 700)
+    make(alpha=0.01).fit(X, y, sample_weight=weights)
+    n_steps = len(gradients)
+    make(alpha=0.01).fit(X, y, sample_weight=unit * weights)
+    np.testing.assert_allclose(gradients[0][0], gradients[n_steps][0], rtol=1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_feature_that_only_rows_held_out_have_does_no_harm(sparse):
+    """What is left of it without them is rounding, which must not be blown up."""
+    X, y = blobs(1000)
+    rare = np.zeros((1000, 60), np.float32)
+    rng = np.random.default_rng(0)
+    rare[rng.integers(0, 1000, 60), np.arange(60)] = rng.uniform(1, 2, 60)
+    X = np.hstack([X, rare])
+    classifier = make().fit(csr_array(X) if sparse else X, y)
+    assert classifier.refinement_["taken"]
+    sizes = np.abs(classifier.projection_) * X.std(axis=0)[:, None]
+    assert sizes[12:].max() < sizes[:12].max()
+
+
+def test_constant_and_repeated_features_do_no_harm():
+    X, y = blobs(700)
+    X = np.hstack([X, X[:, :3], np.full((700, 2), 7.3, np.float32), np.zeros((700, 1), np.float32)])
+    for alpha in (0.0, 0.01, "auto"):
+        classifier = make(alpha=alpha).fit(X, y)
+        found = classifier.refinement_
+        assert found["accuracy_after"] > found["accuracy_before"] - 0.05 or alpha == 0.0
+        assert np.all(classifier.projection_[15:] == 0)
+        assert np.isfinite(classifier.projection_).all()
+        assert classifier.score(X, y) > 0.85
+
+
+def test_a_mean_far_from_zero_does_no_harm():
+    X, y = blobs(1500, dtype=np.float64)
+    near, far = make().fit(X, y), make().fit(X + 1e6, y)
+    assert far.score(X + 1e6, y) > near.score(X, y) - 0.02
+
+
+def test_the_file_tells_what_refinement_came_to(tmp_path):
+    X, y = blobs(700)
+    classifier = make().fit(X, y)
+    classifier.save(tmp_path / "model")
+    read = BinaryCodeClassifier.load(tmp_path / "model")
+    assert read.packed().summary["refinement"] == classifier.refinement_
+    assert read.packed().temperature == classifier.packed().temperature
+    assert read.refine is True
+
+
+def test_rows_of_a_step():
+    assert batch_size(10) == 10
+    assert batch_size(5000) == 256
+    assert batch_size(20_000) == 512

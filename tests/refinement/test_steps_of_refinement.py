@@ -1,0 +1,209 @@
+"""Steps of refinement are the rule, however many classes there are."""
+
+import math
+
+import numpy as np
+import pytest
+from refinement_problems import make, start
+
+from bitclass.training import Refinement, Schedule, refinement
+
+
+def loss_of(codes, weights, own, row_weights, scale):
+    """Cross-entropy of codes (m, r) and class weights (C, r), which need not be signs here."""
+    total = 0.0
+    for code, label, row_weight in zip(codes, own, row_weights, strict=True):
+        scores = [scale * sum(w * b for w, b in zip(row, code, strict=True)) for row in weights]
+        total += row_weight * (math.log(sum(map(math.exp, scores))) - scores[label])
+    return total / len(codes)
+
+
+def slope(function, at, entry):
+    step = np.zeros_like(at)
+    step[entry] = 1e-5
+    return (function(at + step) - function(at - step)) / 2e-5
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradients_are_those_of_the_straight_through_rule(gradients, weighted):
+    """By finite differences of the loss; sign counts as tanh on the way back, W as it is."""
+    rng = np.random.default_rng(int(weighted))
+    m, d, r, n_classes = 5, 4, 6, 3
+    model = start(rng, d, r, n_classes)
+    Q, t = model.projection.astype(float), model.intercept.astype(float)
+    W = model.weights.astype(float)
+    Z = rng.standard_normal((m, d)).astype(np.float32)
+    own = rng.integers(0, n_classes, m)
+    row_weights = rng.uniform(0.1, 3.0, m).astype(np.float32) if weighted else None
+    model.step(Z, own, row_weights)
+
+    scale = max(4.0, 2.2 * math.log(n_classes)) / r
+    scores = Z.astype(float) @ Q + t
+    codes = np.where(scores >= 0, 1.0, -1.0)
+    of_rows = np.ones(m) if row_weights is None else row_weights
+    of_scores = np.zeros((m, r))
+    for entry in np.ndindex(m, r):
+        by_code = slope(lambda b: loss_of(b, W, own, of_rows, scale), codes, entry)
+        of_scores[entry] = by_code * (1.0 - math.tanh(scores[entry]) ** 2)
+    of_weights = np.zeros((n_classes, r))
+    for entry in np.ndindex(n_classes, r):
+        of_weights[entry] = slope(lambda w: loss_of(codes, w, own, of_rows, scale), W, entry)
+    expected = (Z.T.astype(float) @ of_scores, of_scores.sum(axis=0), of_weights)
+    assert len(gradients) == 3
+    for (found, rows, _), wanted in zip(gradients, expected, strict=True):
+        assert rows is None
+        assert np.abs(wanted).max() > 0.01
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_a_weight_counts_as_so_many_rows(gradients):
+    rng = np.random.default_rng(3)
+    Z, own = rng.standard_normal((4, 4)).astype(np.float32), np.array([0, 1, 2, 1])
+    times = np.array([1, 2, 4, 1])
+    start(np.random.default_rng(9)).step(Z, own, (times / times.mean()).astype(np.float32))
+    start(np.random.default_rng(9)).step(np.repeat(Z, times, axis=0), np.repeat(own, times))
+    for weighted, repeated in zip(gradients[:3], gradients[3:], strict=True):
+        np.testing.assert_allclose(weighted[0], repeated[0], rtol=1e-4, atol=1e-6)
+
+
+def textbook_adam(values, gradients, sizes, beta1=0.9, beta2=0.99, epsilon=1e-9):
+    mean, square = np.zeros_like(values), np.zeros_like(values)
+    for t, (g, size) in enumerate(zip(gradients, sizes, strict=True), start=1):
+        mean = beta1 * mean + (1 - beta1) * g
+        square = beta2 * square + (1 - beta2) * g**2
+        corrected = np.sqrt(square / (1 - beta2**t)) + epsilon
+        values = values - size * (mean / (1 - beta1**t)) / corrected
+    return values
+
+
+def test_adam_is_the_textbooks():
+    rng = np.random.default_rng(0)
+    given = rng.standard_normal((30, 5, 3)) * np.exp(rng.uniform(-12, 3, (1, 5, 3)))
+    given[:, 0, 0] = 0.0
+    sizes = rng.uniform(0.01, 0.2, 30)
+    values = rng.standard_normal((5, 3)).astype(np.float32)
+    expected = textbook_adam(values.astype(float), given, sizes)
+    adam = refinement._Adam(values.shape)
+    for t, (gradient, size) in enumerate(zip(given, sizes, strict=True), start=1):
+        adam.move(values, gradient.astype(np.float32), size, t)
+    np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_adam_moves_given_rows_alone():
+    rng = np.random.default_rng(1)
+    values = rng.standard_normal((6, 3)).astype(np.float32)
+    before, rows = values.copy(), np.array([1, 4])
+    alone = values[rows].copy()
+    some, whole = refinement._Adam((6, 3)), refinement._Adam((2, 3))
+    for t in range(1, 8):
+        gradient = rng.standard_normal((2, 3)).astype(np.float32)
+        some.move(values, gradient, 0.1, t, rows)
+        whole.move(alone, gradient, 0.1, t)
+    np.testing.assert_array_equal(values[rows], alone)
+    np.testing.assert_array_equal(np.delete(values, rows, axis=0), np.delete(before, rows, axis=0))
+
+
+def test_columns_keep_length_one_and_weights_stay_signs():
+    rng = np.random.default_rng(0)
+    model = start(rng, d=8, r=20, n_classes=5, n_steps=60)
+    first = model.weights
+    for _ in range(60):
+        model.step(rng.standard_normal((32, 8)).astype(np.float32), rng.integers(0, 5, 32))
+    assert model.finished
+    np.testing.assert_allclose(np.linalg.norm(model.projection, axis=0), 1.0, rtol=1e-5)
+    assert set(np.unique(model.weights)) == {-1, 1}
+    assert not np.array_equal(model.weights, first)
+
+
+def test_steps_rise_and_then_fall_to_nothing():
+    sizes = np.array([Schedule(200).at(step) for step in range(1, 201)])
+    top = sizes.argmax()
+    assert 0 < top < 30
+    assert np.all(np.diff(sizes[: top + 1]) > 0)
+    assert np.all(np.diff(sizes[top:]) < 0)
+    assert sizes.max() <= 1.0
+    assert sizes[-1] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_projection_of_nothing_is_survived():
+    model = Refinement(
+        np.zeros((3, 4)), np.ones(4), np.ones((2, 4), int), Schedule(2), np.random.default_rng(0)
+    )
+    model.step(np.ones((2, 3), np.float32), np.array([0, 1]))
+    assert np.isfinite(model.projection).all()
+    assert np.isfinite(model.intercept).all()
+
+
+# Very many classes
+
+
+def test_where_all_classes_happen_to_be_drawn_a_step_is_the_plain_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    Z, own = rng.standard_normal((40, 4)).astype(np.float32), rng.integers(0, 3, 40)
+    plain, sampled = start(np.random.default_rng(2)), start(np.random.default_rng(2))
+    for _ in range(5):
+        plain.step(Z, own)
+    monkeypatch.setattr(refinement, "_CLASSES_AT_ONCE", 2)
+    monkeypatch.setattr(refinement, "_NEAREST_CLASSES", 3)
+    for _ in range(5):
+        sampled.step(Z, own)
+    np.testing.assert_array_equal(plain.projection, sampled.projection)
+    np.testing.assert_array_equal(plain.weights, sampled.weights)
+
+
+def many_classes(n_classes, d=8, r=32):
+    rng = np.random.default_rng(4)
+    weights = rng.choice([-1, 1], size=(n_classes, r))
+    model = Refinement(
+        rng.standard_normal((d, r)), np.zeros(r), weights, Schedule(40), np.random.default_rng(1)
+    )
+    return model, weights
+
+
+def test_how_many_classes_a_step_scores_does_not_grow_with_their_number(gradients):
+    rng = np.random.default_rng(0)
+    m, most = 64, {}
+    for n_classes in (3000, 50_000):
+        gradients.clear()
+        model, weights = many_classes(n_classes)
+        for step in range(20):
+            own = rng.integers(0, n_classes, m)
+            Z = rng.standard_normal((m, 8)).astype(np.float32)
+            nearest = model.classify(Z)
+            model.step(Z, own)
+            gradient, scored, _ = gradients[3 * step + 2]
+            assert gradient.shape == (len(scored), weights.shape[1])
+            assert np.all(np.diff(scored) > 0)
+            assert np.isin(own, scored).all()
+            if step == 0:  # later the index may be some steps old
+                assert np.isin(nearest, scored).all()
+            most[n_classes] = max(most.get(n_classes, 0), len(scored))
+        seen = np.unique(np.concatenate([rows for _, rows, _ in gradients[2::3]]))
+        unseen = np.setdiff1d(np.arange(n_classes), seen)
+        assert len(unseen) or n_classes == 3000
+        np.testing.assert_array_equal(model.weights[unseen], weights[unseen])
+    bound = 5 * m + 512
+    assert all(m + 400 < n <= bound for n in most.values()), most
+
+
+def test_few_thousand_classes_are_all_scored(gradients):
+    rng = np.random.default_rng(0)
+    model, _ = many_classes(2048)
+    model.step(rng.standard_normal((16, 8)).astype(np.float32), rng.integers(0, 2048, 16))
+    assert gradients[2][1] is None
+    assert gradients[2][0].shape == (2048, 32)
+
+
+def test_scoring_some_classes_teaches_as_scoring_all_does(monkeypatch):
+    n_classes = 200
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.standard_normal((n_classes, 16))
+    y = np.tile(np.arange(n_classes), 20)
+    X = (centres[y] + 2.5 * rng.standard_normal((len(y), 16))).astype(np.float32)
+    gains = []
+    for limit, drawn in ((2048, 512), (64, 16)):
+        monkeypatch.setattr(refinement, "_CLASSES_AT_ONCE", limit)
+        monkeypatch.setattr(refinement, "_RANDOM_CLASSES", drawn)
+        found = make(64).fit(X, y).refinement_
+        gains.append(found["accuracy_after"] - found["accuracy_before"])
+    assert min(gains) > 0.03, gains

@@ -1,0 +1,71 @@
+"""The temperature of probabilities: fitted on rows held out, and calibrated."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from refinement_problems import blobs, make
+
+from bitclass.calibration import Calibration
+from bitclass.refining import fitted_temperature
+
+
+def surprise(model, X, own, temperature):
+    logits = model.scores(X) / temperature
+    highest = logits.max(axis=1, keepdims=True)
+    sums = np.log(np.exp(logits - highest).sum(axis=1)) + highest[:, 0]
+    return float(np.mean(sums - logits[np.arange(len(own)), own]))
+
+
+@pytest.mark.parametrize("noise", [2.0, 4.0, 20.0])
+@pytest.mark.parametrize("n_classes", [2, 7])
+def test_the_temperature_is_the_best_of_a_fine_grid(noise, n_classes):
+    X, y = blobs(600, noise=noise, n_classes=n_classes)
+    model = make(refine=False).fit(X[:300], y[:300]).packed()
+    found = fitted_temperature(model, X[300:], y[300:])
+    grid = np.logspace(math.log10(0.1), 3, 400)
+    best = min(surprise(model, X[300:], y[300:], temperature) for temperature in grid)
+    assert surprise(model, X[300:], y[300:], found) <= best + 1e-6
+    assert 0.1 <= found <= 1000
+
+
+def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
+    rng = np.random.default_rng(0)
+    n, n_classes = 3000, 8000
+    X, own = rng.standard_normal((n, 4)).astype(np.float32), rng.integers(0, n_classes, n)
+    plain = make(16, refine=False).fit(X, own % 2).packed()
+    model = type(plain)(
+        np.arange(n_classes), rng.integers(0, 256, (n_classes, 2), dtype=np.uint8),
+        plain.projection, plain.intercept,
+    )  # fmt: skip
+    own = np.where(rng.random(n) < 0.5, model.predict(X), own)
+    tracemalloc.start()
+    found = fitted_temperature(model, X, own)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * n * n_classes
+    for other in (0.9, 1.1):
+        assert surprise(model, X, own, found) < surprise(model, X, own, other * found)
+
+
+def expected_calibration_error(probabilities, own, n_bins=15):
+    sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == own
+    place = np.minimum((sure * n_bins).astype(int), n_bins - 1)
+    gaps = np.bincount(place, right - sure, minlength=n_bins)
+    return float(np.abs(gaps).sum() / len(own))
+
+
+@pytest.mark.parametrize("noise", [3.0, 6.0])
+def test_probabilities_are_calibrated(noise):
+    X, y = blobs(9000, d=16, n_classes=10, noise=noise)
+    classifier = make(128).fit(X[:5000], y[:5000])
+    probabilities = classifier.predict_proba(X[5000:])
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    found = expected_calibration_error(probabilities, y[5000:])
+    assert found < 0.05
+    told = Calibration()
+    right = classifier.predict(X[5000:]) == y[5000:]
+    told.add(probabilities.max(axis=1), right)
+    # Equal distances may be told apart in another order.
+    assert told.expected_error == pytest.approx(found, abs=0.02)

@@ -1,0 +1,136 @@
+"""Estimators in files: they come back fitted, with their parameters and what they tell."""
+
+import os
+
+import numpy as np
+import pytest
+
+import bitclass
+from bitclass import BinaryCodeClassifier, ModelFileError
+from packed_models import made, rows, saved
+
+
+def cubed(margins):
+    return margins**3
+
+
+@pytest.mark.parametrize("loss", ["hinge", "exponential", cubed])
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_an_estimator_comes_back_fitted(tmp_path, blobs, loss, precision):
+    X, y = blobs
+    path = tmp_path / "model.safetensors"
+    classifier = BinaryCodeClassifier(
+        24, loss=loss, precision=precision, random_state=3, class_weight={0: 2.0}, n_jobs=1
+    ).fit(X, y)
+    classifier.save(path)
+    read = BinaryCodeClassifier.load(path)
+    for name in ("classes_", "weights_", "projection_", "intercept_", "n_iter_", "n_features_in_"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(classifier, name))
+    for method in ("predict", "predict_proba", "decision_function", "encode"):
+        np.testing.assert_array_equal(getattr(read, method)(X), getattr(classifier, method)(X))
+    assert read.score(X, y) == classifier.score(X, y)
+    expected = classifier.get_params() | {"n_jobs": None}  # which is up to the machine
+    if callable(loss):
+        expected["loss"] = "cubed"
+    assert read.get_params() == expected
+    history = classifier.objective_history_
+    last = history[np.append(history["step"][1:] != history["step"][:-1], True)]
+    np.testing.assert_array_equal(read.objective_history_, last)
+    summary = bitclass.load(path).summary
+    assert summary["n_rows"] == len(X)
+    assert summary["bitclass"] == bitclass.__version__
+    # What was read is saved again as it was.
+    read.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_an_estimator_from_a_file_can_be_fitted_anew_but_not_go_on(tmp_path, blobs):
+    X, y = blobs
+    BinaryCodeClassifier(24, random_state=0).fit(X, y).save(tmp_path / "model")
+    read = BinaryCodeClassifier.load(tmp_path / "model")
+    before = read.predict(X)
+    with pytest.raises(ValueError, match="partial_fit goes on from sums .* does not hold them"):
+        read.partial_fit(X, y)
+    np.testing.assert_array_equal(read.predict(X), before)
+    np.testing.assert_array_equal(read.fit(X, y).predict(X), before)
+    read.partial_fit(X, y)
+
+
+def test_parameters_that_a_file_cannot_hold_are_refused_by_a_new_fit(tmp_path, blobs):
+    X, y = blobs
+    codes = np.where(np.random.default_rng(0).standard_normal((len(X), 24)) > 0, 1, -1)
+    for parameters, message in [
+        ({"loss": cubed}, "found 'cubed'"),
+        ({"initial_codes": codes}, r"found 'ndarray of shape \(400, 24\)'"),
+        ({"random_state": np.random.RandomState(0)}, "RandomState"),
+    ]:
+        classifier = BinaryCodeClassifier(24, **parameters).fit(X, y)
+        classifier.save(tmp_path / "model")
+        read = BinaryCodeClassifier.load(tmp_path / "model")
+        np.testing.assert_array_equal(read.predict(X), classifier.predict(X))
+        with pytest.raises(ValueError, match=message):
+            read.fit(X, y)
+
+
+def test_the_names_of_features_are_kept(tmp_path, blobs):
+    pandas = pytest.importorskip("pandas")
+    X, y = blobs
+    frame = pandas.DataFrame(X, columns=[f"feature {i}" for i in range(20)])
+    BinaryCodeClassifier(24, random_state=0).fit(frame, y).save(tmp_path / "model")
+    read = BinaryCodeClassifier.load(tmp_path / "model")
+    assert list(read.feature_names_in_) == list(frame.columns)
+    read.predict(frame)
+    with pytest.raises(ValueError, match="feature names"):
+        read.predict(frame.rename(columns={"feature 0": "other"}))
+
+
+def test_a_model_that_learned_from_batches_is_saved_as_it_stands(tmp_path, blobs):
+    X, y = blobs
+    classifier = BinaryCodeClassifier(24, loss="hinge", random_state=0)
+    classifier.partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
+    classifier.save(tmp_path / "model")
+    assert bitclass.load(tmp_path / "model").summary["n_rows"] == 400
+    np.testing.assert_array_equal(
+        BinaryCodeClassifier.load(tmp_path / "model").predict(X), classifier.predict(X)
+    )
+
+
+def test_only_a_fitted_estimator_can_be_saved(tmp_path):
+    with pytest.raises(ValueError, match="not fitted"):
+        BinaryCodeClassifier().save(tmp_path / "model")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {"parameters": 3},
+        {"parameters": {"alpha": {}}},
+        {"parameters": {"alpha": {"pairs": [1]}}},
+        {"parameters": {"alpha": {"pairs": [[[], 1]]}}},
+        {"n_rounds": "many"},
+        {"n_rounds": 1, "history": 5},
+        {"n_rounds": 1, "history": [[1, "W"]]},
+        {"n_rounds": 1, "history": [[10**12, "W", 1.0]]},
+        {"n_rounds": 1, "history": [[1, "W", {}]]},
+        {"feature_names": ["too few"]},
+        {"feature_names": "abcdefg"},
+        {"feature_names": [1, 2, 3, 4, 5, 6, 7]},
+    ],
+)
+def test_a_strange_summary_keeps_the_estimator_away_but_not_the_model(tmp_path, summary):
+    model = made(np.arange(3))
+    model.summary = summary
+    assert saved(tmp_path, model).summary == summary
+    with pytest.raises(ModelFileError, match=r"model.safetensors: the summary's"):
+        BinaryCodeClassifier.load(tmp_path / "model.safetensors")
+
+
+def test_a_model_without_a_training_becomes_an_estimator_all_the_same(tmp_path):
+    model = made(np.array([3, 5, 8]), precision="float32")
+    model.summary = {"parameters": {"from": "the future", "n_jobs": 10**9}}
+    saved(tmp_path, model)
+    read = BinaryCodeClassifier.load(tmp_path / "model.safetensors")
+    assert read.get_params() == BinaryCodeClassifier(20, precision="float32").get_params()
+    np.testing.assert_array_equal(read.predict(rows()), model.predict(rows()))
+    assert len(read.objective_history_) == read.n_iter_ == 0
