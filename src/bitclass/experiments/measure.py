@@ -24,13 +24,13 @@ _LEAST_ROUNDS, _MOST_ROUNDS, _ENOUGH_SECONDS = 3, 50, 0.5
 
 
 def measure(
-    cell: Cell, folder: Path | None, begun: Callable[[], None] = lambda: None
+    cell: Cell, folder: Path | None, tell: Callable[[str], None] = lambda moment: None
 ) -> dict[str, Any]:
     """Learn, predict and score, in this process.
 
     Whatever a method has to choose, it chooses on rows to learn from, before its time is taken.
     Test rows are used once, for the predictions that are compared here with their labels.
-    `begun` is called when the time of learning begins.
+    `tell` is called with "begun" when the time of learning begins, and "learned" when it ends.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def measure(
         values |= {"accuracy": None, "model_bytes": predictor.model_bytes}
     else:
         predictor = method.build(max(1, cell.n_bits), cell.seed)
-        values |= _learn(predictor, split.X, split.y, begun)
+        values |= _learn(predictor, split.X, split.y, tell)
         predicted = predictor.predict(split.X_test)
         values["accuracy"] = None if data.synthetic else float(np.mean(predicted == split.y_test))
     values["test_seconds"] = _seconds_a_row(predictor, split.X_test)
@@ -65,7 +65,7 @@ def measure(
 
 
 def _learn(
-    estimator: Any, X: NDArray[np.float32], y: NDArray[Any], begun: Callable[[], None]
+    estimator: Any, X: NDArray[np.float32], y: NDArray[Any], tell: Callable[[str], None]
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if hasattr(estimator, "best_C"):
@@ -73,13 +73,14 @@ def _learn(
         values["C"] = estimator.best_C(X, y)
         values["choice_seconds"] = time.perf_counter() - start
         estimator.set_params(C=values["C"])
-    begun()
+    tell("begun")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         start, start_cpu = time.perf_counter(), time.process_time()
         estimator.fit(X, y)
         values["train_seconds"] = time.perf_counter() - start
         values["train_cpu_seconds"] = time.process_time() - start_cpu
+    tell("learned")
     values["model_bytes"] = model_bytes(estimator)
     if hasattr(estimator, "converged_"):
         values["converged"] = estimator.converged_

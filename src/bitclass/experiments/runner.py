@@ -116,9 +116,7 @@ def _await(process: subprocess.Popen[bytes], time_limit: float) -> Outcome:
     try:
         answer, complaints = process.communicate(timeout=time_limit)
     except subprocess.TimeoutExpired as late:
-        values = {}
-        with contextlib.suppress(ValueError):
-            values["learned_for"] = max(0.0, time.time() - float(late.output or b""))
+        values = _moments(late.output or b"")
         return Outcome("timeout", time_limit, values, f"not done within {time_limit:g} seconds")
     finally:
         process.stdin = stdin
@@ -126,6 +124,18 @@ def _await(process: subprocess.Popen[bytes], time_limit: float) -> Outcome:
         with contextlib.suppress(ValueError):
             return Outcome("done", time_limit, json.loads(answer.splitlines()[-1]))
     return Outcome("failed", time_limit, {}, _why(process.returncode, complaints))
+
+
+def _moments(told: bytes) -> dict[str, float]:
+    """How long a process that was stopped had been learning, if it had begun."""
+    moments = {}
+    for line in told.splitlines():
+        moment, _, at = line.decode(errors="replace").partition(" ")
+        with contextlib.suppress(ValueError):
+            moments[moment] = float(at)
+    if "begun" not in moments:
+        return {}
+    return {"learned_for": max(0.0, moments.get("learned", time.time()) - moments["begun"])}
 
 
 def _why(code: int, complaints: bytes) -> str:

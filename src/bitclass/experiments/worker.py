@@ -1,6 +1,6 @@
 """The process of one cell: takes the cell on its input, gives what it measured on its output.
 
-The first line of its output is the time when learning began, the second what was measured.
+The lines of its output are the times when learning began and when it ended, and what was measured.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def main() -> None:
     threading.Thread(target=_end_with_the_input, daemon=True).start()
     folder = None if request["folder"] is None else Path(request["folder"])
 
-    def begun() -> None:
-        output.write(f"{time.time()}\n")
+    def tell(moment: str) -> None:
+        output.write(f"{moment} {time.time()}\n")
         output.flush()
 
-    values = measure(Cell(**request["cell"]), folder, begun)
+    values = measure(Cell(**request["cell"]), folder, tell)
     output.write(json.dumps(values))
     output.close()
     # Some libraries take their time to go, or hang, and there is nothing left to do.
