@@ -113,6 +113,7 @@ def test_only_a_fitted_estimator_can_be_saved(tmp_path):
         {"n_rounds": 1, "history": [[1, "W"]]},
         {"n_rounds": 1, "history": [[10**12, "W", 1.0]]},
         {"n_rounds": 1, "history": [[1, "W", {}]]},
+        {"refinement": [1, 2]},
         {"feature_names": ["too few"]},
         {"feature_names": "abcdefg"},
         {"feature_names": [1, 2, 3, 4, 5, 6, 7]},

@@ -105,7 +105,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         the BLAS in training, whose rounding may differ with it; all else does not depend on it.
 
     random_state : int, RandomState instance or None, default=None
-        Seed of the starting codes.
+        Seed of the starting codes, the anchors and the refinement.
 
     verbose : int, default=0
         Whether to print a line after each round.
@@ -119,7 +119,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         Class weights in {-1, +1}; 0 for classes without samples, which are never predicted.
 
     projection_ : ndarray of shape (n_features, n_bits), float32
-        The matrix P of the hash function.
+        The matrix P of the hash function; with a kernel, of shape (n_anchors, n_bits).
 
     intercept_ : ndarray of shape (n_bits,), float64
         The offset t of the hash function.
@@ -148,7 +148,8 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     Notes
     -----
     `fit` keeps the sums it learned from, so that `partial_fit` can go on from there:
-    ``8 d^2 + 8 C d`` bytes, and, but for the hinge loss, ``r / 8 + 16`` bytes a sample.
+    ``8 d^2 + 8 C d`` bytes. Only losses other than "hinge" that start from codes of the samples
+    ("random", "projection", "cca_itq") keep more, ``r / 8 + 16`` bytes a sample.
     All losses but "hinge" need memory for a few C x C matrices; for tens of thousands of classes
     use "hinge".
 

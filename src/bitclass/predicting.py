@@ -16,7 +16,12 @@ from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType, save
 from bitclass.storage import load as load_model
-from bitclass.summary import restore_feature_names, restore_history, restore_parameters
+from bitclass.summary import (
+    restore_feature_names,
+    restore_history,
+    restore_parameters,
+    restore_refinement,
+)
 from bitclass.validation import ACCEPTED, is_integer
 
 __all__ = ["Predicting"]
@@ -233,6 +238,7 @@ class Predicting:
         try:
             parameters = restore_parameters(model.summary, classifier.get_params(deep=False))
             history, n_rounds = restore_history(model.summary, model.n_bits)
+            refinement = restore_refinement(model.summary)
             names = restore_feature_names(model.summary, model.n_features)
         except ModelFileError as error:
             raise ModelFileError(f"{os.fspath(path)}: {error}") from None
@@ -245,7 +251,7 @@ class Predicting:
         classifier.n_features_in_ = model.n_features
         if names is not None:
             classifier.feature_names_in_ = names
-        classifier._take(Solution(model, history, n_rounds))
+        classifier._take(Solution(model, history, n_rounds, refinement=refinement))
         return classifier
 
     def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
@@ -263,7 +269,7 @@ class Predicting:
 
     @property
     def projection_(self) -> NDArray[np.float32]:
-        """Matrix P of the hash function, shape (n_features, n_bits)."""
+        """Matrix P of the hash function, shape (n_features, n_bits), or (n_anchors, n_bits)."""
         return self._solved().model.projection
 
     @property

@@ -13,7 +13,13 @@ from bitclass import __version__
 from bitclass.storage import ModelFileError
 from bitclass.training import HISTORY_DTYPE
 
-__all__ = ["restore_feature_names", "restore_history", "restore_parameters", "summarise"]
+__all__ = [
+    "restore_feature_names",
+    "restore_history",
+    "restore_parameters",
+    "restore_refinement",
+    "summarise",
+]
 
 # A dict of class weights longer than this is left out: a summary is read before anything else.
 _MOST_PAIRS = 10_000
@@ -90,6 +96,14 @@ def restore_history(summary: Mapping[str, Any], n_bits: int) -> tuple[NDArray[np
     except (TypeError, ValueError, OverflowError):
         raise ModelFileError("the summary's 'history' must be [round, step, number] each") from None
     return history, n_rounds
+
+
+def restore_refinement(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What refinement came to, None where there was none."""
+    refinement = summary.get("refinement")
+    if refinement is not None and not isinstance(refinement, dict):
+        raise ModelFileError("the summary's 'refinement' must be an object")
+    return refinement
 
 
 def restore_feature_names(summary: Mapping[str, Any], n_features: int) -> NDArray[Any] | None:

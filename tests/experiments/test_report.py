@@ -11,6 +11,7 @@ from outcomes import done, run
 
 from bitclass.experiments import Cell, Outcome, write_report
 from bitclass.experiments.claims import check_claims
+from bitclass.experiments.methods import METHODS
 from bitclass.experiments.paper import TABLE_1
 from bitclass.experiments.results import Results
 from bitclass.experiments.tables import accuracy_table, memory_table, table_1
@@ -163,7 +164,7 @@ def test_a_claim_that_does_not_hold_is_told_so(method, n_bits, values, claim):
     [
         ({"learned_for": 40.0}, [True]),
         ({"learned_for": 2.0}, [None]),  # it may have taken longer than 50 times
-        ({}, []),  # it may have been choosing C all the time
+        ({}, [None]),  # it may have been choosing C all the time
     ],
 )
 def test_a_method_that_passed_the_limit_is_as_slow_as_it_is_known_to_be(values, expected):
@@ -189,6 +190,62 @@ def test_without_all_rivals_nothing_is_decided(status):
             assert {finding.holds for finding in claim.findings} == {None}
             assert all("SDH" in finding.ours for finding in claim.findings)
             assert [verdict.text for verdict in claim.verdicts()] == ["not decided"] * 2
+        if claim.text.startswith(
+            ("Testing takes less time than with the hashing", "With the hinge")
+        ):
+            assert all(finding.holds is None for finding in claim.findings)
+
+
+def test_rivals_that_did_not_run_at_all_leave_it_undecided():
+    outcomes = {cell: one for cell, one in run().items() if cell.method.startswith("ours")}
+    for claim in check_claims(Results(outcomes)):
+        rivals = claim.text.startswith(
+            ("Above", "Without", "256 bits", "With the hinge", "Testing")
+        )
+        assert not (rivals and any(finding.holds for finding in claim.findings))
+
+
+@pytest.mark.parametrize(
+    ("method", "n_bits", "seed", "claims"),
+    [
+        ("ours-exponential", 128, 1, ("Without", "Above every", "Above the", "The exponential")),
+        ("ours-exponential", 16, 0, ("Above the", "Training time is nearly linear")),
+        (
+            "multi-svm",
+            0,
+            1,
+            ("Without", "256 bits", "Testing takes less time than with the linear"),
+        ),
+    ],
+)
+def test_one_seed_that_is_not_done_leaves_it_undecided(method, n_bits, seed, claims):
+    outcomes = run() | {Cell(method, "digits", n_bits, seed): Outcome("timeout", 60.0, {}, "")}
+    title = METHODS[method].title
+    for claim in check_claims(Results(outcomes)):
+        if claim.text.startswith(claims):
+            those = [one for one in claim.findings if not one.beyond_paper]
+            about = [one for one in those if title in one.where or title in one.ours]
+            assert about or claim.text.startswith("The exponential")  # which names no method
+            about = about or those
+            assert all(one.holds is None for one in about)
+
+
+def test_a_lost_contest_stays_lost_whoever_is_missing():
+    outcomes = run() | {
+        Cell("multi-svm", "digits", 0, seed): Outcome("timeout", 60.0, {}, "") for seed in (0, 1)
+    }
+    for seed in (0, 1):
+        outcomes[Cell("ova-svm", "digits", 0, seed)] = done(0.99, 100.0)
+    (claim,) = (c for c in check_claims(Results(outcomes)) if c.text.startswith("Without"))
+    assert {finding.holds for finding in claim.findings} == {False}
+
+
+def test_an_svm_that_was_cut_short_is_marked():
+    outcomes = run()
+    for seed in (0, 1):
+        outcomes[Cell("ova-svm", "digits", 0, seed)].values["converged"] = seed == 0
+    (row,) = (r for r in table_1(Results(outcomes), "digits").rows if r[0].text == "OVA-SVM")
+    assert row[-1].text == "0.01 (cut at 1,000 iterations)"
 
 
 def test_time_that_grows_faster_than_the_bits_is_not_linear():

@@ -15,7 +15,6 @@ from bitclass.images.decoding import MOST_PIXELS
 
 PIXELS = scene(48, 7)
 WHOLE = whole()
-GREY = ("grey.png", "deep.png", "deep.tiff", "float.tiff")
 LOSSY = {"photo.jpg": 6, "print.jpg": 12, "web.webp": 8}
 
 

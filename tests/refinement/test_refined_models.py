@@ -217,7 +217,7 @@ def test_the_file_tells_what_refinement_came_to(tmp_path):
     classifier = make().fit(X, y)
     classifier.save(tmp_path / "model")
     read = BinaryCodeClassifier.load(tmp_path / "model")
-    assert read.packed().summary["refinement"] == classifier.refinement_
+    assert read.refinement_ == read.packed().summary["refinement"] == classifier.refinement_
     assert read.packed().temperature == classifier.packed().temperature
     assert read.refine is True
 

@@ -14,7 +14,7 @@ from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli.checks import check_room, check_settings
 from bitclass.cli.dask_fit import feature_files, run_dask_fit
 from bitclass.cli.download import run_download
-from bitclass.cli.errors import run_reporting
+from bitclass.cli.errors import UsageError, run_reporting
 from bitclass.cli.evaluate import run_evaluate
 from bitclass.cli.explore import run_explore
 from bitclass.cli.features import run_features
@@ -132,7 +132,7 @@ def fit(
     gamma: Annotated[
         str, typer.Option(help="Width of the kernel: scale, median, or a number.")
     ] = default_of("gamma"),
-    seed: Annotated[int, typer.Option(help="Seed of the starting codes.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of codes, anchors and refinement.")] = 0,
     projection: Annotated[
         ProjectionName, typer.Option(help="How the model file holds the projection.")
     ] = "float32",
@@ -168,6 +168,8 @@ def fit(
     check_settings(classifier)
     check_room(model, "--model")
     if dask is not None:
+        if extractor is not None or split is not None:
+            raise UsageError("--extractor and --split do not go with --dask, which reads files")
         run_dask_fit(
             classifier,
             dask,

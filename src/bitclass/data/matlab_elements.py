@@ -10,6 +10,7 @@ from typing import IO
 from bitclass.data.sources import ByteStream
 
 __all__ = [
+    "BYTE_ORDERS",
     "COMPRESSED",
     "MATRIX",
     "NUMBERS",
@@ -23,6 +24,8 @@ __all__ = [
     "read_tag",
 ]
 
+#: Byte orders of NumPy, by what a file has at bytes 124 to 128.
+BYTE_ORDERS = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}
 MATRIX, COMPRESSED = 14, 15
 NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8",
            13: "u8"}  # fmt: skip

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bitclass.data.limits import MAX_EXPANSION
 from bitclass.data.matlab_elements import (
+    BYTE_ORDERS,
     COMPRESSED,
     MATRIX,
     NUMBERS,
@@ -23,10 +25,7 @@ from bitclass.data.matlab_elements import (
 
 __all__ = ["read_structs"]
 
-_ORDERS = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}
 _MOST_FIELDS = 1000
-# Deflate cannot do better; a struct array of text is far from it.
-_MOST_EXPANSION = 1032
 
 Value = float | str | None
 
@@ -48,7 +47,7 @@ def read_structs(content: bytes, name: str) -> Sequence[Mapping[str, Value]]:
     ValueError, EOFError, KeyError, struct.error
         If the file is damaged or has no such variable.
     """
-    order = _ORDERS.get(content[124:128])
+    order = BYTE_ORDERS.get(content[124:128])
     if order is None:
         raise ValueError("it is not a MATLAB file of version 5")
     stream = io.BytesIO(content)
@@ -76,7 +75,7 @@ def _variable(data: bytes, kind: int, order: str) -> bytes | None:
     tag = read_tag(inner, order)
     if tag.kind != MATRIX or tag.inside is not None:
         return None
-    if tag.n_bytes > _MOST_EXPANSION * len(data):
+    if tag.n_bytes > MAX_EXPANSION * len(data):
         raise ValueError(f"a variable claims {tag.n_bytes} bytes")
     return inner.read(tag.n_bytes)
 

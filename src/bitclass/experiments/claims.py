@@ -9,7 +9,7 @@ import numpy as np
 
 from bitclass.experiments.claims_of_cost import claims_of_cost
 from bitclass.experiments.datasets import DATA_SETS, title_of
-from bitclass.experiments.findings import Claim, Finding
+from bitclass.experiments.findings import Claim, Finding, decided, for_want_of
 from bitclass.experiments.methods import METHODS, PAPERS_OWN, SVMS, hashing_methods
 from bitclass.experiments.paper import TABLE_1
 from bitclass.experiments.plan import TABLE_BITS
@@ -48,7 +48,7 @@ def check_claims(results: Results) -> list[Claim]:
             _above_hashing(results),
         ),
         (
-            "Above the hashing methods at all code lengths",
+            "Above the hashing methods at all code lengths that they ran at",
             "on SUN397",
             "{:+.1f} points at worst",
             _above_hashing_at_all_lengths(results),
@@ -125,33 +125,19 @@ def _contest(
     at_least: float,
 ) -> Iterator[Finding]:
     """One of ours against the best of its rivals; not decided where one of them is not done."""
-    ours = _best(results, [name], data, n_bits)
-    planned = [rival for rival in rivals if results.of(rival, data)]
-    theirs = _best(results, planned, data)
+    if not results.of(name, data, n_bits):
+        return
+    where, beyond = f"{title_of(data)}, {METHODS[name].title}", METHODS[name].beyond_paper
+    late = results.not_done([name], data, "accuracy", n_bits)
+    missing = results.not_done(rivals, data, "accuracy")
+    ours, theirs = _best(results, [name], data, n_bits), _best(results, rivals, data)
     if ours is None or theirs is None:
+        yield Finding(where, "no numbers" + for_want_of([*late, *missing]), None, None, beyond)
         return
     gap = ours[0] - theirs[0]
     text = f"{ours[0]:.1f} against {theirs[0]:.1f} ({theirs[1]}): {gap:+.1f}"
-    missing = _not_done(results, planned, data)
-    text += _for_want_of(missing)
-    where = f"{title_of(data)}, {METHODS[name].title}"
-    holds = None if missing else gap >= at_least
-    yield Finding(where, text, gap, holds, METHODS[name].beyond_paper)
-
-
-def _not_done(
-    results: Results, methods: Iterable[str], data: str, n_bits: int | None = None
-) -> list[str]:
-    """Titles of methods that have no accuracy, having failed or passed the time limit."""
-    return [
-        METHODS[name].title
-        for name in methods
-        if results.mean(name, data, "accuracy", n_bits) is None
-    ]
-
-
-def _for_want_of(missing: Sequence[str]) -> str:
-    return f"; not decided, for want of {', '.join(dict.fromkeys(missing))}" if missing else ""
+    holds = decided(gap >= at_least, late, missing)
+    yield Finding(where, text + for_want_of([*late, *missing]), gap, holds, beyond)
 
 
 def _above_hashing(results: Results) -> Iterator[Finding]:
@@ -166,22 +152,26 @@ def _above_hashing_at_all_lengths(results: Results) -> Iterator[Finding]:
     for data in results.curves():
         if DATA_SETS[data].synthetic:
             continue
+        lengths = sorted({r for rival in rivals for r in results.lengths(rival, data)})
         for name in (*PAPERS_OWN, *_WITH_ADDITIONS):
-            gaps, missing = {}, []
-            for n_bits in results.lengths(name, data):
+            if not lengths or not results.lengths(name, data):
+                continue
+            gaps: dict[int, float] = {}
+            late: list[str] = []
+            missing: list[str] = []
+            for n_bits in lengths:
                 ours = _best(results, [name], data, n_bits)
-                planned = [rival for rival in rivals if results.of(rival, data, n_bits)]
-                theirs = _best(results, planned, data, n_bits)
+                theirs = _best(results, rivals, data, n_bits)
                 if ours is not None and theirs is not None:
                     gaps[n_bits] = ours[0] - theirs[0]
-                missing += _not_done(results, planned, data, n_bits)
-            if gaps:
-                text = ", ".join(f"{n_bits} bits {gap:+.1f}" for n_bits, gap in gaps.items())
-                text += _for_want_of(missing)
-                worst = min(gaps.values())
-                where = f"{title_of(data)}, {METHODS[name].title}"
-                holds = None if missing else worst > 0
-                yield Finding(where, text, worst, holds, METHODS[name].beyond_paper)
+                late += results.not_done([name], data, "accuracy", n_bits)
+                missing += results.not_done(rivals, data, "accuracy", n_bits)
+            text = ", ".join(f"{n_bits} bits {gap:+.1f}" for n_bits, gap in gaps.items())
+            worst = min(gaps.values(), default=None)
+            where = f"{title_of(data)}, {METHODS[name].title}"
+            holds = None if worst is None else decided(worst > 0, late, missing)
+            text = (text or "no numbers") + for_want_of([*late, *missing])
+            yield Finding(where, text, worst, holds, METHODS[name].beyond_paper)
 
 
 def _family_of_losses(results: Results) -> Iterator[Finding]:
@@ -201,8 +191,10 @@ def _exponential_above_hinge(results: Results) -> Iterator[Finding]:
         exponential, hinge = (results.mean(name, data, "accuracy") for name in PAPERS_OWN)
         if exponential is not None and hinge is not None:
             gap = 100 * (exponential - hinge)
+            missing = results.not_done(PAPERS_OWN, data, "accuracy")
             text = f"{100 * exponential:.1f} against {100 * hinge:.1f}: {gap:+.1f}"
-            yield Finding(title_of(data), text, gap, gap > 0)
+            holds = None if missing else gap > 0
+            yield Finding(title_of(data), text + for_want_of(missing), gap, holds)
 
 
 def _objective_falls(results: Results) -> Iterator[Finding]:

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Claim", "Finding", "Verdict"]
+__all__ = ["Claim", "Finding", "Verdict", "decided", "for_want_of"]
+
+
+def decided(holds: bool, ours_missing: Sequence[str], rivals_missing: Sequence[str]) -> bool | None:
+    """Whether a contest is won; None where those that are missing might change it.
+
+    Rivals that are missing cannot make one won that is lost already.
+
+    Examples
+    --------
+    >>> decided(True, [], ["SDH"]), decided(False, [], ["SDH"])
+    (None, False)
+    """
+    return None if ours_missing or (rivals_missing and holds) else holds
+
+
+def for_want_of(missing: Sequence[str]) -> str:
+    """End of a finding where methods are not done, by their titles; "" where all are."""
+    return f"; for want of {', '.join(dict.fromkeys(missing))}" if missing else ""
 
 
 @dataclass(frozen=True)
@@ -15,14 +34,14 @@ class Finding:
     ----------
     where : str, the data set, and what else tells this finding from others
     ours : str, what we found
-    number : float, the number in it that decides
+    number : float, the number in it that decides, or None where there is none
     holds : bool, or None where it is not decided
     beyond_paper : bool, whether this is about ours with what bitclass adds to the paper
     """
 
     where: str
     ours: str
-    number: float
+    number: float | None
     holds: bool | None
     beyond_paper: bool = False
 
@@ -70,7 +89,8 @@ class Claim:
                 text = "not decided"
             elif n_open:
                 text += f", {n_open} not decided"
-            ends = [self.unit.format(end(one.number for one in those)) for end in (min, max)]
+            numbers = [one.number for one in those if one.number is not None]
+            ends = [self.unit.format(end(numbers)) for end in (min, max)] if numbers else []
             ours = " to ".join(dict.fromkeys(ends))
             found.append(Verdict(about, ours, text, n_hold == len(those)))
         return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,17 @@ class Results:
         """Mean of a number; None where there is none."""
         found = self.statistic(method, data, field, n_bits)
         return None if found is None else found.mean
+
+    def not_done(
+        self, methods: Iterable[str], data: str, field: str, n_bits: int | None = None
+    ) -> list[str]:
+        """Titles of methods without a number of every seed: not run, failed, or over the limit."""
+        missing = []
+        for name in methods:
+            found = self.of(name, data, n_bits)
+            if not found or any(one.values.get(field) is None for one in found):
+                missing.append(METHODS[name].title)
+        return missing
 
     def limit(self, method: str, data: str, n_bits: int | None = None) -> float | None:
         """The time limit that a method passed; None where it did not."""

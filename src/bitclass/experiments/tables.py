@@ -84,7 +84,10 @@ def table_1(results: Results, data: str) -> Table:
             if column is not None:
                 row.append(_of_paper(TABLE_1[column].get(method.name), name))
         found = results.values(method.name, data, "C")
-        row.append(Entry(", ".join(f"{C:g}" for C in sorted(set(found)))))
+        chosen = ", ".join(f"{C:g}" for C in sorted(set(found)))
+        if not all(results.values(method.name, data, "converged")):
+            chosen += " (cut at 1,000 iterations)"
+        row.append(Entry(chosen))
         table.rows.append(row)
     return _without_empty_columns(table)
 

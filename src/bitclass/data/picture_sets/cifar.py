@@ -17,7 +17,7 @@ from bitclass.data.errors import DataFileError, listed, reading
 from bitclass.data.labels import text_array
 from bitclass.data.packed import open_unpacked
 from bitclass.data.picture_sets.pickles import load_plain
-from bitclass.data.picture_sets.splits import Split, check_split, text_lines
+from bitclass.data.picture_sets.splits import Split, check_split, file_content, text_lines
 from bitclass.data.picture_sets.tar_files import read_member, tar_members
 from bitclass.data.pictures import PictureError, PictureSet
 
@@ -200,7 +200,7 @@ class _Pictures:
 def _contents(place: Path, layout: _Layout, wanted: tuple[str, ...]) -> dict[str, bytes]:
     """Content of the wanted files, from a folder or an archive."""
     if place.is_dir():
-        return {name: _file_content(place / name) for name in wanted}
+        return {name: file_content(place / name, _MOST_UNPACKED) for name in wanted}
     found: dict[str, bytes] = {}
     within = {f"{layout.folder}/{name}": name for name in wanted}
     with open_unpacked(place) as stream:
@@ -211,14 +211,6 @@ def _contents(place: Path, layout: _Layout, wanted: tuple[str, ...]) -> dict[str
                 return found
     missing = [name for name in within if within[name] not in found]
     raise DataFileError(f"{place}: has no {listed(missing)}")
-
-
-def _file_content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(_MOST_UNPACKED + 1)
-    if len(content) > _MOST_UNPACKED:
-        raise DataFileError(f"{path}: has more than {_MOST_UNPACKED >> 20} MB")
-    return content
 
 
 def _class_names(path: Path, layout: _Layout, content: bytes) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from bitclass.data.errors import DataFileError, reading
 from bitclass.data.matlab_structs import read_structs
 from bitclass.data.packed import open_unpacked
-from bitclass.data.picture_sets.splits import text_lines
+from bitclass.data.picture_sets.splits import file_content, text_lines
 from bitclass.data.picture_sets.tar_files import read_member, tar_members
 
 __all__ = ["Devkit", "has_devkit", "open_devkit"]
@@ -96,7 +96,9 @@ def _contents(folder: Path) -> tuple[Path, dict[str, bytes]]:
     place = _unpacked(folder)
     if place is not None:
         with reading(place, "the development kit"):
-            return place, {name: _file_content(place / name) for name in (_META, _TRUTH)}
+            return place, {
+                name: file_content(place / name, _MOST_UNPACKED) for name in (_META, _TRUTH)
+            }
     archive = _archive(folder)
     if not archive.is_file():
         raise DataFileError(
@@ -112,11 +114,3 @@ def _contents(folder: Path) -> tuple[Path, dict[str, bytes]]:
     if len(found) < len(wanted):
         raise DataFileError(f"{archive}: has no {' or no '.join(wanted)}")
     return archive, found
-
-
-def _file_content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(_MOST_UNPACKED + 1)
-    if len(content) > _MOST_UNPACKED:
-        raise DataFileError(f"{path}: has more than {_MOST_UNPACKED >> 20} MB")
-    return content

@@ -7,7 +7,7 @@ from typing import Literal, cast, get_args
 
 from bitclass.data.errors import DataFileError
 
-__all__ = ["Split", "check_split", "read_lines", "text_lines"]
+__all__ = ["Split", "check_split", "file_content", "read_lines", "text_lines"]
 
 #: The pictures to learn from, those to test on, or both. Where the classes of the test pictures
 #: were never published, as of ILSVRC, "test" is the validation pictures.
@@ -25,11 +25,18 @@ def check_split(path: Path, split: str | None) -> Split:
     return cast(Split, split)
 
 
+def file_content(path: Path, most_bytes: int) -> bytes:
+    """All of a small file; a larger one is refused."""
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise DataFileError(f"{path}: has more than {most_bytes >> 20} MB")
+    return content
+
+
 def read_lines(path: Path) -> list[str]:
     """Lines of a small text file, without blanks around them and without empty ones."""
-    with path.open("rb") as file:
-        content = file.read(_MOST_TEXT_BYTES + 1)
-    return text_lines(path, content)
+    return text_lines(path, file_content(path, _MOST_TEXT_BYTES))
 
 
 def text_lines(path: Path, content: bytes) -> list[str]:
