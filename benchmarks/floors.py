@@ -79,6 +79,8 @@ class Race:
     floor: float
 
 
+#: LibLinear's own tolerance, a thousand times that of scikit-learn.
+LOOSE = 0.1
 RACES = {
     "clinc": Race("clinc150_minilm384", 1e-2, 1000, 4.0),
     "cifar": Race("cifar10_gist512", 1e-3, 100, 4.0),
@@ -146,9 +148,9 @@ def markdown(cells: Cells) -> str:
         "",
         f"Test accuracy of the default settings but for `n_bits` and `kernel`, mean of {SEEDS} "
         "seeds ± standard deviation; on the paper's split of CIFAR-10 of as many draws as there "
-        "are runs, with the kernel that is better on training rows held out. LibLinear is "
-        "LinearSVC (Crammer-Singer) at the C that is best *on the test rows*, on standardised "
-        "features; for letters it is linear. The "
+        "are runs, with the kernel that is better on training rows held out. LibLinear is what "
+        "the floors were set beside: LinearSVC (Crammer-Singer) at the C that is best *on the test "
+        "rows*, on standardised features; for letters it is linear. The "
         f"expected calibration error has {N_BINS} bins. Made by `make floors`.",
         "",
         "| | bits | runs | accuracy | floor | LibLinear | calibration error | top-5 | rescored |",
@@ -184,10 +186,12 @@ def markdown(cells: Cells) -> str:
         lines += [
             "",
             "Training time on one thread, LinearSVC (Crammer-Singer) and the default settings in "
-            "turn, medians.",
+            "turn, medians. The floor is of LinearSVC as it comes; LibLinear itself stops at a "
+            f"tolerance of {LOOSE:g}, a thousand times larger: the last two columns.",
             "",
-            "| | LinearSVC | its accuracy | 128 bits | 256 bits | ratio at 128 | at 256 | floor |",
-            "|---|---|---|---|---|---|---|---|",
+            "| | LinearSVC | its accuracy | 128 bits | 256 bits | ratio at 128 | at 256 | floor | "
+            f"tolerance {LOOSE:g} | ratio at 128 |",
+            "|---|---|---|---|---|---|---|---|---|---|",
         ]
         for name, found in races.items():
             race = RACES[name]
@@ -196,7 +200,8 @@ def markdown(cells: Cells) -> str:
             lines.append(
                 f"| {NAMES[race.data]}, C = {race.C:g}, at most {race.max_iter} iterations | "
                 f"{found['peer']:.1f} s | {found['accuracy']:.4f} | {ours[128]:.2f} s | "
-                f"{ours[256]:.2f} s | {ratios} | {race.floor:g} |"
+                f"{ours[256]:.2f} s | {ratios} | {race.floor:g} | {found['loose']:.1f} s, "
+                f"{found['loose accuracy']:.4f} | {found['loose'] / ours[128]:.1f} |"
             )
     return "\n".join(lines) + "\n"
 
@@ -206,9 +211,18 @@ def timed(race: Race, folder: Path, rounds: int) -> dict[str, Any]:
     rows = load(race.data, folder)
     scaler = StandardScaler().fit(rows.X)
     X = scaler.transform(rows.X)
-    svm = LinearSVC(C=race.C, multi_class="crammer_singer", max_iter=race.max_iter, random_state=0)
+    svms = {
+        name: LinearSVC(
+            C=race.C,
+            multi_class="crammer_singer",
+            max_iter=race.max_iter,
+            random_state=0,
+            **tolerance,
+        )
+        for name, tolerance in {"peer": {}, "loose": {"tol": LOOSE}}.items()
+    }
     X_peer = X.astype(np.float64)  # what it would convert to
-    work = {"peer": lambda: svm.fit(X_peer, rows.y)}
+    work = {name: lambda svm=svm: svm.fit(X_peer, rows.y) for name, svm in svms.items()}
     for n_bits in BITS:
         ours = BinaryCodeClassifier(n_bits, random_state=0)
         work[str(n_bits)] = lambda ours=ours: ours.fit(X, rows.y)
@@ -216,8 +230,16 @@ def timed(race: Race, folder: Path, rounds: int) -> dict[str, Any]:
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("ignore", FutureWarning)
         seconds = measure(work, rounds)
-    accuracy = float(svm.score(scaler.transform(rows.X_test), rows.y_test))
-    return {"peer": seconds.pop("peer"), "ours": seconds, "accuracy": accuracy, "rounds": rounds}
+    X_test = scaler.transform(rows.X_test)
+    accuracies = {name: float(svm.score(X_test, rows.y_test)) for name, svm in svms.items()}
+    return {
+        "peer": seconds.pop("peer"),
+        "accuracy": accuracies["peer"],
+        "loose": seconds.pop("loose"),
+        "loose accuracy": accuracies["loose"],
+        "ours": seconds,
+        "rounds": rounds,
+    }
 
 
 def main() -> None:

@@ -304,7 +304,8 @@ def markdown(rows: list[Row], grown: list[dict[str, Any]], about: dict[str, Any]
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
-        floor = "" if row.floor is None else f"{row.floor:g}"
+        missed = row.floor is not None and row.ratio < row.floor
+        floor = "" if row.floor is None else f"{row.floor:g}{' (missed)' if missed else ''}"
         aim = "" if row.aim is None else f"{row.aim:g}"
         lines.append(
             f"| {row.what} | {row.peer} | {row.threads} | {row.ratio:.2f} | {floor} | {aim} |"

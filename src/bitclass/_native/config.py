@@ -42,6 +42,12 @@ def get_config() -> dict[str, Any]:
         threads : int, how many threads a call uses unless it says otherwise
         compiler : str, version of the compiler that built the kernels
         numpy : str, version of NumPy
+
+    Examples
+    --------
+    >>> config = get_config()
+    >>> config["simd"] in config["simd_available"]
+    True
     """
     return {
         "simd": _kernels.current_level(),
@@ -53,7 +59,16 @@ def get_config() -> dict[str, Any]:
 
 
 def show_config() -> None:
-    """Print which SIMD level and how many threads serve the kernels, and what built them."""
+    """Print which SIMD level and how many threads serve the kernels, and what built them.
+
+    Examples
+    --------
+    >>> show_config()  # doctest: +ELLIPSIS
+    SIMD level : ...
+    threads    : ...
+    compiler   : ...
+    NumPy      : ...
+    """
     config = get_config()
     available = ", ".join(config["simd_available"])
     print(f"SIMD level : {config['simd']} (available: {available}; {ENVIRONMENT_VARIABLE} chooses)")

@@ -45,6 +45,14 @@ class EfficientNetLite0:
     name : str
     n_features : int, 1280
     preparation : Preparation
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bitclass.images import EfficientNetLite0
+    >>> picture = np.zeros((224, 224, 3), dtype=np.uint8)
+    >>> EfficientNetLite0().extract([picture]).shape  # doctest: +SKIP
+    (1, 1280)
     """
 
     size: int = 224

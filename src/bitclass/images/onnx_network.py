@@ -52,6 +52,13 @@ class OnnxNetwork:
     name : str
     n_features : int
     preparation : Preparation
+
+    Examples
+    --------
+    >>> from bitclass.images import OnnxNetwork
+    >>> network = OnnxNetwork("resnet50.onnx", output="pooled", size=224)  # doctest: +SKIP
+    >>> network.n_features  # doctest: +SKIP
+    2048
     """
 
     file: str

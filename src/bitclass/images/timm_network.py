@@ -36,6 +36,12 @@ class TimmNetwork:
     name : str
     n_features : int
     preparation : Preparation
+
+    Examples
+    --------
+    >>> from bitclass.images import TimmNetwork
+    >>> TimmNetwork("resnet18").n_features  # doctest: +SKIP
+    512
     """
 
     model: str

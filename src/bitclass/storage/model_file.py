@@ -173,6 +173,19 @@ def load(path: str | os.PathLike[str]) -> PackedModel:
         If this is not a model file, or damaged, or of a version that is not understood.
     OSError
         If the file cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import bitclass
+    >>> X, y = np.eye(8), np.arange(8) % 4
+    >>> classifier = bitclass.BinaryCodeClassifier(n_bits=16, random_state=0).fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     classifier.save(os.path.join(folder, "model.safetensors"))
+    ...     model = bitclass.load(os.path.join(folder, "model.safetensors"))
+    >>> model.predict(X).tolist() == classifier.predict(X).tolist()
+    True
     """
     with opened(path, _KIND) as container:
         header = _header(container)
