@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bitclass.experiments import Cell
+from bitclass.experiments import Cell, Outcome
+from bitclass.experiments.cells import read_outcome, write_outcome
 from bitclass.experiments.datasets import DATA_SETS, Split
 from bitclass.experiments.measure import measure
 from bitclass.experiments.synthetic import draw
@@ -126,6 +127,13 @@ def test_synthetic_class_means_lie_in_few_dimensions_of_falling_size():
     assert DATA_SETS["small-shape"].synthetic
 
 
+def test_synthetic_rows_are_standardised_as_all_others():
+    split = DATA_SETS["small-shape"].load(None, 0)
+    np.testing.assert_allclose(split.X.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(split.X.std(axis=0), 1, atol=1e-5)
+    np.testing.assert_allclose(split.X_test.std(axis=0), 1, atol=0.2)
+
+
 def test_synthetic_rows_are_drawn_in_the_memory_that_they_take():
     import tracemalloc
 
@@ -134,3 +142,13 @@ def test_synthetic_rows_are_drawn_in_the_memory_that_they_take():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2 * X.nbytes
+
+
+def test_an_objective_of_zero_can_be_kept(tmp_path):
+    """Its logarithm is no number that JSON has, and a cell that cannot be read is run again."""
+    cell = Cell("ours-squared-hinge", "digits", 128, 0)
+    values = measure(cell, None)
+    assert None in values["history"]["W"] + values["history"]["B"]
+    outcome = Outcome("done", 60.0, values)
+    write_outcome(tmp_path / "cell", cell, outcome)
+    assert read_outcome(tmp_path / "cell", cell) == outcome
