@@ -15,6 +15,7 @@ from bitclass.experiments.methods import METHODS, PAPERS_OWN, SVMS, hashing_meth
 from bitclass.experiments.paper import TABLE_2
 from bitclass.experiments.plan import TABLE_BITS
 from bitclass.experiments.results import Results
+from bitclass.experiments.untrained import MADE_UP
 
 __all__ = ["claims_of_cost"]
 
@@ -121,7 +122,8 @@ def _hinge_faster_by(
     results: Results, data: str, methods: Sequence[str], factor: float
 ) -> Iterator[Finding]:
     """How many times faster the hinge loss trains than the fastest of some methods."""
-    if not results.of("ours-hinge", data):
+    shape = results.shape(data)
+    if not results.of("ours-hinge", data) or (shape is not None and shape[0] == 0):
         return
     ours = results.mean("ours-hinge", data, "train_seconds")
     nearest, missing = _fastest(results, data, methods)
@@ -139,8 +141,7 @@ def _hinge_faster_by(
 
 def _hinge_trains_fastest(results: Results) -> Iterator[Finding]:
     for data in results.data_sets:
-        kernelised = [name for name in hashing_methods(kernelised=True) if results.of(name, data)]
-        rivals = [*SVMS, *hashing_methods(kernelised=False), *kernelised, "ours-exponential"]
+        rivals = [*SVMS, *hashing_methods(kernelised=False), "ours-exponential"]
         yield from _hinge_faster_by(results, data, rivals, 1)
 
 
@@ -158,9 +159,12 @@ def _hinge_faster_than_exponential(results: Results) -> Iterator[Finding]:
 
 def _tests_faster(results: Results, rivals: Sequence[str]) -> Iterator[Finding]:
     for data in results.data_sets:
+        # Models are made up of one method of each kind: those of a kind predict alike.
+        made_up = data == "imagenet21841-model"
+        those = [name for name in rivals if not made_up or name in MADE_UP]
         theirs = [
             (seconds, METHODS[name].title)
-            for name in rivals
+            for name in those
             if (seconds := results.mean(name, data, "test_seconds")) is not None
         ]
         for name in ("ours-hinge", "ours-hinge-default"):
@@ -170,7 +174,7 @@ def _tests_faster(results: Results, rivals: Sequence[str]) -> Iterator[Finding]:
             least, title = min(theirs)
             ratio = least / ours
             late = results.not_done([name], data, "test_seconds")
-            missing = results.not_done(rivals, data, "test_seconds")
+            missing = results.not_done(those, data, "test_seconds")
             text = f"{1e6 * ours:.2g} µs a row against {1e6 * least:.2g} ({title})"
             text += for_want_of([*late, *missing])
             holds = decided(ratio > 1, late, missing)

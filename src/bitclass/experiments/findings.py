@@ -23,7 +23,7 @@ def decided(holds: bool, ours_missing: Sequence[str], rivals_missing: Sequence[s
 
 def for_want_of(missing: Sequence[str]) -> str:
     """End of a finding where methods are not done, by their titles; "" where all are."""
-    return f"; for want of {', '.join(dict.fromkeys(missing))}" if missing else ""
+    return f"; not done: {', '.join(dict.fromkeys(missing))}" if missing else ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Verdict:
     about: str
     ours: str
     text: str
-    holds: bool
+    holds: bool | None
 
 
 @dataclass(frozen=True)
@@ -92,5 +92,6 @@ class Claim:
             numbers = [one.number for one in those if one.number is not None]
             ends = [self.unit.format(end(numbers)) for end in (min, max)] if numbers else []
             ours = " to ".join(dict.fromkeys(ends))
-            found.append(Verdict(about, ours, text, n_hold == len(those)))
+            holds = False if n_hold < len(decided) else None if n_open else True
+            found.append(Verdict(about, ours, text, holds))
         return found

@@ -93,7 +93,7 @@ def _claim(claim: Claim) -> str:
         f"<tbody>{rows}</tbody></table></div>"
     )
     verdicts = "".join(
-        f'<span class="verdict {"holds" if one.holds else "fails"}">'
+        f'<span class="verdict {_colour(one.holds)}">'
         f"{escape(f'{one.about}: {one.ours}, {one.text}')}</span> "
         for one in claim.verdicts()
     )
@@ -105,9 +105,12 @@ def _claim(claim: Claim) -> str:
 
 
 def _verdict(holds: bool | None) -> str:
-    if holds is None:
-        return "<span>not decided</span>"
-    return f'<span class="{"holds" if holds else "fails"}">{"holds" if holds else "no"}</span>'
+    text = "not decided" if holds is None else "holds" if holds else "no"
+    return f'<span class="{_colour(holds)}">{text}</span>'
+
+
+def _colour(holds: bool | None) -> str:
+    return "open" if holds is None else "holds" if holds else "fails"
 
 
 def _head(name: str) -> str:
