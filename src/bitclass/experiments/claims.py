@@ -254,8 +254,10 @@ def _near_the_paper(results: Results) -> Iterator[Finding]:
             gap = 100 * found.mean - printed
             # The paper has one draw of 1,000 test rows.
             uncertain = math.sqrt(printed * (100 - printed) / 1000)
+            draws = results.values(name, "cifar10-paper", "accuracy")
             text = (
-                f"{100 * found.mean:.1f} ± {100 * found.spread:.1f} over {found.n} draws, to be "
+                f"{100 * found.mean:.1f} ± {100 * found.spread:.1f} over {found.n} draws "
+                f"({', '.join(f'{100 * one:.1f}' for one in draws)}), to be "
                 f"within {near:g} of the paper's {printed:.1f} (one draw of 1,000 test rows, "
                 f"itself ± {uncertain:.1f})"
             )
