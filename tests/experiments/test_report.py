@@ -202,7 +202,10 @@ def test_rivals_that_did_not_run_at_all_leave_it_undecided():
         rivals = claim.text.startswith(
             ("Above", "Without", "256 bits", "With the hinge", "Testing")
         )
-        assert not (rivals and any(finding.holds for finding in claim.findings))
+        unmeasured = ("SUN397", "than the exponential", "code lengths")
+        if rivals and not any(words in claim.text for words in unmeasured):
+            assert claim.findings
+            assert not any(finding.holds for finding in claim.findings)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bitclass.storage import ModelFileError, atomic_write, parse_json
 __all__ = ["Cell", "Outcome", "cell_key", "read_outcome", "write_outcome"]
 
 # Of the results: a change of what is measured, or how, makes those of before no longer fit.
-_FORMAT = 2
+_FORMAT = 3
 
 Status = Literal["done", "timeout", "failed"]
 

@@ -211,7 +211,7 @@ def _objective_falls(results: Results) -> Iterator[Finding]:
                 for start in range(0, len(history["W"]), TABLE_BITS)
                 for step in ("W", "B")
             ]
-            values = np.concatenate(steps)
+            values = np.concatenate(steps).astype(np.float64)
             n_updates += len(values) - 1
             n_rises += int(np.count_nonzero(np.diff(values) > 1e-9 * np.abs(values[1:])))
         text = f"{n_rises} rises in {n_updates:,} updates, of all rounds"

@@ -252,9 +252,14 @@ def _svm_line(axis: Any, results: Results, data: str, field: str, factor: float)
         best = max(found) if field == "accuracy" else min(found)
         axis.axhline(factor * best, color="#888888", linestyle="--", label="linear SVM")
         return
-    limit = results.limit("multi-svm", data) or results.limit("ova-svm", data)
-    if limit is not None and field == "train_seconds":
-        axis.axhline(limit, color="#888888", linestyle=":", label="limit that the SVM passed")
+    bounds = [
+        max(learned)
+        for name in ("ova-svm", "multi-svm")
+        if (learned := results.values(name, data, "learned_for"))
+    ]
+    if bounds and field == "train_seconds":
+        label = "linear SVM, stopped while learning"
+        axis.axhline(max(bounds), color="#888888", linestyle=":", label=label)
 
 
 def _objective(results: Results, data: str, step: str, axis: Any) -> None:

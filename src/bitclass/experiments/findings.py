@@ -22,8 +22,8 @@ def decided(holds: bool, ours_missing: Sequence[str], rivals_missing: Sequence[s
 
 
 def for_want_of(missing: Sequence[str]) -> str:
-    """End of a finding where methods are not done, by their titles; "" where all are."""
-    return f"; not done: {', '.join(dict.fromkeys(missing))}" if missing else ""
+    """End of a finding where numbers are missing, by titles of methods; "" where none are."""
+    return f"; no number of {', '.join(dict.fromkeys(missing))}" if missing else ""
 
 
 @dataclass(frozen=True)

@@ -88,15 +88,15 @@ def _learn(
     if isinstance(own, BinaryCodeClassifier):
         values["n_rounds"] = own.n_iter_
         values["history"] = {
-            step: _finite(own.objective_history_[own.objective_history_["step"] == step])
+            step: _logarithms(own.objective_history_[own.objective_history_["step"] == step])
             for step in ("W", "B")
         }
     return values
 
 
-def _finite(history: NDArray[np.void]) -> list[float | None]:
+def _logarithms(history: NDArray[np.void]) -> list[float | None]:
     """Logarithms of the objective; None stands for that of 0, which JSON cannot hold."""
-    return [value if np.isfinite(value) else None for value in history["log_objective"].tolist()]
+    return [None if value == -np.inf else value for value in history["log_objective"].tolist()]
 
 
 def _seconds_a_row(predictor: Any, X: NDArray[np.float32]) -> float:

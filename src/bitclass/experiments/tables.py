@@ -184,7 +184,9 @@ def _marked(method: Method) -> str:
 def _measured(results: Results, method: str, data: str, name: str) -> Entry:
     found = results.statistic(method, data, name)
     if found is not None:
-        return Entry(_with_spread(found, name), found.mean)
+        n_seeds = len(results.of(method, data))
+        some = f" ({found.n} of {n_seeds} seeds)" if found.n < n_seeds else ""
+        return Entry(_with_spread(found, name) + some, found.mean)
     limit = results.limit(method, data)
     if limit is not None:
         # The limit is for loading, choosing C, learning and predicting together.
