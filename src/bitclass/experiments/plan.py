@@ -24,8 +24,6 @@ _HASHING = ("lsh", "cca-itq", "sdh")
 _AT_ONE_LENGTH = ("ours-logistic", "ours-squared-hinge", "ours-crammer-singer", "ours-mincut")
 # Rows on which only the SVMs run.
 _OF_SVMS = ("cifar10-unscaled",)
-# Shapes at which only the SVMs and the paper's own methods are timed.
-_OF_SVMS_AND_OURS = ("sun42-shape", "imagenet1000-shape")
 # More seeds than this add little to a curve, and the long codes of the hashing methods take long.
 _MOST_SEEDS_OF_CURVES = 2
 
@@ -106,7 +104,7 @@ def _of_table(data: str, seed: int) -> list[Cell]:
         return [Cell(name, data, n_bits, seed) for name, n_bits in bits.items()]
     cells = []
     for name, method in METHODS.items():
-        if DATA_SETS[data].synthetic and not _is_timed(name, data):
+        if DATA_SETS[data].synthetic and not _is_timed(name):
             continue
         if data in _OF_SVMS and method.kind != "svm":
             continue
@@ -117,8 +115,6 @@ def _of_table(data: str, seed: int) -> list[Cell]:
     return cells
 
 
-def _is_timed(name: str, data: str) -> bool:
+def _is_timed(name: str) -> bool:
     """Whether a method runs on synthetic data, which shows neither accuracy nor objective."""
-    if data in _OF_SVMS_AND_OURS:
-        return METHODS[name].kind == "svm" or name in PAPERS_OWN
     return not METHODS[name].kernelised and name not in _AT_ONE_LENGTH
