@@ -67,6 +67,15 @@ LINKED = {
 }
 
 
+@pytest.fixture(params=LINKED)
+def linked(request, tmp_path):
+    """The folder of a data set, the split to open, and the part of it to put a link in place of."""
+    make, split, name = LINKED[request.param]
+    root = tmp_path / "set"
+    archives.write_all(root, make())
+    return root, split, name
+
+
 def move_and_link(root, name, target):
     """Move a part of a data set, and leave a link in its place."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -74,11 +83,8 @@ def move_and_link(root, name, target):
     (root / name).symlink_to(target)
 
 
-@pytest.mark.parametrize("case", LINKED)
-def test_a_part_of_a_data_set_that_is_a_link_is_refused_where_links_are(tmp_path, case):
-    make, split, name = LINKED[case]
-    root = tmp_path / "set"
-    archives.write_all(root, make())
+def test_a_part_of_a_data_set_that_is_a_link_is_refused_where_links_are(tmp_path, linked):
+    root, split, name = linked
     expected = open_pictures(root, split, follow_links=False)
     move_and_link(root, name, tmp_path / "elsewhere" / os.path.basename(name))
     assert len(open_pictures(root, split)) == len(expected)
@@ -89,11 +95,8 @@ def test_a_part_of_a_data_set_that_is_a_link_is_refused_where_links_are(tmp_path
     assert str(caught.value).startswith(f"{root / name}: ")
 
 
-@pytest.mark.parametrize("case", LINKED)
-def test_a_link_that_stays_within_is_followed(tmp_path, case):
-    make, split, name = LINKED[case]
-    root = tmp_path / "set"
-    archives.write_all(root, make())
+def test_a_link_that_stays_within_is_followed(linked):
+    root, split, name = linked
     move_and_link(root, name, root / "kept" / "elsewhere")
     pictures = open_pictures(root, split, follow_links=False)
     for row in range(len(pictures)):
@@ -108,11 +111,8 @@ def refused(pictures, row):
     return False
 
 
-@pytest.mark.parametrize("case", LINKED)
-def test_what_becomes_a_link_later_is_not_read(tmp_path, case):
-    make, split, name = LINKED[case]
-    root = tmp_path / "set"
-    archives.write_all(root, make())
+def test_what_becomes_a_link_later_is_not_read(tmp_path, linked):
+    root, split, name = linked
     pictures = open_pictures(root, split, follow_links=False)
     before = [refused(pictures, row) for row in range(len(pictures))]
     move_and_link(root, name, tmp_path / "set other" / os.path.basename(name))

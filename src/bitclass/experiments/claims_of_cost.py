@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bitclass.experiments.datasets import title_of
+from bitclass.experiments.datasets import DATA_SETS, title_of
 from bitclass.experiments.findings import Claim, Finding, decided, for_want_of
 from bitclass.experiments.methods import METHODS, PAPERS_OWN, SVMS, hashing_methods
 from bitclass.experiments.paper import TABLE_2
@@ -124,8 +124,7 @@ def _hinge_faster_by(
     results: Results, data: str, methods: Sequence[str], factor: float
 ) -> Iterator[Finding]:
     """How many times faster the hinge loss trains than the fastest of some methods."""
-    shape = results.shape(data)
-    if not results.of("ours-hinge", data) or (shape is not None and shape[0] == 0):
+    if DATA_SETS[data].made_up or not results.of("ours-hinge", data):
         return
     ours = results.mean("ours-hinge", data, "train_seconds")
     times, missing = _training_times(results, data, methods)
@@ -165,8 +164,7 @@ def _hinge_faster_than_exponential(results: Results) -> Iterator[Finding]:
 def _tests_faster(results: Results, rivals: Sequence[str]) -> Iterator[Finding]:
     for data in results.data_sets:
         # Models are made up of one method of each kind: those of a kind predict alike.
-        made_up = data == "imagenet21841-model"
-        those = [name for name in rivals if not made_up or name in MADE_UP]
+        those = [name for name in rivals if not DATA_SETS[data].made_up or name in MADE_UP]
         theirs = [
             (seconds, METHODS[name].title)
             for name in those

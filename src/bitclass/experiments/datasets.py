@@ -56,7 +56,8 @@ class DataSet:
     file : name of the file that it takes, None for none
     content : what is in that file, for whoever has to make it
     synthetic : whether rows are drawn; no accuracy is then read off them
-    n_classes : of a set without rows to learn from
+    n_classes : of synthetic rows
+    made_up : whether there are no rows to learn from, and models are made up
     """
 
     name: str
@@ -66,6 +67,7 @@ class DataSet:
     content: str = ""
     synthetic: bool = False
     n_classes: int | None = None
+    made_up: bool = False
 
 
 def _standardised(
@@ -138,7 +140,7 @@ def _of_file(name: str, title: str, file: str, content: str) -> DataSet:
 
 def _of_shape(name: str, title: str, n: int, d: int, n_classes: int) -> DataSet:
     load = partial(_synthetic, n=n, d=d, n_classes=n_classes)
-    return DataSet(name, title, load, synthetic=True, n_classes=n_classes)
+    return DataSet(name, title, load, synthetic=True, n_classes=n_classes, made_up=n == 0)
 
 
 _CIFAR = "cifar10_gist512.npz"

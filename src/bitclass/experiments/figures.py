@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bitclass.experiments.datasets import DATA_SETS
-from bitclass.experiments.methods import METHODS
+from bitclass.experiments.methods import METHODS, SVMS
 from bitclass.experiments.plan import TABLE_BITS
 from bitclass.experiments.results import Results
 
@@ -243,19 +243,13 @@ def _curve(results: Results, data: str, field: str, methods: tuple[str, ...], ax
 
 
 def _svm_line(axis: Any, results: Results, data: str, field: str, factor: float) -> None:
-    found = [
-        mean
-        for name in ("ova-svm", "multi-svm")
-        if (mean := results.mean(name, data, field)) is not None
-    ]
+    found = [mean for name in SVMS if (mean := results.mean(name, data, field)) is not None]
     if found:
         best = max(found) if field == "accuracy" else min(found)
         axis.axhline(factor * best, color="#888888", linestyle="--", label="linear SVM")
         return
     bounds = [
-        max(learned)
-        for name in ("ova-svm", "multi-svm")
-        if (learned := results.values(name, data, "learned_for"))
+        max(learned) for name in SVMS if (learned := results.values(name, data, "learned_for"))
     ]
     if bounds and field == "train_seconds":
         label = "linear SVM, stopped while learning"

@@ -99,7 +99,7 @@ def plan_cells(
 
 def _of_table(data: str, seed: int) -> list[Cell]:
     """Cells of Table 1: all methods at 128 bits, and ours at 256 on real data."""
-    if data == "imagenet21841-model":
+    if DATA_SETS[data].made_up:
         bits = {name: TABLE_BITS if METHODS[name].has_bits else 0 for name in MADE_UP}
         return [Cell(name, data, n_bits, seed) for name, n_bits in bits.items()]
     cells = []

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.data.errors import DataFileError
-from bitclass.images.onnx_session import Session, in_parts, normalised
+from bitclass.images.onnx_session import Session, found_width, in_parts, normalised
 from bitclass.images.pillow import import_images_extra
 from bitclass.images.preparing import Preparation
 
@@ -125,14 +125,14 @@ class OnnxNetwork:
     @cached_property
     def n_features(self) -> int:
         """Number of features, found out with a black picture."""
-        side = self._side
-        features = self._run([np.zeros((side, side, 3), dtype=np.uint8)])
-        if features.ndim != 2 or len(features) != 1 or features.shape[1] == 0:
-            raise DataFileError(
+
+        def complaint(shape: tuple[int, ...]) -> DataFileError:
+            return DataFileError(
                 f"{self.file}: its output must be one row of features a picture, found an array of "
-                f"shape {features.shape} for one picture"
+                f"shape {shape} for one picture"
             )
-        return int(features.shape[1])
+
+        return found_width(self._run, self._side, complaint)
 
     @property
     def preparation(self) -> Preparation:

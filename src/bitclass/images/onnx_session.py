@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from bitclass._native import effective_threads
 from bitclass.images.pillow import import_images_extra
 
-__all__ = ["Session", "in_parts", "normalised"]
+__all__ = ["Session", "found_width", "in_parts", "normalised"]
 
 # Pictures that go through a network at once: more take memory, and no less time each.
 _AT_ONCE = 16
@@ -113,3 +113,22 @@ def in_parts(
     for start in range(0, len(pictures), _AT_ONCE):
         features[start : start + _AT_ONCE] = run(pictures[start : start + _AT_ONCE])
     return features
+
+
+def found_width(
+    run: Callable[[Sequence[NDArray[np.uint8]]], NDArray[np.float32]],
+    side: int,
+    complaint: Callable[[tuple[int, ...]], Exception],
+) -> int:
+    """Number of features, found out with a black picture.
+
+    Parameters
+    ----------
+    run : gives the features of pictures
+    side : pixels a side
+    complaint : gives the error to raise where features of that shape are not one row a picture
+    """
+    features = run([np.zeros((side, side, 3), dtype=np.uint8)])
+    if features.ndim != 2 or len(features) != 1 or features.shape[1] == 0:
+        raise complaint(features.shape)
+    return int(features.shape[1])

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.images.onnx_session import in_parts, normalised
+from bitclass.images.onnx_session import found_width, in_parts, normalised
 from bitclass.images.preparing import Preparation
 
 __all__ = ["TimmNetwork"]
@@ -84,14 +84,14 @@ class TimmNetwork:
 
         What networks say of themselves, `num_features`, is not what all of them give.
         """
-        side = self.preparation.smallest
-        features = self._run([np.zeros((side, side, 3), dtype=np.uint8)])
-        if features.ndim != 2 or len(features) != 1 or features.shape[1] == 0:
-            raise ValueError(
+
+        def complaint(shape: tuple[int, ...]) -> ValueError:
+            return ValueError(
                 f"timm:{self.model} must give one row of features a picture, and gives an array of "
-                f"shape {features.shape} for one picture"
+                f"shape {shape} for one picture"
             )
-        return int(features.shape[1])
+
+        return found_width(self._run, self.preparation.smallest, complaint)
 
     @property
     def preparation(self) -> Preparation:
