@@ -1,6 +1,5 @@
 """What is wrong with a file is said in one line that names it, before any row is used."""
 
-import gzip
 import os
 import subprocess
 import sys
@@ -14,27 +13,12 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 from feature_files import BY_NAME, labels_of, list_table, make
+from refusing import refused, write
 
 from bitclass.data import DataFileError, open_rows
 
 X = np.arange(12.0, dtype=np.float32).reshape(6, 2)
 Y = np.array(list("abcabc"))
-
-
-def refused(paths, *words, **options):
-    """Read everything; the error must be one line with the file's name and these words."""
-    with pytest.raises(DataFileError) as caught:
-        for _ in open_rows(paths, **options).batches(4):
-            pass
-    message = str(caught.value)
-    assert "\n" not in message
-    assert len(message) < 900
-    for word in words:
-        assert word in message, message
-    first = paths if not isinstance(paths, list) else paths[0]
-    if "labels_file" not in options and not isinstance(paths, list):
-        assert message.startswith(str(first)), message
-    return message
 
 
 def test_a_full_disk_that_a_file_cannot_be_unpacked_to(tmp_path, monkeypatch):
@@ -52,11 +36,6 @@ def test_a_full_disk_that_a_file_cannot_be_unpacked_to(tmp_path, monkeypatch):
         assert next(open_rows(path).batches(500)).X.shape == (500, 100)
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-
-
-def write(path, text):
-    path.write_text(text)
-    return path
 
 
 def test_a_missing_file(tmp_path):
@@ -313,59 +292,6 @@ def test_an_absurd_number_of_features_must_be_stated(tmp_path):
     refused(write(path, f"1 1:1 {'9' * 4000}:1\n"), "row 0 of this file is not")
     sp.save_npz(tmp_path / "a.npz", sp.csr_array((1, 2**40)))
     refused(tmp_path / "a.npz", "claims 1099511627776 features")
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("1 2:1 1:1", "row 1 of this file has index 1; indices rise from 1 to"),
-        ("1 1:1 1:2", "row 1 of this file has index 1"),
-        ("1 1:1:1", "row 1 of this file is not 'label index:value ...'"),
-        ("1 1:one", "row 1 of this file is not"),
-        ("1 1:1 7", "row 1 of this file is not"),
-        ("1 -3:1", "row 1 of this file is not"),
-        ("1 :1", "row 1 of this file is not"),
-        ("1,2 1:1", "there is one label a row"),
-        ("1 1:1x 2:2", "row 1 of this file is not"),
-    ],
-)
-def test_malformed_svmlight_names_the_row(tmp_path, line, words):
-    refused(write(tmp_path / "a.svm", f"1 1:1 5:2\n{line}\n"), words)
-
-
-def test_an_index_beyond_the_stated_features_names_the_row(tmp_path):
-    path = write(tmp_path / "a.svm", "1 1:1\n1 9:1\n")
-    refused(path, "row 1 of this file has index 9; indices rise from 1 to 5", n_features=5)
-    refused(write(path, "1 1:1\n1 0:1\n"), "row 1 of this file has index 0", first_index=1)
-
-
-def test_an_endless_line_takes_no_endless_memory(tmp_path):
-    path = tmp_path / "a.csv.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        for _ in range(40):
-            file.write(b"1" * (1 << 20))
-    refused(path, "has a line of more than 33554432 bytes")
-
-
-def test_an_endless_label_is_refused(tmp_path):
-    label = "a" * 10_000
-    refused(write(tmp_path / "a.csv", f"x,label\n1,a\n2,{label}\n"), "row 1", "10000 characters")
-    pa.parquet.write_table(
-        pa.table({"X": [[1.0]] * 2, "label": ["a", label]}), tmp_path / "a.parquet"
-    )
-    refused(tmp_path / "a.parquet", "10000 bytes")
-    np.savez(tmp_path / "a.npz", X=X[:2], y=np.array(["a", label]))
-    refused(tmp_path / "a.npz", "texts of 10000 characters")
-
-
-def test_labels_that_are_no_text(tmp_path):
-    np.savez(tmp_path / "a.npz", X=X[:2], y=np.array([b"a", b"\xff"]))
-    refused(tmp_path / "a.npz", "the label of row 1 of this file is not UTF-8 text")
-    np.savez(tmp_path / "a.npz", X=X[:2], y=np.array([1j, 2]))
-    refused(tmp_path / "a.npz", "labels 'y' are of type complex128")
-    table = pa.table({"X": [[1.0]], "label": pa.array([0], pa.timestamp("s"))})
-    pa.parquet.write_table(table, tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", "labels 'label' are of type timestamp[ms]")
 
 
 def test_hdf5_does_not_reach_into_other_files(tmp_path):
