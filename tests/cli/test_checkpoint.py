@@ -139,7 +139,9 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_model(tmp_path, loss):
                     assert statistics.n_rows % 256 == 0
                     n_rows = statistics.n_rows
                     n_resumed += 0 < n_rows < ROWS
-                if n_rows == ROWS or code == 0:
+                # A kill may also fall behind the end of the work: the model is there, and what was
+                # saved is gone.
+                if n_rows == ROWS or model.exists():
                     assert runs.run("model")[0] == 0
                     assert model.read_bytes() == expected
                     assert not saved.exists(), "progress of a run that is done"
