@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy study whitening floors reproduce out-of-core memory loading pictures cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy study whitening floors many-classes reproduce out-of-core memory loading pictures cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
 
 # One environment for all targets, made anew only when what it is made from changes.
 $(VENV)/installed: pyproject.toml $(NATIVE)
@@ -67,6 +67,9 @@ whitening: setup  ## a setting of refinement, on held-out training rows (about 3
 floors: setup  ## accuracy of the default settings beside LibLinear (about 1 hour; may be interrupted)
 	$(BIN)/python benchmarks/floors.py
 	$(BIN)/python benchmarks/floors.py --times
+
+many-classes: setup  ## thousands of classes of a few rows each (about 15 minutes; may be interrupted)
+	$(BIN)/python benchmarks/many_classes.py
 
 out-of-core: setup  ## train on a file of 12 GB, made and deleted (about 15 minutes)
 	$(BIN)/python benchmarks/out_of_core.py

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from bitclass import refining
+from bitclass import remaining
 from bitclass.storage import atomic_write
 from cells import Cells, count
 from measures import fit_and_measure
@@ -45,8 +45,8 @@ def run(cells: Cells, chosen: argparse.Namespace) -> None:
             rows = load(name, chosen.data).held_out(seed)
             for factor in FACTORS:
                 with (
-                    patch.object(refining, "_WHITENING", factor),
-                    patch.object(refining, "_LEAST_WHITENING", _LEAST),
+                    patch.object(remaining, "_WHITENING", factor),
+                    patch.object(remaining, "_LEAST_WHITENING", _LEAST),
                 ):
                     found = cells.get(
                         f"{case} | {factor:g} | {seed}",

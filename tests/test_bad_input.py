@@ -151,13 +151,6 @@ def test_balanced_weights_do_not_go_with_batches():
         classifier.partial_fit(X, Y)
 
 
-@pytest.mark.filterwarnings("ignore:The number of unique classes")
-def test_more_classes_than_there_is_memory_for_are_refused_by_name():
-    many = np.arange(200_000)
-    with pytest.raises(ValueError, match="y has 200000 classes.* use loss='hinge'"):
-        BinaryCodeClassifier(8).fit(np.zeros((200_000, 1)), many)
-
-
 def test_a_refit_that_fails_leaves_no_model_of_other_rows():
     classifier = BinaryCodeClassifier(8, random_state=0).fit(X, Y)
     with pytest.raises(ValueError, match="2 classes"):

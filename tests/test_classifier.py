@@ -315,8 +315,9 @@ def test_similar_classes_are_told_apart_and_warned_of():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 3))
     y = np.arange(200) % 8
-    with pytest.warns(CodeWarning, match="had the weights of another class"):
+    with pytest.warns(CodeWarning, match="had the weights of another class") as told:
         classifier = BinaryCodeClassifier(3, loss="hinge", random_state=0).fit(X, y)
+    assert told[0].filename == __file__, "a warning should show the line that called for it"
     assert len(np.unique(classifier.weights_, axis=0)) == 8
 
 
@@ -342,8 +343,9 @@ def test_verbose_tells_of_each_round(blobs, capsys):
 
 def test_an_alternation_cut_short_is_warned_of(blobs):
     X, y = blobs
-    with pytest.warns(ConvergenceWarning, match="raise max_iter"):
+    with pytest.warns(ConvergenceWarning, match="raise max_iter") as told:
         make(max_iter=1, scale=0.05, initial_codes="projection").fit(X, y)
+    assert told[0].filename == __file__
 
 
 def test_predicting_never_holds_all_scores():

@@ -31,7 +31,8 @@ MAY_IMPORT = {
     "validation": {"_native", "rows", "losses", "training", "learning"},
     "learning": FOUNDATION | {"losses", "model", "training", "encoder"},
     "drawing": {"rows", "training"},
-    "refining": FOUNDATION | {"model", "training", "encoder", "drawing"},
+    "remaining": {"codes", "training", "encoder", "drawing"},
+    "refining": FOUNDATION | {"model", "training", "encoder", "drawing", "remaining"},
     "fitting": {
         "rows",
         "losses",

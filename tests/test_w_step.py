@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bitclass.codes import pack
 from bitclass.losses import LOSSES, tabulate
 from bitclass.training import SOLVERS, Groups, Margins, hinge_weights, w_step
-from bitclass.training.w_step import quadratic_program
+from bitclass.training.w_step import is_at_rest, quadratic_program
 from brute_force import EVERY_LOSS, all_signs, objective, random_problem
 
 LARGE = 1 << 30
@@ -197,3 +197,51 @@ def test_the_w_step_does_not_depend_on_the_memory_it_may_use(name, max_bytes):
     np.testing.assert_array_equal(results[0][0], results[1][0])
     np.testing.assert_array_equal(results[0][1], results[1][1])
     assert results[0][2] == pytest.approx(results[1][2], rel=1e-12)
+
+
+def changes_by_flips(codes, weights, labels, name, row_weights):
+    """What each flip of a single weight changes of the objective, (C, r), by its definition."""
+    here = objective(codes, weights, labels, name, 1.0, row_weights)
+    changes = np.empty(weights.shape)
+    for c, k in np.ndindex(*weights.shape):
+        flipped = weights.copy()
+        flipped[c, k] *= -1
+        changes[c, k] = objective(codes, flipped, labels, name, 1.0, row_weights) - here
+    return changes, here
+
+
+@given(problems, st.booleans(), st.sampled_from([1, LARGE]))
+@settings(max_examples=150, deadline=None)
+def test_at_rest_is_where_every_flip_raises_the_true_objective(problem, own_codes, max_bytes):
+    seed, n_classes, n_bits, name = problem
+    rng = np.random.default_rng(seed)
+    codes, weights, labels = random_problem(rng, 2 * n_classes, n_classes, n_bits)
+    if own_codes:  # or nearly none would be at rest
+        codes = weights[labels]
+    row_weights = rng.integers(1, 4, len(labels)).astype(float)
+    changes, here = changes_by_flips(codes, weights, labels, name, row_weights)
+    table = tabulate(LOSSES[name], n_bits, 1.0)
+    margins = Margins(grouped(codes, labels, row_weights), weights.copy(), max_bytes)
+    doubt = 1e-7 * max(1.0, abs(here))
+    if is_at_rest(margins, table):
+        assert np.all(changes >= -doubt)
+    else:
+        assert np.any(changes <= doubt)
+
+
+@pytest.mark.parametrize("name", EVERY_LOSS)
+def test_rest_spares_the_programs_of_all_bits(name, monkeypatch):
+    rng = np.random.default_rng(0)
+    weights = np.where(rng.random((12, 40)) < 0.5, -1, 1).astype(np.int8)
+    table = tabulate(LOSSES[name], 40, 1.0)
+    margins = Margins(grouped(weights, np.arange(12)), weights.copy(), LARGE)
+    slowly = w_step(margins, table, SOLVERS["mincut"])
+    np.testing.assert_array_equal(margins.weights, weights)
+
+    monkeypatch.delattr(Margins, "pair_sums")  # fails where a program is asked for
+    quickly = w_step(margins, table, SOLVERS["flip"])
+    np.testing.assert_array_equal(margins.weights, weights)
+    np.testing.assert_array_equal(quickly, slowly)
+    margins.weights[3] *= -1
+    with pytest.raises(AttributeError):
+        w_step(Margins(margins.groups, margins.weights, LARGE), table, SOLVERS["flip"])

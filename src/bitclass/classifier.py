@@ -150,8 +150,8 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     `fit` keeps the sums it learned from, so that `partial_fit` can go on from there:
     ``8 d^2 + 8 C d`` bytes. Only losses other than "hinge" that start from codes of the samples
     ("random", "projection", "cca_itq") keep more, ``r / 8 + 16`` bytes a sample.
-    All losses but "hinge" need memory for a few C x C matrices; for tens of thousands of classes
-    use "hinge".
+    All losses but "hinge" need memory for a few C x C matrices; with more than 4,096 classes the
+    weights are those of "hinge", and a warning says so.
 
     Examples
     --------
@@ -226,7 +226,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
             X, labels, weights = X[counts], labels[counts], weights[counts]
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
-        check_class_count(np.unique(labels), settings)
+        check_class_count(np.unique(labels))
         with training_threads(self.n_jobs):
             statistics = self._start(loss, X, labels, weights, initial_codes)
             statistics.add_classes(classes)
@@ -345,7 +345,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         settings, loss = self._check_parameters()
         statistics = self.statistics_
         self._check_continuation(statistics, loss)
-        check_class_count(statistics.classes[statistics.class_weights > 0], settings)
+        check_class_count(statistics.classes[statistics.class_weights > 0])
         self._knowledge.solution = self._learned(statistics, settings, loss, replay, n_rows)
         return self
 

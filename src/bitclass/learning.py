@@ -33,6 +33,9 @@ from bitclass.training import (
 
 __all__ = ["Knowledge", "Settings", "Solution", "learn"]
 
+# The program of one bit holds a number for each pair of classes, several times: 1 GB here.
+_MOST_CLASSES_OF_PROGRAMS = 4096
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -132,10 +135,20 @@ def learn(
     """
     seen = statistics.class_weights > 0
     code_sums = statistics.starting_sums()
-    if settings.table is None:
+    table = settings.table
+    if table is not None and len(code_sums) > _MOST_CLASSES_OF_PROGRAMS:
+        warnings.warn(
+            f"{len(code_sums):,} classes: the alternation compares all pairs of them, bit by bit, "
+            f"and was left out, for there are more than {_MOST_CLASSES_OF_PROGRAMS:,}; the weights "
+            "are those of loss='hinge'",
+            UserWarning,
+            stacklevel=5,
+        )
+        table = None
+    if table is None:
         found = _by_closed_forms(code_sums, statistics.class_weights[seen])
     else:
-        found = _by_alternation(statistics, code_sums, settings.table, settings)
+        found = _by_alternation(statistics, code_sums, table, settings)
 
     classes = statistics.classes[seen]
     weights = make_distinct(found.weights, code_sums, classes.tolist())
@@ -215,7 +228,7 @@ def _by_alternation(
             f"the alternation still changed bits in round {found.n_rounds}, the last one allowed; "
             "raise max_iter to let it go on",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=6,
         )
     return _Codes(
         found.weights,

@@ -208,6 +208,26 @@ class LossTable:
         beta = (above - below) / 4
         return np.stack([delta, beta]), np.eye(2)
 
+    def neighbour_tables(self, top: int) -> NDArray[np.float64]:
+        """What the loss gains where a half margin falls by one, and where it rises by one.
+
+        Parameters
+        ----------
+        top : int
+            Half margin that a multiplicative loss takes as its unit.
+
+        Returns
+        -------
+        (2, 2r + 1) float64
+        """
+        if self.log_step:
+            half = np.arange(-self.n_bits, self.n_bits + 1)
+            here = np.exp(np.minimum(self.log_step * (half - top), 700.0))
+            growth = np.expm1(np.array([-self.log_step, self.log_step]))
+            return np.outer(growth, here)
+        rises = np.diff(self.grid())
+        return np.stack([np.append(0.0, -rises), np.append(rises, 0.0)])
+
     def log_sum(self, histogram: NDArray[np.float64]) -> float:
         """Logarithm of the loss summed over a histogram of half margins -r .. r."""
         filled = np.flatnonzero(histogram)

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from bitclass.codes import pack
 from bitclass.drawing import Drawing, Replay, Sample
-from bitclass.encoder import HashFunction, correlation, ridge
+from bitclass.encoder import HashFunction
 from bitclass.model import PackedModel
+from bitclass.remaining import Remaining
 from bitclass.rows import Features
 from bitclass.training import (
     CodeWarning,
@@ -34,18 +34,15 @@ from bitclass.training import (
 
 __all__ = ["Refined", "fitted_temperature", "refine"]
 
-# Added to the variance of each standardised feature before rows are whitened, in units of the
-# regression's penalty: directions of less variance stay small, so that codes move little along
-# them. What helps the regression to generalise helps here, some times over.
-_WHITENING = 10.0
-_LEAST_WHITENING = 1e-5  # for the rounding of float32
 _MOST_EPOCHS = 20
 _MOST_VISITS = 400_000
 # Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
 _EPOCHS_A_SAMPLE = 4
 _SCORES_AT_ONCE = 1 << 20
-# Less of a feature's scatter than this is the rounding of sums of float32.
-_ROUNDING = 1e-5
+# Where classes have fewer rows than this, a code of a class mean knows those held out.
+_FEW_ROWS = 100
+# With more classes than this their weights follow from the projection, and a step scores some.
+_CLASSES_AT_ONCE = 2048
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
 _DOUBTS_TO_STOP = 4.0
@@ -101,9 +98,23 @@ def refine(
     if len(held_out.own) < 2:
         return None
     weights = model.unpacked_weights()
-    start, whitening = _start_without(held_out, statistics, weights, model.classes, alpha)
+    remaining = Remaining(statistics, held_out, model.classes, alpha)
+    if n_rows < _FEW_ROWS * len(weights):
+        weights = remaining.weights(weights)
+    start = remaining.hash_function(weights)
+    whitening = remaining.whitening(start)
     before = _packed(model, weights, start)
-    accuracy_before = _accuracy(before, held_out)
+    accuracy_before, best = _accuracy(before, held_out), 0.0
+
+    refit = None
+    if len(weights) > _CLASSES_AT_ONCE:
+
+        def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
+            return remaining.refitted_weights(whitening.unwhitened(Q, t, start))
+
+        weights = remaining.refitted_weights(start)
+        start = remaining.hash_function(weights)
+        best = _accuracy(_packed(model, weights, start), held_out)
 
     n_rows -= len(held_out.own)
     n_drawn = min(n_rows, drawing.most_rows)
@@ -112,12 +123,13 @@ def refine(
     n_steps = max(1, visits // rows_a_step)
     random = np.random.default_rng([seed, 1])
     projection, intercept = whitening.whitened(start)
-    refinement = Refinement(projection, intercept, weights, Schedule(n_steps), random)
+    refinement = Refinement(projection, intercept, weights, Schedule(n_steps), random, refit)
     Z_held_out = whitening.rows(statistics, held_out.X)
     # Kept is the last epoch that is not clearly worse than the best: differences within the
     # doubt of so few rows say nothing, and the steps become smaller and better towards the end.
-    kept = start, weights
-    best, n_epochs = 0.0, 0
+    # Where that is not as good as the start, by a few rows of them, the best one may be.
+    kept = top = start, weights
+    n_epochs = 0
     n_independent = _n_independent(held_out)
     sample = None
     while not refinement.finished:
@@ -132,19 +144,25 @@ def refine(
             n_epochs += 1
             accuracy = _mean(refinement.classify(Z_held_out) == held_out.own, held_out)
             report(f"refinement: {accuracy:.2%} of the rows held out after epoch {n_epochs}")
-            best = max(best, accuracy)
+            reached = refinement.projection, refinement.intercept
+            candidate = whitening.unwhitened(*reached, start), refinement.weights
+            if accuracy >= best:
+                best, top = accuracy, candidate
             doubt = math.sqrt(best * (1.0 - best) / n_independent)
             if accuracy >= best - doubt:
-                kept = whitening.unwhitened(refinement, start), refinement.weights
+                kept = candidate
             fell = refinement.progress > 0.5 and accuracy < best - _DOUBTS_TO_STOP * doubt
             if refinement.finished or fell:
                 break
         else:
             continue
         break
-    after = _packed(model, _distinct(kept[1], model.classes), kept[0])
-    accuracy_after = _accuracy(after, held_out)
-    taken = accuracy_after >= accuracy_before
+    for hash_function, weights in (kept, top):
+        after = _packed(model, _distinct(weights, model.classes), hash_function)
+        accuracy_after = _accuracy(after, held_out)
+        taken = accuracy_after >= accuracy_before
+        if taken:
+            break
     temperature = fitted_temperature(
         after if taken else before, held_out.X, held_out.own, held_out.weights
     )
@@ -163,100 +181,6 @@ def refine(
         "steps": n_steps,
     }
     return Refined(chosen, facts)
-
-
-@dataclass(frozen=True)
-class _Whitening:
-    """Coordinates in which features are nearly uncorrelated and of unit variance at most.
-
-    Attributes
-    ----------
-    factor : (d, d) float32, lower triangular; rows are ``factor^-1 (z - mean) / deviation``
-    mean, deviation : (d,) of the features as they are summed; that of constant features is
-        infinite, so that no rounding is taken for a feature
-    """
-
-    factor: NDArray[np.float32]
-    mean: NDArray[np.float64]
-    deviation: NDArray[np.float64]
-
-    def rows(self, statistics: Statistics, X: NDArray[Any]) -> NDArray[np.float32]:
-        """Whitened rows, (n, d) float32, of dense rows as the estimator takes them."""
-        Z = statistics.standardised_rows(X, np.arange(len(X))).astype(np.float32, copy=False)
-        Z -= self.mean.astype(np.float32)
-        Z /= self.deviation.astype(np.float32)
-        solved = scipy.linalg.solve_triangular(
-            self.factor, Z.T, lower=True, overwrite_b=True, check_finite=False
-        )
-        return np.asarray(solved.T, dtype=np.float32, order="C")
-
-    def whitened(self, start: HashFunction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Projection and intercept of a hash function for whitened rows."""
-        projection = start.projection.astype(np.float64)
-        intercept = start.intercept + start.centre.astype(np.float64) @ projection
-        standardised = projection * start.scale[:, None]
-        return self.factor.T.astype(np.float64) @ standardised, intercept
-
-    def unwhitened(self, refinement: Refinement, start: HashFunction) -> HashFunction:
-        """The hash function for rows as they are."""
-        solved = scipy.linalg.solve_triangular(
-            self.factor, refinement.projection, lower=True, trans="T", check_finite=False
-        )
-        projection = (solved.astype(np.float64) / start.scale[:, None]).astype(np.float32)
-        centred = start.centre.astype(np.float64) @ projection.astype(np.float64)
-        intercept = refinement.intercept.astype(np.float64) - centred
-        return HashFunction(
-            np.ascontiguousarray(projection),
-            intercept,
-            start.centre,
-            start.scale,
-            start.fit,
-            start.alpha,
-        )
-
-
-def _start_without(
-    held_out: Sample,
-    statistics: Statistics,
-    weights: NDArray[np.int8],
-    classes: NDArray[Any],
-    alpha: float,
-) -> tuple[HashFunction, _Whitening]:
-    """Hash function and whitening of all rows but those held out; codes are the class weights."""
-    out = statistics.without_rows()
-    out.add_classes(statistics.classes)
-    out.add(held_out.X, classes[held_out.own], held_out.weights)
-    gram = statistics.gram - out.gram
-    seen = statistics.class_weights > 0
-    feature_sums = (statistics.feature_sums - out.feature_sums)[seen]
-    class_weights = (statistics.class_weights - out.class_weights)[seen]
-    codes = weights.astype(np.float64)
-    total, column_sums = float(class_weights.sum()), feature_sums.sum(axis=0)
-    # What is left of a feature that only rows held out have is rounding: it becomes constant.
-    scatter = np.diag(gram) - column_sums**2 / total
-    gone = scatter <= _ROUNDING * np.diag(statistics.gram)
-    gram[gone] = gram[:, gone] = 0.0
-    feature_sums[:, gone] = column_sums[gone] = 0.0
-    start = ridge(
-        gram,
-        column_sums,
-        feature_sums.T @ codes,
-        class_weights @ codes,
-        total,
-        statistics.n_rows - len(held_out.own),
-        statistics.shift,
-        statistics.scale,
-        alpha,
-    )
-    features = correlation(gram, column_sums, total)
-    matrix = features.matrix
-    constant = np.diag(matrix) == 0.0
-    added = max(_WHITENING * alpha, _LEAST_WHITENING)
-    matrix[np.diag_indices_from(matrix)] += added
-    factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
-    factor /= math.sqrt(1.0 + added)
-    deviation = np.where(constant, np.inf, start.scale.astype(np.float64) / statistics.scale)
-    return start, _Whitening(factor.astype(np.float32), features.mean, deviation)
 
 
 def _epoch(

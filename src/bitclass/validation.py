@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -46,8 +45,6 @@ _SMALLEST_SCALE = 1e-6
 # Anchors of the kernel by default: more where they cost little, and are needed most.
 _SOME_ANCHORS, _MANY_ANCHORS = 1000, 2000
 _FEATURES_OF_MANY_ANCHORS = 128
-# How many C x C matrices of float64 one bit of the W-step holds at once.
-_MATRICES_OF_A_BIT = 10
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
@@ -245,23 +242,13 @@ def weights_of_classes(
     return found
 
 
-def check_class_count(seen: NDArray[Any], settings: Settings) -> None:
-    """Refuse fewer than two classes, and more than the loss has memory for."""
+def check_class_count(seen: NDArray[Any]) -> None:
+    """Refuse fewer than two classes."""
     if len(seen) < 2:
         names = ", ".join(repr(label) for label in seen.tolist())
         raise ValueError(
             f"y must have samples (of positive weight) of at least 2 classes, found {len(seen)} "
             f"class: {names}"
-        )
-    if settings.table is None:
-        return
-    needed = _MATRICES_OF_A_BIT * 8 * len(seen) ** 2
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > there:
-        raise ValueError(
-            f"y has {len(seen)} classes, for which every loss but 'hinge' needs matrices of "
-            f"{needed / 1e9:.0f} GB in all, and this machine has {there / 1e9:.0f} GB: use "
-            "loss='hinge'"
         )
 
 

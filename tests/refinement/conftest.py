@@ -12,9 +12,9 @@ def gradients(monkeypatch):
     found = []
     move = refinement._Adam.move
 
-    def recorded(self, values, gradient, size, step, rows=None):
-        found.append((np.array(gradient), rows, size))
-        move(self, values, gradient, size, step, rows)
+    def recorded(self, values, gradient, size, step):
+        found.append((np.array(gradient), size))
+        move(self, values, gradient, size, step)
 
     monkeypatch.setattr(refinement._Adam, "move", recorded)
     return found

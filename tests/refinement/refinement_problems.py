@@ -32,10 +32,10 @@ def same_model(a, b):
     assert a.packed().temperature == b.packed().temperature
 
 
-def start(rng, d=4, r=6, n_classes=3, n_steps=10):
+def start(rng, d=4, r=6, n_classes=3, n_steps=10, refit=None):
     weights = rng.choice([-1, 1], size=(n_classes, r))
-    projection, intercept = rng.standard_normal((d, r)), rng.standard_normal(r)
-    return Refinement(projection, intercept, weights, Schedule(n_steps), np.random.default_rng(5))
+    given = rng.standard_normal((d, r)), rng.standard_normal(r), weights, Schedule(n_steps)
+    return Refinement(*given, np.random.default_rng(5), refit)
 
 
 def statistics_of(X, y, weights=None, **parameters):

@@ -10,7 +10,7 @@ from refinement_problems import blobs, in_batches, make, same_model
 from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 
-from bitclass import BinaryCodeClassifier
+from bitclass import BinaryCodeClassifier, refining
 from bitclass.drawing import Drawing
 from bitclass.learning import learn
 from bitclass.training import batch_size
@@ -226,3 +226,15 @@ def test_rows_of_a_step():
     assert batch_size(10) == 10
     assert batch_size(5000) == 256
     assert batch_size(20_000) == 512
+
+
+@pytest.mark.parametrize(("of_last", "of_best"), [(0.5, None), (0.4, 0.6), (0.4, 0.45)])
+def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of_best, monkeypatch):
+    answers = iter([0.5, of_last, of_best])
+    monkeypatch.setattr(refining, "_accuracy", lambda model, held_out: next(answers))
+    X, y = blobs()
+    found = make().fit(X, y).refinement_
+    assert found["accuracy_before"] == 0.5
+    assert found["accuracy_after"] == (of_last if of_best is None else of_best)
+    assert found["taken"] == (found["accuracy_after"] >= 0.5)
+    assert (next(answers, "all asked") == "all asked") == (of_best is not None)

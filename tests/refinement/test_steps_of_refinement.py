@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from refinement_problems import make, start
 
+from bitclass import refining
 from bitclass.training import Refinement, Schedule, refinement
 
 
@@ -50,8 +51,7 @@ def test_gradients_are_those_of_the_straight_through_rule(gradients, weighted):
         of_weights[entry] = slope(lambda w: loss_of(codes, w, own, of_rows, scale), W, entry)
     expected = (Z.T.astype(float) @ of_scores, of_scores.sum(axis=0), of_weights)
     assert len(gradients) == 3
-    for (found, rows, _), wanted in zip(gradients, expected, strict=True):
-        assert rows is None
+    for (found, _), wanted in zip(gradients, expected, strict=True):
         assert np.abs(wanted).max() > 0.01
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
 
@@ -89,20 +89,6 @@ def test_adam_is_the_textbooks():
     np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_adam_moves_given_rows_alone():
-    rng = np.random.default_rng(1)
-    values = rng.standard_normal((6, 3)).astype(np.float32)
-    before, rows = values.copy(), np.array([1, 4])
-    alone = values[rows].copy()
-    some, whole = refinement._Adam((6, 3)), refinement._Adam((2, 3))
-    for t in range(1, 8):
-        gradient = rng.standard_normal((2, 3)).astype(np.float32)
-        some.move(values, gradient, 0.1, t, rows)
-        whole.move(alone, gradient, 0.1, t)
-    np.testing.assert_array_equal(values[rows], alone)
-    np.testing.assert_array_equal(np.delete(values, rows, axis=0), np.delete(before, rows, axis=0))
-
-
 def test_columns_keep_length_one_and_weights_stay_signs():
     rng = np.random.default_rng(0)
     model = start(rng, d=8, r=20, n_classes=5, n_steps=60)
@@ -137,64 +123,101 @@ def test_a_projection_of_nothing_is_survived():
 # Very many classes
 
 
-def test_where_all_classes_happen_to_be_drawn_a_step_is_the_plain_one(monkeypatch):
+def as_it_was(weights):
+    """A refit that has nothing to say."""
+    return lambda projection, intercept: weights
+
+
+def test_where_all_classes_happen_to_be_drawn_the_projection_moves_as_ever(monkeypatch, gradients):
     rng = np.random.default_rng(0)
     Z, own = rng.standard_normal((40, 4)).astype(np.float32), rng.integers(0, 3, 40)
-    plain, sampled = start(np.random.default_rng(2)), start(np.random.default_rng(2))
-    for _ in range(5):
-        plain.step(Z, own)
-    monkeypatch.setattr(refinement, "_CLASSES_AT_ONCE", 2)
+    plain = start(np.random.default_rng(2))
+    sampled = start(np.random.default_rng(2), refit=as_it_was(plain.weights))
     monkeypatch.setattr(refinement, "_NEAREST_CLASSES", 3)
-    for _ in range(5):
-        sampled.step(Z, own)
+    plain.step(Z, own)
+    sampled.step(Z, own)
     np.testing.assert_array_equal(plain.projection, sampled.projection)
-    np.testing.assert_array_equal(plain.weights, sampled.weights)
+    assert len(gradients) == 3 + 2, "refitted weights have no gradient"
+    np.testing.assert_array_equal(gradients[0][0], gradients[3][0])
+
+
+def test_weights_are_refitted_from_time_to_time_and_at_the_end():
+    rng = np.random.default_rng(0)
+    given = []
+
+    def refit(projection, intercept):
+        given.append((projection.copy(), intercept.copy()))
+        return np.where(rng.random((5, 20)) < 0.5, -1, 1).astype(np.int8)
+
+    model = start(rng, d=8, r=20, n_classes=5, n_steps=40, refit=refit)
+    weights = [model.weights]
+    for _ in range(40):
+        model.step(rng.standard_normal((32, 8)).astype(np.float32), rng.integers(0, 5, 32))
+        weights.append(model.weights)
+    changed = [i for i in range(1, 41) if not np.array_equal(weights[i - 1], weights[i])]
+    assert changed == [16, 32, 40]
+    np.testing.assert_array_equal(given[-1][0], model.projection)
+    np.testing.assert_array_equal(given[-1][1], model.intercept)
 
 
 def many_classes(n_classes, d=8, r=32):
     rng = np.random.default_rng(4)
     weights = rng.choice([-1, 1], size=(n_classes, r))
-    model = Refinement(
-        rng.standard_normal((d, r)), np.zeros(r), weights, Schedule(40), np.random.default_rng(1)
+    return Refinement(
+        rng.standard_normal((d, r)),
+        np.zeros(r),
+        weights,
+        Schedule(40),
+        np.random.default_rng(1),
+        as_it_was(weights),
     )
-    return model, weights
 
 
-def test_how_many_classes_a_step_scores_does_not_grow_with_their_number(gradients):
+def test_how_many_classes_a_step_scores_does_not_grow_with_their_number(monkeypatch):
+    scored = []
+    scores = Refinement._scored_classes
+
+    def watched(model, codes, own):
+        scored.append(scores(model, codes, own))
+        return scored[-1]
+
+    monkeypatch.setattr(Refinement, "_scored_classes", watched)
     rng = np.random.default_rng(0)
     m, most = 64, {}
     for n_classes in (3000, 50_000):
-        gradients.clear()
-        model, weights = many_classes(n_classes)
-        for step in range(20):
+        model = many_classes(n_classes)
+        for _ in range(20):
             own = rng.integers(0, n_classes, m)
             Z = rng.standard_normal((m, 8)).astype(np.float32)
             nearest = model.classify(Z)
             model.step(Z, own)
-            gradient, scored, _ = gradients[3 * step + 2]
-            assert gradient.shape == (len(scored), weights.shape[1])
-            assert np.all(np.diff(scored) > 0)
-            assert np.isin(own, scored).all()
-            if step == 0:  # later the index may be some steps old
-                assert np.isin(nearest, scored).all()
-            most[n_classes] = max(most.get(n_classes, 0), len(scored))
-        seen = np.unique(np.concatenate([rows for _, rows, _ in gradients[2::3]]))
-        unseen = np.setdiff1d(np.arange(n_classes), seen)
-        assert len(unseen) or n_classes == 3000
-        np.testing.assert_array_equal(model.weights[unseen], weights[unseen])
+            assert np.all(np.diff(scored[-1]) > 0)
+            assert np.isin(own, scored[-1]).all()
+            assert np.isin(nearest, scored[-1]).all()
+            most[n_classes] = max(most.get(n_classes, 0), len(scored[-1]))
     bound = 5 * m + 512
     assert all(m + 400 < n <= bound for n in most.values()), most
 
 
+def test_an_index_follows_the_weights_when_they_are_refitted():
+    rng = np.random.default_rng(0)
+    model = many_classes(3000)
+    model._refit = lambda projection, intercept: -model.weights
+    Z, own = rng.standard_normal((16, 8)).astype(np.float32), rng.integers(0, 3000, 16)
+    for _ in range(17):
+        model.step(Z, own)
+        codes = np.where(Z @ model.projection + model.intercept >= 0, 1, -1)
+        assert np.isin(model.classify(Z), model._scored_classes(codes, own)).all()
+
+
 def test_few_thousand_classes_are_all_scored(gradients):
     rng = np.random.default_rng(0)
-    model, _ = many_classes(2048)
+    model = start(rng, d=8, r=32, n_classes=2048)
     model.step(rng.standard_normal((16, 8)).astype(np.float32), rng.integers(0, 2048, 16))
-    assert gradients[2][1] is None
     assert gradients[2][0].shape == (2048, 32)
 
 
-def test_scoring_some_classes_teaches_as_scoring_all_does(monkeypatch):
+def test_very_many_classes_are_learned_as_well_as_few(monkeypatch):
     n_classes = 200
     rng = np.random.default_rng(0)
     centres = 3 * rng.standard_normal((n_classes, 16))
@@ -202,7 +225,7 @@ def test_scoring_some_classes_teaches_as_scoring_all_does(monkeypatch):
     X = (centres[y] + 2.5 * rng.standard_normal((len(y), 16))).astype(np.float32)
     gains = []
     for limit, drawn in ((2048, 512), (64, 16)):
-        monkeypatch.setattr(refinement, "_CLASSES_AT_ONCE", limit)
+        monkeypatch.setattr(refining, "_CLASSES_AT_ONCE", limit)
         monkeypatch.setattr(refinement, "_RANDOM_CLASSES", drawn)
         found = make(64).fit(X, y).refinement_
         gains.append(found["accuracy_after"] - found["accuracy_before"])

@@ -78,7 +78,7 @@ def make_distinct(
         )
     else:
         message += "; they were given the nearest spare patterns: a larger n_bits tells them apart"
-    warnings.warn(message, CodeWarning, stacklevel=4)
+    warnings.warn(message, CodeWarning, stacklevel=6)
     return weights
 
 

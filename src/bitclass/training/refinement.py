@@ -12,6 +12,7 @@ Rows come whitened, so that one step size suits all directions, and every column
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,11 +33,13 @@ _WARM_UP = 0.05
 _DECAY_OF_MEAN, _DECAY_OF_SQUARE = 0.9, 0.99
 _TINY = 1e-9
 
-# With more classes than this a step scores some of them only.
-_CLASSES_AT_ONCE = 2048
+# Of very many classes, what a step scores beside those of its rows.
 _RANDOM_CLASSES = 512
 _NEAREST_CLASSES = 4
-_STEPS_BETWEEN_INDICES = 16
+_STEPS_BETWEEN_REFITS = 16
+
+
+Refit = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.int8]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def batch_size(n_rows: int) -> int:
 
 
 class _Adam:
-    """Adam's moments of one array; rows of it may move alone."""
+    """Adam's moments of one array."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._mean = np.zeros(shape, dtype=np.float32)
@@ -75,12 +78,9 @@ class _Adam:
         gradient: NDArray[np.float32],
         size: float,
         step: int,
-        rows: NDArray[np.intp] | None = None,
     ) -> None:
-        """Move `values` against the gradient (of the given rows only), in place."""
+        """Move `values` against the gradient, in place."""
         mean, square, scratch = self._mean, self._square, self._scratch
-        if rows is not None:
-            mean, square, scratch = mean[rows], square[rows], scratch[: len(rows)]
         mean *= _DECAY_OF_MEAN
         np.multiply(gradient, 1.0 - _DECAY_OF_MEAN, out=scratch)
         mean += scratch
@@ -94,11 +94,7 @@ class _Adam:
         scratch += _TINY * unbiased
         np.divide(mean, scratch, out=scratch)
         scratch *= size * unbiased / (1.0 - _DECAY_OF_MEAN**step)
-        if rows is None:
-            values -= scratch
-        else:
-            self._mean[rows], self._square[rows] = mean, square
-            values[rows] -= scratch
+        values -= scratch
 
 
 class Refinement:
@@ -111,6 +107,10 @@ class Refinement:
     weights : (C, r) in {-1, +1}
     schedule : Schedule
     random : draws the classes that are scored where there are very many
+    refit : optional, for very many classes
+        Gives the weights (C, r) that suit a projection and an intercept. Where given, weights are
+        refitted from time to time, in the place of learning by steps of their own, and a step
+        scores some of the classes only: its cost does not grow with their number.
 
     Examples
     --------
@@ -133,13 +133,14 @@ class Refinement:
         weights: NDArray[np.signedinteger],
         schedule: Schedule,
         random: np.random.Generator,
+        refit: Refit | None = None,
     ) -> None:
         n_features, n_bits = projection.shape
         lengths = np.linalg.norm(projection, axis=0)
         lengths[lengths == 0] = 1.0
         self.projection = np.ascontiguousarray(projection / lengths, dtype=np.float32)
         self.intercept = np.asarray(intercept / lengths, dtype=np.float32)
-        self._latent = np.float32(_START_OF_LATENT) * weights.astype(np.float32)
+        self._refit = refit
         self._signs = weights.astype(np.float32)
         self._schedule = schedule
         self._random = random
@@ -150,7 +151,9 @@ class Refinement:
         self._step_of_projection = _STEP_OF_PROJECTION / math.sqrt(n_features)
         self._of_projection = _Adam(self.projection.shape)
         self._of_intercept = _Adam(self.intercept.shape)
-        self._of_weights = _Adam(weights.shape)
+        if refit is None:
+            self._latent = np.float32(_START_OF_LATENT) * self._signs
+            self._of_weights = _Adam(weights.shape)
         self._index: HammingIndex | None = None
 
     @property
@@ -194,7 +197,6 @@ class Refinement:
         if row_weights is not None:
             slopes *= row_weights[:, None]
         slopes *= self._scale / len(own)
-        of_weights = slopes.T @ codes
         of_scores = slopes @ signs
         # The slope of tanh, in the place of that of sign.
         np.tanh(scores, out=scores)
@@ -207,16 +209,14 @@ class Refinement:
         self._of_intercept.move(self.intercept, of_scores.sum(axis=0), size, self._steps)
         lengths = np.sqrt(np.einsum("dr,dr->r", self.projection, self.projection))
         self.projection /= np.maximum(lengths, np.float32(_TINY))
-        self._move_weights(of_weights, factor * _STEP_OF_WEIGHTS, classes)
-
-    def _move_weights(
-        self, gradient: NDArray[np.float32], size: float, classes: NDArray[np.intp] | None
-    ) -> None:
-        self._of_weights.move(self._latent, gradient, size, self._steps, classes)
-        rows = slice(None) if classes is None else classes
-        moved = np.clip(self._latent[rows], -1.0, 1.0)
-        self._latent[rows] = moved
-        self._signs[rows] = np.where(moved >= 0, np.float32(1), np.float32(-1))
+        if self._refit is None:
+            of_weights = slopes.T @ codes
+            self._of_weights.move(self._latent, of_weights, factor * _STEP_OF_WEIGHTS, self._steps)
+            np.clip(self._latent, -1.0, 1.0, out=self._latent)
+            self._signs = np.where(self._latent >= 0, np.float32(1), np.float32(-1))
+        elif self._steps % _STEPS_BETWEEN_REFITS == 0 or self.finished:
+            self._signs = self._refit(self.projection, self.intercept).astype(np.float32)
+            self._index = None
 
     def _scored_classes(
         self, codes: NDArray[np.float32], own: NDArray[np.intp]
@@ -224,15 +224,14 @@ class Refinement:
         """The classes that a step scores, ascending, or None for all of them.
 
         Where there are very many: those of the rows, those with the nearest codes, and some drawn
-        at random, so that the cost of a step does not grow with their number.
+        at random.
         """
-        n_classes = len(self._signs)
-        if n_classes <= _CLASSES_AT_ONCE:
+        if self._refit is None:
             return None
-        if self._index is None or self._steps % _STEPS_BETWEEN_INDICES == 0:
+        if self._index is None:
             self._index = HammingIndex(pack(self._signs))
         nearest, _ = self._index.top_k(pack(codes), _NEAREST_CLASSES)
-        drawn = self._random.integers(n_classes, size=_RANDOM_CLASSES)
+        drawn = self._random.integers(len(self._signs), size=_RANDOM_CLASSES)
         return np.unique(np.concatenate([own, nearest.ravel(), drawn]))
 
     def classify(self, Z: NDArray[np.float32]) -> NDArray[np.intp]:

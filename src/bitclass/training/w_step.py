@@ -17,17 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import RELATIVE_TOLERANCE, flip_bits
-from bitclass.codes import sign
+from bitclass.codes import sign, unpack
 from bitclass.losses import LossTable
 from bitclass.training.margins import Margins
 from bitclass.training.mincut import cut_bits
 
-__all__ = ["SOLVERS", "Solver", "hinge_weights", "quadratic_program", "w_step"]
+__all__ = ["SOLVERS", "Solver", "hinge_weights", "is_at_rest", "quadratic_program", "w_step"]
 
 Solver = Callable[
     [NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]],
     tuple[NDArray[np.int8], float],
 ]
+
+# Sums that differ by less than this of their terms may do so by rounding.
+_CLEARLY = 1e-9
 
 #: Solvers of the binary quadratic program in one bit, by name.
 SOLVERS: dict[str, Solver] = {"flip": flip_bits, "mincut": cut_bits}
@@ -64,14 +67,50 @@ def quadratic_program(
     coupling : (C, C), ``J + J'`` with diagonal 0
     field : (C,), the paper's g
     """
-    positive, negative = margins.pair_sums(k, tables)
-    delta = sum(a * p for a, p in zip(mixing[0], positive + negative, strict=True))
-    beta = sum(a * p for a, p in zip(mixing[1], positive - negative, strict=True))
-    field = beta.sum(axis=0) - beta.sum(axis=1)
+    pairs = margins.pair_sums(k, tables)
+    # Sums over i not in c, and over i in c; of rows whose bit is +1, and -1.
+    others, own = (np.tensordot(mixing[1], pairs.sum(axis=axis), (0, 1)) for axis in (2, 3))
+    positive, negative = others + own
+    field = (others[0] - others[1]) - (own[0] - own[1])
     # What is left where the two sums cancel is rounding, and must not decide a tie.
-    size = sum(a * p for a, p in zip(mixing[1], positive + negative, strict=True))
-    field[np.abs(field) <= RELATIVE_TOLERANCE * (size.sum(axis=0) + size.sum(axis=1))] = 0.0
+    field[np.abs(field) <= RELATIVE_TOLERANCE * (positive + negative)] = 0.0
+    delta = np.tensordot(mixing[0], pairs.sum(axis=0), (0, 0))
     return delta + delta.T, field
+
+
+def is_at_rest(margins: Margins, table: LossTable) -> bool:
+    """Whether every flip of a single weight would clearly raise the objective.
+
+    A flip of w_c(k) moves the half margins of other rows against c by one, down where their bit k
+    agrees with it and up where not, and those of its own rows against all classes the other way.
+    All bits of all classes take two matrix products; the programs of all bits take a hundred
+    times as long where there are thousands of classes.
+
+    Parameters
+    ----------
+    margins : Margins of (g, C)
+    table : LossTable
+    """
+    groups, weights = margins.groups, margins.weights.astype(np.float64)
+    n_bits = weights.shape[1]
+    falls, rises = table.neighbour_tables(margins.top() if table.log_step else 0)
+    change, size = np.zeros(weights.shape), np.zeros(len(weights))
+    for rows, half in margins.blocks():
+        labels = groups.labels[rows]
+        bits = unpack(groups.codes[rows], n_bits).astype(np.float64)
+        places = half.astype(np.intp) + n_bits
+        fall, rise = (values[places] * groups.weights[rows, None] for values in (falls, rises))
+        fall[np.arange(len(labels)), labels] = rise[np.arange(len(labels)), labels] = 0.0
+        change += weights * ((fall - rise).T @ bits) + (fall + rise).sum(axis=0)[:, None]
+        size += (rise - fall).sum(axis=0)
+
+        own_fall, own_rise = fall.sum(axis=1), rise.sum(axis=1)
+        agreement = weights[labels] * bits
+        of_own = agreement * (own_rise - own_fall)[:, None] + (own_rise + own_fall)[:, None]
+        np.add.at(change, labels, of_own)
+        np.add.at(size, labels, own_rise - own_fall)
+    # A class that has lost nothing and can gain nothing has no size: its margins are far away.
+    return bool(np.all((change > _CLEARLY * size[:, None]) | (size[:, None] == 0.0)))
 
 
 def w_step(margins: Margins, table: LossTable, solver: Solver) -> NDArray[np.float64]:
@@ -83,6 +122,10 @@ def w_step(margins: Margins, table: LossTable, solver: Solver) -> NDArray[np.flo
     """
     n_bits = margins.weights.shape[1]
     log_decreases = np.full(n_bits, -np.inf)
+    # Where each class has one code, its weights often are that code, and flips have nothing to do.
+    one_code_a_class = len(margins.groups.labels) == len(margins.weights)
+    if solver is flip_bits and one_code_a_class and is_at_rest(margins, table):
+        return log_decreases
     # One bit moves a half margin by at most 2, so a unit chosen now serves for a while.
     patience = max(1, int(100 / table.log_step)) if table.log_step else n_bits
     for k in range(n_bits):
