@@ -199,14 +199,14 @@ def test_the_w_step_does_not_depend_on_the_memory_it_may_use(name, max_bytes):
     assert results[0][2] == pytest.approx(results[1][2], rel=1e-12)
 
 
-def changes_by_flips(codes, weights, labels, name, row_weights):
+def changes_by_flips(codes, weights, labels, name, scale, row_weights):
     """What each flip of a single weight changes of the objective, (C, r), by its definition."""
-    here = objective(codes, weights, labels, name, 1.0, row_weights)
+    here = objective(codes, weights, labels, name, scale, row_weights)
     changes = np.empty(weights.shape)
     for c, k in np.ndindex(*weights.shape):
         flipped = weights.copy()
         flipped[c, k] *= -1
-        changes[c, k] = objective(codes, flipped, labels, name, 1.0, row_weights) - here
+        changes[c, k] = objective(codes, flipped, labels, name, scale, row_weights) - here
     return changes, here
 
 
@@ -219,10 +219,11 @@ def test_at_rest_is_where_every_flip_raises_the_true_objective(problem, own_code
     if own_codes:  # or nearly none would be at rest
         codes = weights[labels]
     row_weights = rng.integers(1, 4, len(labels)).astype(float)
-    changes, here = changes_by_flips(codes, weights, labels, name, row_weights)
-    table = tabulate(LOSSES[name], n_bits, 1.0)
+    scale = 0.1  # so that no term outweighs all others
+    changes, here = changes_by_flips(codes, weights, labels, name, scale, row_weights)
+    table = tabulate(LOSSES[name], n_bits, scale)
     margins = Margins(grouped(codes, labels, row_weights), weights.copy(), max_bytes)
-    doubt = 1e-7 * max(1.0, abs(here))
+    doubt = 1e-8 * max(1.0, abs(here))
     if is_at_rest(margins, table):
         assert np.all(changes >= -doubt)
     else:
@@ -245,3 +246,13 @@ def test_rest_spares_the_programs_of_all_bits(name, monkeypatch):
     margins.weights[3] *= -1
     with pytest.raises(AttributeError):
         w_step(Margins(margins.groups, margins.weights, LARGE), table, SOLVERS["flip"])
+
+
+@pytest.mark.parametrize(("n_bits", "scale", "unit"), [(1024, 1.0, 1e5), (128, 6.0, 1.0)])
+def test_own_classes_far_above_all_margins_do_not_overflow(n_bits, scale, unit):
+    """Warnings of NumPy are errors here."""
+    rng = np.random.default_rng(0)
+    weights = np.where(rng.random((20, n_bits)) < 0.5, -1, 1).astype(np.int8)
+    table = tabulate(LOSSES["exponential"], n_bits, scale)
+    groups = grouped(weights, np.arange(20), np.full(20, unit))
+    assert is_at_rest(Margins(groups, weights, LARGE), table)

@@ -214,17 +214,16 @@ class LossTable:
         Parameters
         ----------
         top : int
-            Half margin that a multiplicative loss takes as its unit.
+            Half margin that a multiplicative loss takes as its unit; no other is above it.
 
         Returns
         -------
         (2, 2r + 1) float64
         """
         if self.log_step:
-            half = np.arange(-self.n_bits, self.n_bits + 1)
-            here = np.exp(np.minimum(self.log_step * (half - top), 700.0))
-            growth = np.expm1(np.array([-self.log_step, self.log_step]))
-            return np.outer(growth, here)
+            half = np.minimum(np.arange(-self.n_bits, self.n_bits + 1), top)
+            growth = np.expm1(np.minimum([-self.log_step, self.log_step], 700.0))
+            return np.outer(growth, np.exp(self.log_step * (half - top)))
         rises = np.diff(self.grid())
         return np.stack([np.append(0.0, -rises), np.append(rises, 0.0)])
 

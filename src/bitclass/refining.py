@@ -1,9 +1,9 @@
 """Refinement of a learned model on the rows themselves: who is held out, how often rows come.
 
-A slice of the rows is held out from the refinement and from the hash function that it starts from.
-The refined model is taken only if it is at least as good on that slice; the temperature of the
-probabilities is fitted there. Where rows are more than memory holds, each pass over them draws a
-fresh sample.
+A slice of the rows is held out from the refinement and from the hash function that it starts from,
+and where classes have few rows from the weights as well. The refined model is taken only if it is
+at least as good on that slice as what it started from; the temperature of the probabilities is
+fitted there. Where rows are more than memory holds, each pass over them draws a fresh sample.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _MOST_VISITS = 400_000
 # Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
 _EPOCHS_A_SAMPLE = 4
 _SCORES_AT_ONCE = 1 << 20
-# Where classes have fewer rows than this, a code of a class mean knows those held out.
-_FEW_ROWS = 100
+# Where classes have fewer rows than this, their weights know those held out too well.
+_FEW_ROWS = 50
 # With more classes than this their weights follow from the projection, and a step scores some.
 _CLASSES_AT_ONCE = 2048
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
@@ -99,8 +99,8 @@ def refine(
         return None
     weights = model.unpacked_weights()
     remaining = Remaining(statistics, held_out, model.classes, alpha)
-    if n_rows < _FEW_ROWS * len(weights):
-        weights = remaining.weights(weights)
+    if statistics.n_rows < _FEW_ROWS * len(weights):
+        weights = _distinct(remaining.weights(weights), model.classes)
     start = remaining.hash_function(weights)
     whitening = remaining.whitening(start)
     before = _packed(model, weights, start)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bitclass.codes import sign
 from bitclass.drawing import Sample
 from bitclass.encoder import HashFunction, correlation, ridge
-from bitclass.training import MeanCodes, Statistics
+from bitclass.training import GivenCodes, MeanCodes, Statistics, hinge_weights
 
 __all__ = ["Remaining", "Whitening"]
 
@@ -93,12 +93,14 @@ class Remaining:
         self, statistics: Statistics, held_out: Sample, classes: NDArray[Any], alpha: float
     ) -> None:
         out = statistics.without_rows()
-        out.add_classes(statistics.classes)
         out.add(held_out.X, classes[held_out.own], held_out.weights)
-        seen = statistics.class_weights > 0
+        seen, some = statistics.class_weights > 0, np.unique(held_out.own)
         self._gram = statistics.gram - out.gram
-        self._feature_sums = (statistics.feature_sums - out.feature_sums)[seen]
-        self._class_weights = (statistics.class_weights - out.class_weights)[seen]
+        self._feature_sums = statistics.feature_sums[seen]
+        self._feature_sums[some] -= out.feature_sums
+        self._class_weights = statistics.class_weights[seen]
+        self._class_weights[some] -= out.class_weights
+        self._code_sums_held_out = some, out.code_sums
         self._total = float(self._class_weights.sum())
         self._column_sums = self._feature_sums.sum(axis=0)
         # What is left of a feature that only rows held out have is rounding: it becomes constant.
@@ -139,18 +141,22 @@ class Remaining:
         return Whitening(factor.astype(np.float32), features.mean, deviation)
 
     def weights(self, weights: NDArray[np.int8]) -> NDArray[np.int8]:
-        """Class weights (C, r) that know nothing of the rows held out.
+        """Class weights (C, r) by the closed form, that know nothing of the rows held out.
 
-        Where a class has few rows, its mean is near to each of them, and so is a code of it: rows
-        held out would look as easy as rows learned from.
+        Where a class has few rows, its weights are near to the code of each of them: rows held out
+        would look as easy as rows learned from. Of codes that were given nothing is known but the
+        weights learned from them, which stay.
         """
-        statistics = self._statistics
-        if not isinstance(statistics.starting, MeanCodes):
+        starting = self._statistics.starting
+        if isinstance(starting, GivenCodes):
             return weights
-        codes = sign(statistics.starting_sums())
-        remaining = statistics.starting.of_sums(self._gram, self._feature_sums, self._class_weights)
-        # Where the alternation moved a weight away from the code, it stays away.
-        return weights * codes * remaining
+        if isinstance(starting, MeanCodes):
+            codes = starting.of_sums(self._gram, self._feature_sums, self._class_weights)
+            return hinge_weights(codes * self._class_weights[:, None])
+        sums = self._statistics.starting_sums()
+        some, held_out = self._code_sums_held_out
+        sums[some] -= held_out
+        return hinge_weights(sums)
 
     def refitted_weights(self, start: HashFunction) -> NDArray[np.int8]:
         """Class weights (C, r) that are what the hash function makes of the class means."""

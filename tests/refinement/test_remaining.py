@@ -8,7 +8,7 @@ from bitclass import refining
 from bitclass.drawing import Drawing
 from bitclass.learning import learn
 from bitclass.remaining import Remaining
-from bitclass.training import make_distinct
+from bitclass.training import hinge_weights, make_distinct
 from bitclass.validation import check_parameters
 
 ALPHA = 0.01
@@ -36,38 +36,39 @@ def parts(X, y, weights=None, **parameters):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_weights_and_hash_function_are_those_of_the_rows_that_remain(weighted):
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("initial_codes", ["means", "projection", "cca_itq", "random"])
+def test_weights_and_hash_function_are_those_of_the_rows_that_remain(
+    initial_codes, uneven, weighted
+):
     X, y = blobs(1200, n_classes=60)
-    weights = np.random.default_rng(0).uniform(0.5, 2.0, 1200) if weighted else None
-    remaining, remains, statistics = parts(X, y, weights)
-    of_rest = None if weights is None else weights[remains]
+    if uneven:
+        kept = np.random.default_rng(1).random(1200) < 1.0 / (1 + y / 10)
+        X, y = X[kept], y[kept]
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y)) if weighted else None
+    remaining, remains, statistics = parts(X, y, weights, initial_codes=initial_codes)
+    settings = check_parameters(make(alpha=ALPHA, initial_codes=initial_codes).get_params())[0]
     # In the same units, which are those of the first rows that came.
     rest = statistics.without_rows()
-    rest.starting = statistics.starting
-    rest.add(X[remains], y[remains], of_rest)
-    expected = learn(rest, check_parameters(make(alpha=ALPHA).get_params())[0]).model
+    rest.add(X[remains], y[remains], None if weights is None else weights[remains])
+    expected, given = learn(rest, settings).model, learn(statistics, settings).model
 
-    given = learn(statistics, check_parameters(make(alpha=ALPHA).get_params())[0]).model
-    found = remaining.weights(given.unpacked_weights())
-    agreement = np.mean(found == expected.unpacked_weights())
+    weights_given = given.unpacked_weights()
+    found = remaining.weights(weights_given)
+    agreement = np.mean(found == hinge_weights(rest.starting_sums()))
     assert agreement > 0.999, "but for signs of sums that are 0 within rounding"
-    assert np.mean(given.unpacked_weights() == expected.unpacked_weights()) < 0.995
+    if initial_codes != "random":
+        assert np.mean(found == weights_given) < 0.995, "rows held out made no difference"
     hash_function = remaining.hash_function(expected.unpacked_weights())
     np.testing.assert_allclose(hash_function.projection, expected.projection, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(hash_function.intercept, expected.intercept, rtol=1e-3, atol=1e-4)
 
 
-def test_weights_that_moved_away_from_the_codes_stay_away():
-    remaining, _, statistics = parts(*blobs(1200, n_classes=60))
-    codes = np.where(statistics.starting_sums() >= 0, 1, -1).astype(np.int8)
-    moved = np.random.default_rng(0).random(codes.shape) < 0.2
-    found = remaining.weights(np.where(moved, -codes, codes))
-    np.testing.assert_array_equal(found, np.where(moved, -1, 1) * remaining.weights(codes))
-
-
-def test_codes_that_are_not_of_means_are_left_alone():
-    remaining, _, _ = parts(*blobs(600), initial_codes="random")
-    weights = np.random.default_rng(0).choice(np.array([-1, 1], np.int8), size=(6, 32))
+def test_weights_learned_from_codes_that_were_given_stay():
+    X, y = blobs(600)
+    codes = np.random.default_rng(0).choice(np.array([-1, 1], np.int8), size=(600, 32))
+    remaining, _, _ = parts(X, y, initial_codes=codes)
+    weights = codes[:6]
     assert remaining.weights(weights) is weights
 
 
@@ -90,18 +91,20 @@ def test_refitted_weights_are_what_the_hash_function_makes_of_class_means(offset
 
 
 @pytest.mark.parametrize("limit", [2048, 50])
-def test_classes_of_few_rows_are_refined_for_the_better(limit, monkeypatch):
+@pytest.mark.parametrize("initial_codes", ["means", "projection"])
+def test_classes_of_few_rows_are_refined_for_the_better(initial_codes, limit, monkeypatch):
     """Judged with codes that know the rows held out, no refinement would be taken."""
     monkeypatch.setattr(refining, "_CLASSES_AT_ONCE", limit)
     X, y, X_test, y_test = instances(300, rows_a_class=5, noise=0.8)
-    refined = make(64).fit(X, y)
-    plain = make(64, refine=False).fit(X, y)
+    refined = make(64, initial_codes=initial_codes).fit(X, y)
+    plain = make(64, refine=False, initial_codes=initial_codes).fit(X, y)
     assert refined.refinement_["taken"]
     assert refined.score(X_test, y_test) > plain.score(X_test, y_test) + 0.03
     assert abs(refined.refinement_["accuracy_before"] - plain.score(X_test, y_test)) < 0.1
 
     monkeypatch.setattr(refining, "_FEW_ROWS", 0)
-    assert make(64).fit(X, y).refinement_["accuracy_before"] > plain.score(X_test, y_test) + 0.1
+    knowing = make(64, initial_codes=initial_codes).fit(X, y).refinement_
+    assert knowing["accuracy_before"] > plain.score(X_test, y_test) + 0.1
 
 
 def test_weights_of_very_many_classes_follow_from_the_projection(monkeypatch):

@@ -9,7 +9,13 @@ from bitclass.training.groups import Groups
 from bitclass.training.margins import Margins
 from bitclass.training.refinement import Refinement, Schedule, batch_size
 from bitclass.training.standardisation import standardisation
-from bitclass.training.starting_codes import STARTING_CODES, MeanCodes, RandomCodes, start_codes
+from bitclass.training.starting_codes import (
+    STARTING_CODES,
+    GivenCodes,
+    MeanCodes,
+    RandomCodes,
+    start_codes,
+)
 from bitclass.training.statistics import Statistics, check_label_kinds
 from bitclass.training.statistics_file import load_statistics, save_statistics
 from bitclass.training.w_step import SOLVERS, Solver, hinge_weights, w_step
@@ -20,6 +26,7 @@ __all__ = [
     "STARTING_CODES",
     "Alternation",
     "CodeWarning",
+    "GivenCodes",
     "Groups",
     "Margins",
     "MeanCodes",

@@ -36,7 +36,10 @@ _TINY = 1e-9
 # Of very many classes, what a step scores beside those of its rows.
 _RANDOM_CLASSES = 512
 _NEAREST_CLASSES = 4
+# Weights are refitted after so many steps, or one for so many classes, for a refit of 1,000,000
+# costs as much as a hundred steps.
 _STEPS_BETWEEN_REFITS = 16
+_CLASSES_A_STEP = 4096
 
 
 Refit = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.int8]]
@@ -110,7 +113,7 @@ class Refinement:
     refit : optional, for very many classes
         Gives the weights (C, r) that suit a projection and an intercept. Where given, weights are
         refitted from time to time, in the place of learning by steps of their own, and a step
-        scores some of the classes only: its cost does not grow with their number.
+        scores some of the classes only, however many there are.
 
     Examples
     --------
@@ -141,6 +144,7 @@ class Refinement:
         self.projection = np.ascontiguousarray(projection / lengths, dtype=np.float32)
         self.intercept = np.asarray(intercept / lengths, dtype=np.float32)
         self._refit = refit
+        self._steps_between_refits = max(_STEPS_BETWEEN_REFITS, len(weights) // _CLASSES_A_STEP)
         self._signs = weights.astype(np.float32)
         self._schedule = schedule
         self._random = random
@@ -214,7 +218,7 @@ class Refinement:
             self._of_weights.move(self._latent, of_weights, factor * _STEP_OF_WEIGHTS, self._steps)
             np.clip(self._latent, -1.0, 1.0, out=self._latent)
             self._signs = np.where(self._latent >= 0, np.float32(1), np.float32(-1))
-        elif self._steps % _STEPS_BETWEEN_REFITS == 0 or self.finished:
+        elif self._steps % self._steps_between_refits == 0 or self.finished:
             self._signs = self._refit(self.projection, self.intercept).astype(np.float32)
             self._index = None
 

@@ -21,7 +21,7 @@ from bitclass.anchors import RbfAnchors
 from bitclass.codes import pack, packed_width, unpack
 from bitclass.rows import Features, dense_rows, row_blocks
 from bitclass.training.groups import Groups
-from bitclass.training.starting_codes import MeanCodes, StartingCodes
+from bitclass.training.starting_codes import GivenCodes, MeanCodes, StartingCodes
 
 __all__ = ["Statistics", "check_label_kinds"]
 
@@ -149,9 +149,13 @@ class Statistics:
         return self.standardised(self._features(dense_rows(X, rows)))
 
     def without_rows(self) -> Statistics:
-        """Statistics of the same features, for other rows, whose codes do not matter."""
-        nothing = MeanCodes(self.starting.n_bits, seed=0)
-        return Statistics(nothing, self.shift, self.scale, False, self.anchors)
+        """Statistics of the same features and starting codes, for some of the rows.
+
+        Codes that are given go by the place of a row, and do not count here.
+        """
+        given = isinstance(self.starting, GivenCodes)
+        starting = MeanCodes(self.starting.n_bits, seed=0) if given else self.starting
+        return Statistics(starting, self.shift, self.scale, False, self.anchors)
 
     def kept_rows(
         self,
