@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,22 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"must be an integer of at least 1, found {text!r}")
     return int(text)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """An interrupt ends what is inside, and no more: results that there are can be written."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted; what there is is kept")
+
+
+def write_table(path: Path, text: str) -> None:
+    """Write a table, and show it."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+    print(text)
 
 
 class Cells:

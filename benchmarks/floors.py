@@ -21,8 +21,7 @@ from sklearn.svm import LinearSVC
 
 from bitclass import BinaryCodeClassifier
 from bitclass.calibration import N_BINS
-from bitclass.storage import atomic_write
-from cells import Cells, count
+from cells import Cells, count, interruptible, write_table
 from measures import fit_and_measure
 from pages import fill
 from real_data import DATA, NAMES, load, present
@@ -232,7 +231,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     cells = Cells(chosen.out / "floors.json")
-    try:
+    with interruptible():
         if chosen.times:
             for name in chosen.rows:
                 if name not in RACES:
@@ -243,14 +242,10 @@ def main() -> None:
                 print(f"{name}: {cells.values[f'time | {name}']}", flush=True)
         else:
             run(cells, chosen)
-    except KeyboardInterrupt:
-        print("interrupted; what there is is kept")
     text = markdown(cells)
-    with atomic_write(chosen.out / "floors.md") as file:
-        file.write(text.encode())
+    write_table(chosen.out / "floors.md", text)
     if chosen.out == RESULTS:  # results that go elsewhere leave the page as it is
         fill(PAGE, "floors", text.partition("\n")[2])
-    print(text)
 
 
 if __name__ == "__main__":

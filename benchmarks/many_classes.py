@@ -20,8 +20,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from bitclass import BinaryCodeClassifier
-from bitclass.storage import atomic_write
-from cells import Cells, count
+from cells import Cells, count, interruptible, write_table
 from real_data import DATA, NAMES, Rows, load, present
 
 RESULTS = Path(__file__).parent / "results"
@@ -164,14 +163,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     cells = Cells(chosen.out / "many_classes.json")
-    try:
+    with interruptible():
         run(cells, chosen)
-    except KeyboardInterrupt:
-        print("interrupted; what there is is kept")
-    text = markdown(cells)
-    with atomic_write(chosen.out / "many_classes.md") as file:
-        file.write(text.encode())
-    print(text)
+    write_table(chosen.out / "many_classes.md", markdown(cells))
 
 
 if __name__ == "__main__":

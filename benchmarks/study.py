@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bitclass.storage import atomic_write
-from cells import Cells, count
+from cells import Cells, count, interruptible
 from measures import fit_and_measure
 from pages import fill
 from real_data import CLASSES, DATA, NAMES, Rows, load, present
@@ -259,11 +259,9 @@ def main() -> None:
     chosen.images = chosen.out if elsewhere else PAGES / "images"
     chosen.page = None if elsewhere else PAGES / "accuracy.md"
     cells = Cells(chosen.out / "study.json")
-    try:
+    with interruptible():
         if not chosen.tables:
             run(cells, chosen)
-    except KeyboardInterrupt:
-        print("interrupted; what there is is kept")
     write(cells, chosen)
 
 

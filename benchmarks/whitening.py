@@ -16,8 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 from bitclass import remaining
-from bitclass.storage import atomic_write
-from cells import Cells, count
+from cells import Cells, count, interruptible, write_table
 from measures import fit_and_measure
 from real_data import DATA, NAMES, load, present
 
@@ -91,14 +90,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     cells = Cells(chosen.out / "whitening.json")
-    try:
+    with interruptible():
         run(cells, chosen)
-    except KeyboardInterrupt:
-        print("interrupted; what there is is kept")
-    text = markdown(cells)
-    with atomic_write(chosen.out / "whitening.md") as file:
-        file.write(text.encode())
-    print(text)
+    write_table(chosen.out / "whitening.md", markdown(cells))
 
 
 if __name__ == "__main__":

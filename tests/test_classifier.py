@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.codes import pack, unpack
 from bitclass.losses import LOSSES, tabulate
-from bitclass.training import SOLVERS, Groups, Margins, alternate, hinge_weights
+from bitclass.training import SOLVERS, alternate, hinge_weights
 from brute_force import EVERY_LOSS, objective
 
 
@@ -381,21 +381,3 @@ def test_any_real_type_can_be_predicted_as_well_as_learned(blobs, dtype):
     X = np.round(X * 8)
     classifier = make(64).fit(X.astype(dtype), y)
     np.testing.assert_array_equal(classifier.predict(X.astype(dtype)), classifier.predict(X))
-
-
-def test_margins_stay_within_the_memory_they_are_given():
-    rng = np.random.default_rng(0)
-    codes = rng.integers(0, 256, (20_000, 2), dtype=np.uint8)
-    labels = np.sort(rng.integers(0, 100, 20_000))
-    groups = Groups.of_samples(labels, codes, np.ones(20_000))
-    weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(100, 16))
-    table = tabulate(LOSSES["exponential"], 16, 1.0)
-    size = 2 * len(groups.labels) * 100
-    for limit in (size, size // 8):
-        tracemalloc.start()
-        margins = Margins(groups, weights.copy(), limit)
-        margins.top()
-        margins.log_objective(table)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < limit + (40 << 20)

@@ -1,5 +1,6 @@
 """The W-step against brute force and against the objective recomputed from scratch."""
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -256,3 +257,21 @@ def test_own_classes_far_above_all_margins_do_not_overflow(n_bits, scale, unit):
     table = tabulate(LOSSES["exponential"], n_bits, scale)
     groups = grouped(weights, np.arange(20), np.full(20, unit))
     assert is_at_rest(Margins(groups, weights, LARGE), table)
+
+
+def test_margins_stay_within_the_memory_they_are_given():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 256, (20_000, 2), dtype=np.uint8)
+    labels = np.sort(rng.integers(0, 100, 20_000))
+    groups = Groups.of_samples(labels, codes, np.ones(20_000))
+    weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(100, 16))
+    table = tabulate(LOSSES["exponential"], 16, 1.0)
+    size = 2 * len(groups.labels) * 100
+    for limit in (size, size // 8):
+        tracemalloc.start()
+        margins = Margins(groups, weights.copy(), limit)
+        margins.top()
+        margins.log_objective(table)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < limit + (40 << 20)

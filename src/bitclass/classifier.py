@@ -76,8 +76,8 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     refine : bool or "auto", default="auto"
         Whether to improve projection and weights together on the classification loss, from where
         the alternation ended. A slice of the rows is held out, and the refined model is taken only
-        if it is at least as good on it as one that never saw them either; the probabilities are
-        calibrated there. "auto" does so where there are at least 500 rows, and two a class.
+        if it is at least as good on it as what it began from; the probabilities are calibrated
+        there. "auto" does so where there are at least 500 rows, and two a class.
 
     kernel : {"rbf"} or None, default=None
         With "rbf" rows are hashed by their similarities to anchors: the centres of a few rounds of

@@ -162,12 +162,12 @@ class Remaining:
         """Class weights (C, r) that are what the hash function makes of the class means."""
         statistics = self._statistics
         # Of the features as they are summed, which float32 can hold whatever their offset is.
-        projection = statistics.scale[:, None] * start.projection
+        projection = (statistics.scale[:, None] * start.projection).astype(np.float32)
         intercept = start.intercept + statistics.shift @ start.projection
         weights = np.empty((len(self._class_weights), len(intercept)), dtype=np.int8)
         for begin in range(0, len(weights), _CLASSES_A_BLOCK):
             part = slice(begin, begin + _CLASSES_A_BLOCK)
             means = self._feature_sums[part] / self._class_weights[part, None]
-            scores = means.astype(np.float32) @ projection.astype(np.float32)
+            scores = means.astype(np.float32) @ projection
             weights[part] = sign(scores + intercept)
         return weights
