@@ -1,27 +1,31 @@
-"""The `bitclass` command."""
+"""The `bitclass` command: one module per command, imported when that command is run."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import FrameType
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command; without arguments it shows what there is."""
-    # Importing takes a second or two, and an interrupt in there would show as a traceback or be
-    # taken for a missing module. Nothing has been begun yet that would have to be cleaned up.
+    """Run the command in `sys.argv`; without arguments, show the help."""
+    arguments = sys.argv[1:] or ["--help"]
+    # An interrupt during imports would show a traceback, and no work has started yet.
     before = signal.getsignal(signal.SIGINT)
-    if before is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
-    from bitclass.cli.app import main as run
+    handles_interrupt = before is signal.default_int_handler
+    if handles_interrupt:
+        signal.signal(signal.SIGINT, _exit_quietly)
+    from bitclass.cli.app import prepare
+    from bitclass.cli.errors import run_and_report
 
-    if before is signal.default_int_handler:
+    run = prepare(arguments)
+    if handles_interrupt:
         signal.signal(signal.SIGINT, before)
-    run()
+    run_and_report(run)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _exit_quietly(number: int, frame: FrameType | None) -> None:
     os._exit(130)

@@ -7,8 +7,9 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -20,11 +21,11 @@ from sklearn.svm import LinearSVC
 
 from bitclass.classifier import BinaryCodeClassifier
 
-__all__ = ["run_demo"]
+__all__ = ["command"]
 
 
 @dataclass
-class _Contestant:
+class _Method:
     name: str
     make: Callable[[], Any]
     model_bytes: Callable[[Any], int]
@@ -34,7 +35,7 @@ class _Contestant:
     predict_seconds: list[float] = field(default_factory=list)
 
 
-def _contestants(n_bits: int) -> list[_Contestant]:
+def _methods(n_bits: int) -> list[_Method]:
     def of_svm(svm: LinearSVC) -> int:
         return int(svm.coef_.nbytes + svm.intercept_.nbytes)
 
@@ -45,32 +46,35 @@ def _contestants(n_bits: int) -> list[_Contestant]:
         return lambda: BinaryCodeClassifier(n_bits, loss=loss, random_state=0)
 
     return [
-        _Contestant("SVM one-vs-all", lambda: LinearSVC(C=0.01, random_state=0), of_svm),
-        _Contestant(
+        _Method("SVM one-vs-all", lambda: LinearSVC(C=0.01, random_state=0), of_svm),
+        _Method(
             "SVM Crammer-Singer",
             lambda: LinearSVC(C=0.01, multi_class="crammer_singer", random_state=0),
             of_svm,
         ),
-        _Contestant("bitclass hinge", ours("hinge"), of_ours),
-        _Contestant("bitclass exponential", ours("exponential"), of_ours),
+        _Method("bitclass hinge", ours("hinge"), of_ours),
+        _Method("bitclass exponential", ours("exponential"), of_ours),
     ]
 
 
-def run_demo(n_bits: int, n_rounds: int) -> None:
-    """Print a table of accuracy, training time, prediction time and model size.
+def command(
+    n_bits: Annotated[
+        int, typer.Option("--bits", min=1, max=2048, help="Length of the codes.")
+    ] = BinaryCodeClassifier().n_bits,
+    n_rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=100, help="Number of timed rounds.")
+    ] = 5,
+) -> None:
+    """Compare with LibLinear on the digits of scikit-learn.
 
-    Parameters
-    ----------
-    n_bits : int
-    n_rounds : int
-        Every method is timed once a round, in turn; the table shows medians.
+    Prints accuracy, training time, prediction time and model size; times are medians over rounds.
     """
     console = Console()
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=0, stratify=y)
     scaler = StandardScaler().fit(X)
     X, X_test = scaler.transform(X), scaler.transform(X_test)
-    contestants = _contestants(n_bits)
+    methods = _methods(n_bits)
 
     columns = (
         TextColumn("{task.description}"),
@@ -79,52 +83,52 @@ def run_demo(n_bits: int, n_rounds: int) -> None:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=n_rounds * len(contestants))
+        task = progress.add_task("", total=n_rounds * len(methods))
         for _ in range(n_rounds):
-            for one in contestants:
-                progress.update(task, description=f"{one.name:<20}")
+            for method in methods:
+                progress.update(task, description=f"{method.name:<20}")
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ConvergenceWarning)
                     start = time.perf_counter()
-                    model = one.make().fit(X, y)
-                    one.fit_seconds.append(time.perf_counter() - start)
+                    model = method.make().fit(X, y)
+                    method.fit_seconds.append(time.perf_counter() - start)
                 start = time.perf_counter()
                 predicted = model.predict(X_test)
-                one.predict_seconds.append(time.perf_counter() - start)
-                one.accuracy = float((predicted == y_test).mean())
-                one.n_bytes = one.model_bytes(model)
+                method.predict_seconds.append(time.perf_counter() - start)
+                method.accuracy = float((predicted == y_test).mean())
+                method.n_bytes = method.model_bytes(model)
                 progress.advance(task)
 
     title = (
-        f"{len(y)} digits to learn from, {len(y_test)} to predict; {X.shape[1]} features, "
+        f"{len(y)} training digits, {len(y_test)} test digits; {X.shape[1]} features, "
         f"10 classes, {n_bits} bits"
     )
-    console.print(_table(title, contestants, len(y_test)))
+    console.print(_table(title, methods, len(y_test)))
     console.print(
-        f"SVM is LibLinear's. Times of training and of predicting a row are medians of {n_rounds} "
-        "rounds taken in turn; x is the speed-up over the first row. Ten classes are few: with "
+        f"SVM is LibLinear's. Times of training and of prediction per row are medians of "
+        f"{n_rounds} rounds; x is the speed-up over the first row. Ten classes are few: with "
         f"1,000 classes and 4,096 features the SVM takes {8 * 4097 * 1000 / 1e6:.1f} MB and "
         f"bitclass {_size_at(4096, 1000, n_bits) / 1e6:.1f}.",
         highlight=False,
     )
 
 
-def _table(title: str, contestants: list[_Contestant], n_test: int) -> Table:
+def _table(title: str, methods: list[_Method], n_test: int) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
-    for column in ("accuracy", "training", "x", "a row", "x", "model"):
+    for column in ("accuracy", "training", "x", "per row", "x", "model"):
         table.add_column(column, justify="right")
-    first = contestants[0]
-    for one in contestants:
-        fit, predict = (statistics.median(s) for s in (one.fit_seconds, one.predict_seconds))
+    first = methods[0]
+    for method in methods:
+        fit, predict = (statistics.median(s) for s in (method.fit_seconds, method.predict_seconds))
         table.add_row(
-            one.name,
-            f"{one.accuracy:.1%}",
+            method.name,
+            f"{method.accuracy:.1%}",
             f"{1e3 * fit:.1f} ms",
             f"{statistics.median(first.fit_seconds) / fit:.1f}",
             f"{1e6 * predict / n_test:.2f} µs",
             f"{statistics.median(first.predict_seconds) / predict:.1f}",
-            f"{one.n_bytes / 1e3:.1f} kB",
+            f"{method.n_bytes / 1e3:.1f} kB",
         )
     return table
 

@@ -1,4 +1,7 @@
-"""What goes wrong becomes one clear line and exit code 2, never a traceback."""
+"""Errors become one clear line and an exit code, never a traceback.
+
+Exit codes: 2 for arguments, 1 for data and files, 130 for an interrupt.
+"""
 
 from __future__ import annotations
 
@@ -14,77 +17,79 @@ import typer
 
 from bitclass.cli.text import printable
 
-__all__ = ["UsageError", "run_reporting"]
+__all__ = ["UsageError", "run_and_report"]
 
 
 class UsageError(ValueError):
-    """Arguments that do not go together."""
+    """Arguments that are wrong, or do not go together."""
 
 
 # What Typer raises for arguments it cannot take; where the class lives depends on its version.
 _ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
-def run_reporting(command: Callable[[], int | None]) -> NoReturn:
-    """Run a command; turn errors that a user can mend into a line and an exit code."""
-    _open_closed_streams()
+def run_and_report(command: Callable[[], Any]) -> NoReturn:
+    """Run a command, report errors that a user can fix in one line, and exit."""
+    _replace_closed_streams()
     warnings.showwarning = _show_warning
-    sys.unraisablehook = _pass_on_interrupt
+    sys.unraisablehook = _repeat_interrupt
     try:
         code = command()
-        # Now, while an error can still be told; at the very end Python would print its own.
+        # Now, while an error can still be reported; Python would print its own at exit.
         sys.stdout.flush()
         raise SystemExit(code)
     except _ArgumentError as error:
-        _give_up(getattr(error, "format_message", error.__str__)())
+        _fail(getattr(error, "format_message", error.__str__)(), 2)
+    except UsageError as error:
+        _fail(str(error), 2)
     except BrokenPipeError:
-        # Whoever read our output has had enough of it.
-        _drop_output()
+        # The reader of our output has closed it, as `head` does.
+        _discard_output()
         raise SystemExit(0) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except OSError as error:
-        _drop_output()
+        _discard_output()
         name = f"{error.filename}: " if error.filename else ""
-        _give_up(f"{name}{error.strerror or error}")
+        _fail(f"{name}{error.strerror or error}", 1)
     except (ValueError, ImportError, MemoryError) as error:
-        _give_up(str(error) or type(error).__name__)
+        _fail(str(error) or type(error).__name__, 1)
 
 
-def _open_closed_streams() -> None:
-    """Let what is written to standard streams that somebody has closed go nowhere.
+def _replace_closed_streams() -> None:
+    """Discard what is written to standard streams that were closed by the caller.
 
-    A file would else take their place, and get what is meant for them.
+    Otherwise the next file that is opened takes their number, and gets their output.
     """
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            if nowhere != number:
-                os.dup2(nowhere, number)
-                os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
             setattr(sys, name, open(number, "w", encoding="utf-8"))  # noqa: SIM115
 
 
-def _drop_output() -> None:
-    """Let what is still to be written to a full or closed standard output go nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _discard_output() -> None:
+    """Discard what is still in the buffer of a full or closed standard output."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def _show_warning(message: Warning | str, *where: Any, **options: Any) -> None:
-    """One line for the person at the command; the place in the code says nothing to them."""
+    """One line; the place in the code means nothing to the user of a command."""
     print("bitclass: warning: " + _one_line(str(message)), file=sys.stderr)
 
 
-def _pass_on_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
-    """Interrupt again a little later if the interrupt fell where nothing can be raised.
+def _repeat_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
+    """Interrupt again a little later if an interrupt was raised inside `__del__`.
 
-    Python only prints errors of `__del__` and of generators that it closes itself, and goes on: the
-    run would not end.
+    Python only prints errors of `__del__` and of generators that it closes, and the run would not
+    end.
     """
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        # A true signal to the thread it is for, so that it also ends what waits in the system.
+        # A real signal to the main thread, so that it also ends system calls that wait.
         main_thread = threading.main_thread().ident
         again = threading.Timer(0.01, signal.pthread_kill, [main_thread, signal.SIGINT])
         again.daemon = True
@@ -93,9 +98,9 @@ def _pass_on_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-def _give_up(message: str) -> NoReturn:
+def _fail(message: str, code: int) -> NoReturn:
     print("bitclass: " + _one_line(message), file=sys.stderr)
-    raise SystemExit(2) from None
+    raise SystemExit(code) from None
 
 
 def _one_line(message: str) -> str:

@@ -1,32 +1,113 @@
-"""`bitclass evaluate`: how good a model is on labelled rows."""
+"""`bitclass evaluate`: accuracy, confusions and calibration on labelled rows or images."""
 
 from __future__ import annotations
 
-import json
+import json as json_format
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from bitclass.calibration import Calibration
-from bitclass.cli.checks import load_for_files, require_labels, require_width
-from bitclass.cli.errors import UsageError
+from bitclass.cli.data import (
+    Inputs,
+    check_outputs,
+    confidences,
+    labels_of,
+    load_model,
+    require_labels,
+)
+from bitclass.cli.options import (
+    Data,
+    Features,
+    Format,
+    Header,
+    Json,
+    Labels,
+    LabelsFile,
+    Model,
+    Plot,
+)
 from bitclass.cli.plots import check_plot, confusion_plot
-from bitclass.cli.progress import rows_progress
-from bitclass.cli.text import cell, say
-from bitclass.data import Reader
-from bitclass.model import PackedModel
-from bitclass.streaming import batch_rows_for, labels_of
+from bitclass.cli.progress import progress_of_passes
+from bitclass.cli.text import cell, counted, say
 
-__all__ = ["Evaluation", "run_evaluate"]
+if TYPE_CHECKING:
+    from bitclass.model import PackedModel
 
-_WORST_CLASSES = 10
-_PROBABILITIES_AT_ONCE = 1 << 22
+__all__ = ["Evaluation", "command"]
+
+_N_WORST = 10
+_SHOWN_LABELS = 10
+# Calibration needs the probabilities of all classes, at a cost that grows with their number.
+_MAX_CALIBRATED_CLASSES = 1024
+
+
+def command(
+    model: Model,
+    data: Data,
+    features: Features = None,
+    labels: Labels = None,
+    labels_file: LabelsFile = None,
+    header: Header = None,
+    format: Format = None,
+    confused: Annotated[int, typer.Option(min=0, help="Number of confused pairs to show.")] = 10,
+    calibration: Annotated[
+        bool | None,
+        typer.Option(
+            help="Compute the calibration error, which takes time proportional to rows x classes; "
+            f"by default up to {_MAX_CALIBRATED_CLASSES:,} classes.",
+            show_default=False,
+        ),
+    ] = None,
+    plot: Plot = None,
+    all_classes: Annotated[
+        bool, typer.Option("--all-classes", help="Show all classes, not only the worst.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Measure the accuracy of a model on labelled rows or images.
+
+    Rows with labels that the model does not know count as errors, and are reported. The exit code
+    is 1 if the model knows none of the labels.
+    """
+    inputs = Inputs(data, features, labels, labels_file, header, format)
+    check_outputs({"--plot": plot}, [model, *inputs.files()])
+    if plot is not None:
+        check_plot(plot)
+    packed = load_model(model)
+    rows, _ = inputs.open(packed)
+    require_labels(rows)
+    if calibration is None:
+        calibration = len(packed.classes) <= _MAX_CALIBRATED_CLASSES
+    evaluation = Evaluation(packed, calibration)
+    with progress_of_passes() as progress:
+        for batch in rows.batches():
+            found = labels_of(batch)
+            if _kind(found) != _kind(packed.classes):
+                raise ValueError(
+                    f"{rows.description}: labels are of type {found.dtype}, those of the model "
+                    f"of type {packed.classes.dtype}"
+                )
+            evaluation.add(batch.X, found)
+            progress("evaluating", evaluation.n_rows, rows.n_rows)
+    if evaluation.n_rows == 0:
+        raise ValueError(f"{rows.description}: no rows")
+    if plot is not None:
+        confusion_plot(evaluation.pairs, packed.classes.tolist(), plot)
+    facts = evaluation.facts(confused)
+    if json:
+        print(json_format.dumps(facts, default=str))
+    else:
+        _show(facts, evaluation.k, all_classes, plot)
+    if facts["unknown_rows"] == facts["rows"]:
+        raise typer.Exit(1)
 
 
 @dataclass
@@ -35,35 +116,40 @@ class Evaluation:
 
     Attributes
     ----------
+    model : PackedModel
+    with_calibration : bool
     n_rows : int
-    n_in_top : int, rows whose label is among the nearest `k`
-    k : int
-    pairs : how often each (label, prediction) pair occurred
-    calibration : Calibration, of the probabilities
+    n_in_top : int
+        Rows whose label is among the nearest `k`.
+    pairs : Counter
+        How often each (label, prediction) pair occurred.
+    unknown : Counter
+        Rows of each label that the model does not know.
+    calibration : Calibration
     """
 
-    k: int
+    model: PackedModel
+    with_calibration: bool
     n_rows: int = 0
     n_in_top: int = 0
     pairs: Counter[tuple[Any, Any]] = field(default_factory=Counter)
+    unknown: Counter[Any] = field(default_factory=Counter)
     calibration: Calibration = field(default_factory=Calibration)
 
-    def add(self, model: PackedModel, X: Any, labels: NDArray[Any]) -> None:
+    @property
+    def k(self) -> int:
+        """Length of the list of nearest classes."""
+        return min(5, len(self.model.classes))
+
+    def add(self, X: Any, labels: NDArray[Any]) -> None:
         """Count a batch of rows X (m, d) with labels (m,)."""
-        nearest, _ = model.top_classes(X, self.k)
+        nearest, _ = self.model.top_classes(X, self.k)
         self.n_rows += len(labels)
         self.n_in_top += int(np.any(nearest == labels[:, None], axis=1).sum())
         self.pairs.update(zip(labels.tolist(), nearest[:, 0].tolist(), strict=True))
-        step = max(1, _PROBABILITIES_AT_ONCE // len(model.classes))
-        for start in range(0, len(labels), step):
-            part = slice(start, start + step)
-            confidence = model.predict_proba(X[part]).max(axis=1)
-            self.calibration.add(confidence, nearest[part, 0] == labels[part])
-
-    @property
-    def accuracy(self) -> float:
-        """Share of rows whose nearest class is their own."""
-        return sum(n for (own, found), n in self.pairs.items() if own == found) / self.n_rows
+        self.unknown.update(labels[~np.isin(labels, self.model.classes)].tolist())
+        if self.with_calibration:
+            self.calibration.add(confidences(self.model, X), nearest[:, 0] == labels)
 
     def per_class(self) -> list[dict[str, Any]]:
         """Rows, recall and precision of each class that occurs."""
@@ -82,90 +168,70 @@ class Evaluation:
             for label in sorted(rows.keys() | found.keys())
         ]
 
-    def confused(self, n_most: int) -> list[dict[str, Any]]:
-        """The pairs of classes most often confused."""
-        wrong = [(n, own, found) for (own, found), n in self.pairs.items() if own != found]
+    def confused(self, n: int) -> list[dict[str, Any]]:
+        """The n pairs of classes that are confused most often."""
+        wrong = [(count, own, found) for (own, found), count in self.pairs.items() if own != found]
         wrong.sort(key=lambda pair: (-pair[0], str(pair[1]), str(pair[2])))
-        return [{"class": own, "taken for": found, "rows": n} for n, own, found in wrong[:n_most]]
+        return [{"class": own, "predicted": found, "rows": m} for m, own, found in wrong[:n]]
 
-    def summary(self, n_confused: int) -> dict[str, Any]:
-        """All figures, for JSON."""
+    def facts(self, n_confused: int) -> dict[str, Any]:
+        """All figures, in values that JSON can hold."""
         classes = self.per_class()
-        recalls = [row["recall"] for row in classes if row["recall"] is not None]
+        n_right = sum(n for (own, found), n in self.pairs.items() if own == found)
+        n_unknown = self.unknown.total()
+        n_known = self.n_rows - n_unknown
         return {
             "rows": self.n_rows,
-            "accuracy": self.accuracy,
+            "unknown_rows": n_unknown,
+            "unknown_labels": sorted(self.unknown),
+            "accuracy": n_right / self.n_rows,
+            "accuracy_of_known": n_right / n_known if n_known else None,
             f"top_{self.k}": self.n_in_top / self.n_rows,
-            "macro_recall": float(np.mean(recalls)),
-            "calibration_error": self.calibration.expected_error,
+            "macro_recall": float(
+                np.mean([row["recall"] for row in classes if row["recall"] is not None])
+            ),
+            "calibration_error": (
+                self.calibration.expected_error if self.with_calibration else None
+            ),
             "confused": self.confused(n_confused),
             "classes": classes,
         }
 
 
-def run_evaluate(
-    model_path: Path,
-    reader: Reader,
-    *,
-    confused: int,
-    plot: Path | None,
-    all_classes: bool,
-    as_json: bool,
-) -> None:
-    """Evaluate a model on labelled files."""
-    model = load_for_files(model_path)
-    require_labels(reader)
-    require_width(reader, model, model_path)
-    if plot is not None:
-        check_plot(plot)
-    evaluation = Evaluation(k=min(5, len(model.classes)))
-    with rows_progress(reader.n_rows) as progress:
-        for batch in reader.batches(batch_rows_for(reader)):
-            labels = labels_of(batch)
-            if _family(labels) != _family(model.classes):
-                raise UsageError(
-                    f"{reader.description}: labels are of type {labels.dtype}, those of the model "
-                    f"of type {model.classes.dtype}"
-                )
-            evaluation.add(model, batch.X, labels)
-            progress("evaluating", evaluation.n_rows)
-    if evaluation.n_rows == 0:
-        raise UsageError(f"{reader.description}: no rows")
-    if plot is not None:
-        confusion_plot(evaluation.pairs, model.classes.tolist(), plot)
-    summary = evaluation.summary(confused)
-    if as_json:
-        print(json.dumps(summary, default=str))
-        return
-    _show(summary, evaluation.k, all_classes, plot)
-
-
-def _family(labels: NDArray[Any]) -> str:
-    """Labels of one family can be compared: all numbers are one, all text is one."""
+def _kind(labels: NDArray[Any]) -> str:
+    """Labels of one kind can be compared: numbers, text, or dates."""
     return "number" if labels.dtype.kind in "biuf" else labels.dtype.kind
 
 
-def _show(summary: dict[str, Any], k: int, all_classes: bool, plot: Path | None) -> None:
-    console = Console()
+def _show(facts: dict[str, Any], k: int, all_classes: bool, plot: Path | None) -> None:
+    error = facts["calibration_error"]
     say(
-        f"{summary['rows']:,} rows: accuracy {summary['accuracy']:.2%}, among the nearest {k} "
-        f"{summary[f'top_{k}']:.2%}, mean recall of classes {summary['macro_recall']:.2%}, "
-        f"expected calibration error {summary['calibration_error']:.3f}"
+        f"{counted(facts['rows'], 'row')}: accuracy {facts['accuracy']:.2%}, among the nearest {k} "
+        f"{facts[f'top_{k}']:.2%}, mean recall of classes {facts['macro_recall']:.2%}"
+        + ("" if error is None else f", expected calibration error {error:.3f}")
     )
-    if summary["confused"]:
+    if facts["unknown_rows"]:
+        labels = facts["unknown_labels"]
+        more = ", ..." if len(labels) > _SHOWN_LABELS else ""
+        known = facts["accuracy_of_known"]
+        say(
+            f"{counted(facts['unknown_rows'], 'row')} with {counted(len(labels), 'label')} that "
+            f"the model does not know: {', '.join(map(str, labels[:_SHOWN_LABELS]))}{more}"
+            + ("" if known is None else f"; accuracy on the other rows {known:.2%}")
+        )
+    console = Console()
+    if facts["confused"]:
         table = Table(title="Most confused", title_justify="left")
-        for column in ("class", "taken for"):
+        for column in ("class", "predicted"):
             table.add_column(column)
         table.add_column("rows", justify="right")
-        for row in summary["confused"]:
-            table.add_row(cell(row["class"]), cell(row["taken for"]), f"{row['rows']:,}")
+        for row in facts["confused"]:
+            table.add_row(cell(row["class"]), cell(row["predicted"]), f"{row['rows']:,}")
         console.print(table)
-    rows = summary["classes"]
-    title = "Classes"
-    if not all_classes and len(rows) > 2 * _WORST_CLASSES:
-        rows = sorted(rows, key=lambda row: (row["recall"] is None, row["recall"]))
-        rows = rows[:_WORST_CLASSES]
-        title = f"The {_WORST_CLASSES} classes of lowest recall (--all-classes shows all)"
+    rows, title = facts["classes"], "Classes"
+    if not all_classes and len(rows) > 2 * _N_WORST:
+        rows = sorted(rows, key=lambda row: (row["recall"] is None, row["recall"]))[:_N_WORST]
+        title = f"The {_N_WORST} classes of lowest recall (--all-classes shows all)"
     table = Table(title=title, title_justify="left")
     table.add_column("class")
     for column in ("rows", "recall", "precision"):

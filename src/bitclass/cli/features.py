@@ -1,130 +1,120 @@
-"""`bitclass features`: from pictures to a feature file."""
+"""`bitclass features`: from images to a feature file."""
 
 from __future__ import annotations
 
-import json
-import os
+import json as json_format
+import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
+import numpy as np
+import typer
 
-from bitclass.cli.checks import check_room
+from bitclass._native import thread_limit
+from bitclass.cli.data import DEFAULT_EXTRACTOR, Inputs, check_outputs
 from bitclass.cli.errors import UsageError
-from bitclass.cli.pictures import fill_store
-from bitclass.data.errors import import_extra
-from bitclass.data.pictures import PictureSet, printable
-from bitclass.images import Extractor
-from bitclass.images.feature_store import FeatureStore, opened_store
+from bitclass.cli.options import Extractor, Jobs, Json
+from bitclass.cli.progress import progress_of_passes
+from bitclass.cli.text import say
 from bitclass.storage import atomic_write
 
-__all__ = ["run_features"]
+if TYPE_CHECKING:
+    from bitclass.io import Rows
+
+__all__ = ["command"]
 
 _ENDINGS = (".npy", ".parquet")
-_GROUP_BYTES = 64 << 20
 
 
-def run_features(
-    pictures: PictureSet, extractor: Extractor, out: Path, *, jobs: int | None, as_json: bool
+def command(
+    folder: Annotated[Path, typer.Argument(help="Folder of class folders, or of images.")],
+    out: Annotated[Path, typer.Option(help="File to write, .npy (labels beside it) or .parquet.")],
+    extractor: Extractor = None,
+    jobs: Jobs = None,
+    json: Json = False,
 ) -> None:
-    """Extract features, and write them with the labels and names of their pictures.
+    """Extract features of images into a file.
 
-    Until all are there they are kept in a folder beside `out`, from which a run that was killed
-    goes on.
+    A run that was killed resumes: until all features are there, they are kept in a folder beside
+    the file.
     """
     if out.suffix.lower() not in _ENDINGS:
         raise UsageError(f"{out}: --out must end in {' or '.join(_ENDINGS)}")
-    check_room(out, "--out")
-    as_parquet = out.suffix.lower() == ".parquet"
-    if as_parquet:
-        import_extra("pyarrow.parquet", "parquet", out, "Parquet")
+    beside = {}
+    if out.suffix.lower() == ".npy":
+        beside = {name: out.with_name(out.stem + name) for name in (".labels.npy", ".names.txt")}
+    inputs = Inputs([folder], extractor=extractor or DEFAULT_EXTRACTOR)
+    check_outputs({"--out": out, **beside}, inputs.files())
     start = time.perf_counter()
-    with opened_store(out.with_name(out.name + ".partial"), pictures, extractor) as store:
-        n_before = store.n_done
-        fill_store(store, pictures, extractor, jobs)
-        written = (_write_parquet if as_parquet else _move)(store, pictures, out)
-        store.remove()
+    cache = out.with_name(out.name + ".partial")
+    with thread_limit(jobs):
+        rows, used = inputs.open(cache=cache, n_jobs=jobs)
+        assert used is not None
+        with atomic_write(out) as file:
+            written = (_write_npy if beside else _write_parquet)(rows, file, beside)
+    shutil.rmtree(cache, ignore_errors=True)
     seconds = time.perf_counter() - start
-    _tell(store, pictures, extractor, written, n_before, seconds, as_json)
-
-
-def _move(store: FeatureStore, pictures: PictureSet, out: Path) -> list[Path]:
-    """Put the array file and what is beside it in place; the features last, to complete the set.
-
-    Labels of an earlier run, where this one has none, would be taken for those of its rows.
-    """
-    stem = out.name.removesuffix(out.suffix)
-    places = {
-        store.labels: out.with_name(f"{stem}.labels.npy"),
-        store.names: out.with_name(f"{stem}.names.txt"),
-        store.features: out,
-    }
-    written = [place for path, place in places.items() if path.exists()]
-    if pictures.labels is None:
-        places[store.labels].unlink(missing_ok=True)
-    for path, place in places.items():
-        if path.exists():
-            os.replace(path, place)
-    return written[::-1]
-
-
-def _write_parquet(store: FeatureStore, pictures: PictureSet, out: Path) -> list[Path]:
-    """Write one file with a column each for features, labels and names."""
-    import numpy as np
-
-    arrow = import_extra("pyarrow", "parquet", out, "Parquet")
-    parquet = import_extra("pyarrow.parquet", "parquet", out, "Parquet")
-    features = np.load(store.features, mmap_mode="r", allow_pickle=False)
-    rows, width = store.rows(), features.shape[1]
-    text = {"name": arrow.string()} | ({} if pictures.labels is None else {"label": arrow.string()})
-    schema = arrow.schema({"features": arrow.list_(arrow.float32(), width)} | text)
-    step = max(1, _GROUP_BYTES // (4 * width))
-    with atomic_write(out) as file, parquet.ParquetWriter(file, schema) as writer:
-        for first in range(0, len(rows), step):
-            part = rows[first : first + step].tolist()
-            values = arrow.array(np.array(features[first : first + step]).reshape(-1))
-            columns: dict[str, Any] = {
-                "features": arrow.FixedSizeListArray.from_arrays(values, width),
-                "name": [printable(pictures.names[row]) for row in part],
-            }
-            if pictures.labels is not None:
-                columns["label"] = pictures.labels[part].tolist()
-            writer.write_table(arrow.table(columns, schema=schema))
-    return [out]
-
-
-def _tell(
-    store: FeatureStore,
-    pictures: PictureSet,
-    extractor: Extractor,
-    written: list[Path],
-    n_before: int,
-    seconds: float,
-    as_json: bool,
-) -> None:
-    facts: dict[str, Any] = {
-        "files": [str(path) for path in written],
-        "pictures": len(pictures),
-        "rows": store.n_rows,
-        "left_out": len(pictures) - store.n_rows,
-        "features": extractor.n_features,
-        "extractor": extractor.specification(),
-        "resumed_after": n_before,
+    facts = {
+        "files": [str(path) for path in (out, *written)],
+        "rows": rows.n_rows,
+        "features": rows.n_features,
+        "extractor": used.specification(),
         "seconds": round(seconds, 3),
     }
-    if as_json:
-        print(json.dumps(facts))
+    if json:
+        print(json_format.dumps(facts))
         return
-    console = Console()
+    say(f"read    {rows.description}, in {seconds:.1f} s")
+    say(f"wrote   {', '.join(map(str, facts['files']))}")
 
-    def line(text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
 
-    resumed = f" (went on after {n_before:,})" if n_before else ""
-    rate = f", {(len(pictures) - n_before) / seconds:,.0f} a second" if seconds > 0 else ""
-    line(
-        f"took    {extractor.n_features} features by {extractor.name} of {store.n_rows:,} pictures "
-        f"in {seconds:.1f} s{rate}{resumed}"
-    )
-    line(f"wrote   {', '.join(facts['files'])}")
+def _write_npy(rows: Rows, file: IO[bytes], beside: dict[str, Path]) -> list[Path]:
+    """Write the features, and labels and names to files beside them."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": (rows.n_rows, rows.n_features)}
+    np.lib.format.write_array_header_1_0(file, header)
+    labels: list[Any] = []
+    with progress_of_passes() as progress:
+        for batch in rows.batches():
+            file.write(np.ascontiguousarray(batch.X, dtype="<f4").tobytes())
+            labels += [] if batch.labels is None else [batch.labels]
+            progress("extracting", batch.first_row + len(batch.X), rows.n_rows)
+    with atomic_write(beside[".names.txt"]) as names:
+        names.write("".join(f"{name}\n" for name in _names(rows)).encode())
+    if not labels:
+        # Those of an earlier run would be taken for those of these rows.
+        beside[".labels.npy"].unlink(missing_ok=True)
+        return [beside[".names.txt"]]
+    with atomic_write(beside[".labels.npy"]) as label_file:
+        np.save(label_file, np.concatenate(labels), allow_pickle=False)
+    return [beside[".names.txt"], beside[".labels.npy"]]
+
+
+def _write_parquet(rows: Rows, file: IO[bytes], beside: dict[str, Path]) -> list[Path]:
+    """Write features, labels and names as columns of one file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {"features": pyarrow.list_(pyarrow.float32(), rows.n_features)}
+    columns |= {"name": pyarrow.string()}
+    columns |= {"label": pyarrow.string()} if rows.has_labels else {}
+    schema, names = pyarrow.schema(columns), _names(rows)
+    with (
+        pyarrow.parquet.ParquetWriter(file, schema) as writer,
+        progress_of_passes() as progress,
+    ):
+        for batch in rows.batches():
+            end = batch.first_row + len(batch.X)
+            values = pyarrow.array(np.ascontiguousarray(batch.X, dtype=np.float32).reshape(-1))
+            table = {
+                "features": pyarrow.FixedSizeListArray.from_arrays(values, rows.n_features),
+                "name": names[batch.first_row : end],
+            }
+            table |= {} if batch.labels is None else {"label": batch.labels.tolist()}
+            writer.write_table(pyarrow.table(table, schema=schema))
+            progress("extracting", end, rows.n_rows)
+    return []
+
+
+def _names(rows: Rows) -> list[str]:
+    return list(getattr(rows, "names"))  # noqa: B009 - of images only

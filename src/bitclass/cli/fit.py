@@ -1,122 +1,259 @@
-"""`bitclass fit`: from rows of features to a model file."""
+"""`bitclass fit`: from rows of features, or images, to a model file."""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import inspect
+import logging
+import os
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import typer
+
+from bitclass._native import thread_limit
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.cli.checks import require_labels
+from bitclass.cli.data import Inputs, check_outputs, labels_of, require_labels
 from bitclass.cli.errors import UsageError
-from bitclass.cli.progress import rows_progress
-from bitclass.cli.text import counted, say
-from bitclass.data import Reader
-from bitclass.images.recording import record_extractor
-from bitclass.storage import ProjectionType, check_writable, save
-from bitclass.streaming import Checkpoint, batch_rows_for, fit_reader
-from bitclass.training import save_statistics
+from bitclass.cli.options import (
+    Data,
+    Extractor,
+    Features,
+    Format,
+    Header,
+    Jobs,
+    Json,
+    Labels,
+    LabelsFile,
+    ProjectionName,
+)
+from bitclass.cli.progress import progress_of_passes
+from bitclass.cli.saving import (
+    Checkpoint,
+    file_versions,
+    model_lock,
+    report,
+    save_model,
+    statistics_path,
+)
+from bitclass.io import Rows
+from bitclass.losses import LOSSES
+from bitclass.training import SOLVERS, STARTING_CODES, Statistics
+from bitclass.validation import check_named_codes, check_parameters
 
-__all__ = ["files_of", "run_fit", "save_model", "statistics_path", "tell"]
+__all__ = ["command"]
+
+# Parameters of the machine, which a resumed run may change.
+_NOT_OF_THE_RUN = {"n_jobs", "verbose", "precision"}
 
 
-def statistics_path(model: Path) -> Path:
-    """Where the statistics of a model are kept: beside it."""
-    return model.with_name(model.name.removesuffix(".safetensors") + ".statistics.safetensors")
+def _default(parameter: str) -> Any:
+    return inspect.signature(BinaryCodeClassifier).parameters[parameter].default
 
 
-def run_fit(
-    classifier: BinaryCodeClassifier,
-    reader: Reader,
-    model: Path,
-    *,
-    projection: ProjectionType,
-    keep_statistics: bool,
-    checkpoint: Path | None,
-    extractor: Mapping[str, Any] | None,
-    as_json: bool,
+def _number_or_name(value: str) -> Any:
+    """A number if the text is one, else the text, which the estimator knows or refuses."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(value)
+    return value
+
+
+def command(
+    data: Data,
+    model: Annotated[Path, typer.Option(help="Model file to write.")],
+    features: Features = None,
+    labels: Labels = None,
+    labels_file: LabelsFile = None,
+    header: Header = None,
+    format: Format = None,
+    extractor: Extractor = None,
+    bits: Annotated[int, typer.Option(help="Length of the codes.")] = _default("n_bits"),
+    loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = _default("loss"),
+    scale: Annotated[float, typer.Option(help="Factor on the margin.")] = _default("scale"),
+    initial_codes: Annotated[
+        str, typer.Option(help=f"Starting codes: {', '.join(STARTING_CODES)}.")
+    ] = _default("initial_codes"),
+    solver: Annotated[
+        str, typer.Option(help=f"Solver of the W-step: {', '.join(SOLVERS)}.")
+    ] = _default("solver"),
+    max_iter: Annotated[int, typer.Option(help="Maximum number of rounds.")] = _default("max_iter"),
+    alpha: Annotated[
+        str, typer.Option(help="Penalty of the ridge regression: a number, or auto.")
+    ] = _default("alpha"),
+    refine: Annotated[
+        bool | None,
+        typer.Option(
+            help="Refine projection and weights by gradient steps; by default if there are "
+            "enough rows.",
+            show_default=False,
+        ),
+    ] = None,
+    kernel: Annotated[
+        Literal["rbf"] | None, typer.Option(help="Hash similarities to anchors.")
+    ] = _default("kernel"),
+    anchors: Annotated[
+        str, typer.Option(help="Number of anchors of the kernel, or auto.")
+    ] = _default("n_anchors"),
+    gamma: Annotated[
+        str, typer.Option(help="Width of the kernel: scale, median, or a number.")
+    ] = _default("gamma"),
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    projection: Annotated[
+        ProjectionName, typer.Option(help="Type of the projection in the model file.")
+    ] = "float32",
+    keep_statistics: Annotated[
+        bool, typer.Option("--keep-statistics", help="Write the file that `update` needs.")
+    ] = False,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder to save progress to and to resume from.")
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(help="Train on a Dask cluster: tcp://HOST:PORT, or local:4 for 4 processes."),
+    ] = None,
+    jobs: Jobs = None,
+    json: Json = False,
 ) -> None:
-    """Learn from rows, and write the model with the extractor that made them."""
-    if keep_statistics:
-        check_writable(statistics_path(model))
-    if checkpoint is not None and checkpoint.exists() and not checkpoint.is_dir():
-        raise UsageError(f"{checkpoint}: is a file; --checkpoint takes a folder")
-    require_labels(reader)
-    start = time.perf_counter()
-    saves = None
-    if checkpoint is not None:
-        parameters = {
-            name: value
-            for name, value in classifier.get_params(deep=False).items()
-            if name not in ("n_jobs", "verbose", "precision")
-        }
-        run: dict[str, Any] = {
-            "rows": reader.n_rows,
-            "features": reader.n_features,
-            "data": reader.description,
-            "files": files_of(reader),
-            "batch_rows": batch_rows_for(reader),
-            "parameters": parameters,
-        }
-        saves = Checkpoint(checkpoint, json.loads(json.dumps(run)))
-    with rows_progress(reader.n_rows) as progress:
-        fit_reader(classifier, reader, checkpoint=saves, progress=progress)
-    if extractor is not None:
-        record_extractor(classifier.packed().summary, extractor)
-    # The statistics first: a model whose statistics are missing or of other rows can be told.
-    if keep_statistics:
-        save_statistics(statistics_path(model), classifier.statistics_)
-    save_model(classifier, model, projection, of_statistics=keep_statistics)
-    if saves is not None:
-        saves.remove()
-    tell(classifier, model, time.perf_counter() - start, reader.description, as_json)
+    """Train a model on feature files or images, and write it to a file.
 
-
-def files_of(reader: Reader) -> list[list[int]]:
-    """Sizes and times of files: one that changed under the same name is another file."""
-    paths = [*reader.paths, *reader.label_paths]
-    return [[path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
-
-
-def save_model(
-    classifier: BinaryCodeClassifier,
-    path: Path,
-    projection: ProjectionType,
-    *,
-    of_statistics: bool,
-) -> None:
-    """Write the model; if statistics are kept beside it, with the fingerprint that binds both."""
-    model = classifier.packed()
-    if of_statistics:
-        model.summary["statistics"] = classifier.statistics_.fingerprint()
-    save(path, model, projection=projection)
-
-
-def tell(
-    classifier: BinaryCodeClassifier, model: Path, seconds: float, data: str, as_json: bool
-) -> None:
-    """Print what was learned, from what, in how many seconds."""
-    statistics = classifier.statistics_
-    facts: dict[str, Any] = {
-        "model": str(model),
-        "bytes": model.stat().st_size,
-        "rows": statistics.n_rows,
-        "features": classifier.n_features_in_,
-        "classes": len(classifier.classes_),
-        "bits": classifier.n_bits,
-        "loss": classifier.packed().summary.get("loss"),
-        "rounds": classifier.n_iter_,
-        "seconds": round(seconds, 3),
-    }
-    if as_json:
-        print(json.dumps(facts))
-        return
-    say(f"read    {data}")
-    say(
-        f"learned {facts['classes']:,} classes from {facts['rows']:,} rows of "
-        f"{facts['features']:,} features in {seconds:.1f} s ({facts['loss']} loss, "
-        f"{counted(facts['rounds'], 'round')})"
+    Feature files may be larger than memory. With --checkpoint a run that was killed resumes. With
+    --keep-statistics `bitclass update` can add rows later.
+    """
+    classifier = BinaryCodeClassifier(
+        bits,
+        loss=loss,
+        scale=scale,
+        initial_codes=initial_codes,
+        solver=solver,
+        max_iter=max_iter,
+        alpha=_number_or_name(alpha),
+        refine=_default("refine") if refine is None else refine,
+        kernel=kernel,
+        n_anchors=_number_or_name(anchors),
+        gamma=_number_or_name(gamma),
+        n_jobs=jobs,
+        random_state=seed,
     )
-    say(f"wrote   {model}, {facts['bytes'] / 1e6:.2f} MB, {facts['bits']} bits")
+    _check_settings(classifier)
+    inputs = Inputs(data, features, labels, labels_file, header, format, extractor)
+    _check_files(inputs, model, keep_statistics, checkpoint)
+    start = time.perf_counter()
+    specification = None
+    saves = None
+    if dask is not None:
+        if extractor is not None or checkpoint is not None:
+            raise UsageError("--extractor and --checkpoint do not go with --dask")
+        classifier = _fit_on_cluster(classifier, dask, inputs)
+        described = f"{', '.join(map(str, data))}, by {dask}"
+    else:
+        with thread_limit(jobs):
+            cache = None if checkpoint is None else checkpoint / "images"
+            rows, image_extractor = inputs.open(cache=cache, n_jobs=jobs)
+            require_labels(rows)
+            if image_extractor is not None:
+                specification = image_extractor.specification()
+            if checkpoint is not None:
+                saves = Checkpoint(checkpoint, _run(classifier, rows))
+            _fit_rows(classifier, rows, saves)
+            described = rows.description
+    with model_lock(model):
+        save_model(
+            classifier,
+            model,
+            projection=projection,
+            keep_statistics=keep_statistics,
+            extractor=specification,
+        )
+    if checkpoint is not None:
+        Checkpoint.path_in(checkpoint).unlink(missing_ok=True)
+        shutil.rmtree(checkpoint / "images", ignore_errors=True)
+    report(model, classifier.packed(), described, time.perf_counter() - start, json)
+
+
+def _check_settings(classifier: BinaryCodeClassifier) -> None:
+    """Refuse parameters that training would refuse, before any work."""
+    try:
+        check_parameters(classifier.get_params(deep=False))
+        check_named_codes(classifier.initial_codes)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _check_files(
+    inputs: Inputs, model: Path, keep_statistics: bool, checkpoint: Path | None
+) -> None:
+    outputs = {"--model": model}
+    if keep_statistics:
+        outputs["the statistics file"] = statistics_path(model)
+    if checkpoint is not None:
+        if checkpoint.exists() and not checkpoint.is_dir():
+            raise UsageError(f"{checkpoint}: is a file; --checkpoint takes a folder")
+        if Path(os.path.realpath(checkpoint)) in Path(os.path.realpath(model)).parents:
+            raise UsageError(f"{model}: --model must be outside the --checkpoint folder")
+        if checkpoint.is_dir():
+            outputs["--checkpoint"] = Checkpoint.path_in(checkpoint)
+    check_outputs(outputs, inputs.files())
+
+
+def _run(classifier: BinaryCodeClassifier, rows: Rows) -> dict[str, Any]:
+    """What a checkpoint must agree with to be resumed."""
+    parameters = classifier.get_params(deep=False).items()
+    return {
+        "rows": rows.n_rows,
+        "features": rows.n_features,
+        "data": rows.description,
+        "files": file_versions(rows),
+        "parameters": {name: value for name, value in parameters if name not in _NOT_OF_THE_RUN},
+    }
+
+
+def _fit_rows(classifier: BinaryCodeClassifier, rows: Rows, saves: Checkpoint | None) -> None:
+    """Train on rows in batches; memory does not grow with their number."""
+    n_passes = 0
+    with progress_of_passes() as progress:
+
+        def batches(start_row: int) -> Iterator[tuple[Any, Any]]:
+            nonlocal n_passes
+            n_passes += 1
+            name = "learning" if n_passes == 1 else f"pass {n_passes}"
+            progress(name, start_row, rows.n_rows)
+            for batch in rows.batches(start_row):
+                yield batch.X, labels_of(batch)
+                progress(name, batch.first_row + batch.X.shape[0], rows.n_rows)
+
+        def save(statistics: Statistics) -> None:
+            if saves is not None:
+                if statistics.n_rows == rows.n_rows:
+                    saves.save(statistics)
+                else:
+                    saves.save_if_due(statistics)
+
+        classifier.fit_batches(
+            batches,
+            sample=rows.sample(),
+            statistics=None if saves is None else saves.load(),
+            on_batch=save,
+            feature_names=rows.feature_names,
+        )
+
+
+def _fit_on_cluster(
+    classifier: BinaryCodeClassifier, cluster: str, inputs: Inputs
+) -> BinaryCodeClassifier:
+    """Train on a Dask cluster, whose workers read the files at the same paths."""
+    from bitclass.distributed import DaskBinaryCodeClassifier, FeatureFiles, connected
+
+    options = {name: value for name, value in inputs.file_options().items() if value is not None}
+    if "labels_file" in options:
+        options["labels_file"] = os.path.abspath(options["labels_file"])
+    files = FeatureFiles([os.path.abspath(path) for path in inputs.paths], **options)
+    # What goes wrong is reported in a line of our own.
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    on_cluster = DaskBinaryCodeClassifier(**classifier.get_params(deep=False))
+    with connected(cluster), progress_of_passes() as progress:
+        on_cluster.fit_with(files, progress=progress)
+    return on_cluster

@@ -1,78 +1,91 @@
-"""`bitclass inspect`: what a model is."""
+"""`bitclass inspect`: what is in a model file."""
 
 from __future__ import annotations
 
-import json
+import json as json_format
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex
+from bitclass.cli.data import check_outputs
+from bitclass.cli.options import Json, Model, Plot
 from bitclass.cli.plots import check_plot, distance_plot
-from bitclass.cli.text import counted, say
-from bitclass.codes import hamming
-from bitclass.model import PackedModel
+from bitclass.cli.text import counted, describe_training, say
+from bitclass.codes import unpack
 from bitclass.storage import load, read_header
 
-__all__ = ["run_inspect"]
+if TYPE_CHECKING:
+    from bitclass.model import PackedModel
+
+__all__ = ["command"]
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _SHOWN_CLASSES = 12
-# The distances between more classes than this are taken from a sample of them.
-_MOST_CLASSES = 2000
+# Above this many classes, distances are between a sample of them.
+_MAX_CLASSES = 1000
+_BLOCK_CLASSES = 1 << 14
 
 
-def run_inspect(path: Path, *, plot: Path | None, as_json: bool) -> None:
-    """Show sizes, classes, bit balance and the distances between class codes."""
+def command(model: Model, plot: Plot = None, json: Json = False) -> None:
+    """Show the sizes, classes, bit balance and class distances of a model.
+
+    Above 1,000 classes, distances are those of a sample of 1,000; those to the nearest class are
+    to any of all classes.
+    """
+    check_outputs({"--plot": plot}, [model])
     if plot is not None:
         check_plot(plot)
-    header = read_header(path)
-    model = load(path)
-    chosen = np.linspace(0, len(model.classes) - 1, min(len(model.classes), _MOST_CLASSES))
-    weights = model.weights[chosen.astype(int)]
-    distances = hamming(weights[:, None, :], weights[None, :, :])
-    between = distances[np.triu_indices(len(weights), 1)]
-    nearest = _nearest_other(model, weights)
-    balance = (model.unpacked_weights() > 0).mean(axis=0)
+    header = read_header(model)
+    packed = load(model)
+    n_classes = len(packed.classes)
+    sample = np.linspace(0, n_classes - 1, min(n_classes, _MAX_CLASSES)).astype(int)
+    signs = unpack(packed.weights[sample], packed.n_bits).astype(np.float32)
+    distances = ((packed.n_bits - signs @ signs.T) / 2).astype(np.int32)
+    between = distances[np.triu_indices(len(sample), 1)]
+    _, nearest = HammingIndex(packed.weights).top_k(packed.weights[sample], min(2, n_classes))
+    balance = _bit_balance(packed)
     facts: dict[str, Any] = {
-        "file": str(path),
-        "bytes": path.stat().st_size,
+        "file": str(model),
+        "bytes": model.stat().st_size,
         "version": header.version,
-        "classes": len(model.classes),
-        "labels": [str(label) for label in model.classes[:_SHOWN_CLASSES].tolist()],
-        "bits": model.n_bits,
-        "features": model.n_features,
-        "precision": model.precision,
-        "temperature": model.temperature,
-        "bit_balance": {"mean": float(balance.mean()), "constant": int(_constant(balance))},
+        "classes": n_classes,
+        "labels": [str(label) for label in packed.classes[:_SHOWN_CLASSES].tolist()],
+        "bits": packed.n_bits,
+        "features": packed.n_features,
+        "precision": packed.precision,
+        "temperature": packed.temperature,
+        "bit_balance": {
+            "mean": float(balance.mean()),
+            "constant": int(np.count_nonzero((balance == 0) | (balance == 1))),
+        },
         "distances": {
-            "of_classes": len(weights),
+            "n_classes": len(sample),
             "smallest": int(between.min()),
             "mean": float(between.mean()),
             "largest": int(between.max()),
-            "to_the_nearest": float(nearest.mean()),
+            "mean_to_nearest": float(nearest[:, -1].mean()),
         },
-        "summary": model.summary,
+        "training": describe_training(packed.summary),
+        "summary": packed.summary,
     }
     if plot is not None:
-        distance_plot(distances, model.classes[chosen.astype(int)].tolist(), plot)
-    if as_json:
-        print(json.dumps(facts, default=str))
-        return
-    _show(facts, balance, between, plot)
+        distance_plot(distances, packed.classes[sample].tolist(), plot)
+    if json:
+        print(json_format.dumps(facts, default=str))
+    else:
+        _show(facts, balance, between, plot)
 
 
-def _constant(balance: NDArray[np.float64]) -> int:
-    """How many bits are the same for all classes, and so tell none apart."""
-    return int(np.count_nonzero((balance == 0) | (balance == 1)))
-
-
-def _nearest_other(model: PackedModel, weights: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """Distance of each of some classes' weights (k, bytes) to the nearest other class, (k,)."""
-    _, distances = HammingIndex(model.weights).top_k(weights, min(2, len(model.classes)))
-    return distances[:, -1]
+def _bit_balance(model: PackedModel) -> NDArray[np.float64]:
+    """Share of classes that have each bit set, (r,)."""
+    n_set = np.zeros(model.n_bits)
+    for start in range(0, len(model.classes), _BLOCK_CLASSES):
+        signs = unpack(model.weights[start : start + _BLOCK_CLASSES], model.n_bits)
+        n_set += (signs > 0).sum(axis=0)
+    return n_set / len(model.classes)
 
 
 def _bars(values: NDArray[Any], low: float, high: float, width: int = 48) -> str:
@@ -85,39 +98,37 @@ def _bars(values: NDArray[Any], low: float, high: float, width: int = 48) -> str
 def _show(
     facts: dict[str, Any], balance: NDArray[np.float64], between: NDArray[Any], plot: Path | None
 ) -> None:
-
     def line(name: str, text: str) -> None:
         say(f"{name:<10} {text}")
 
-    n_compared = facts["distances"]["of_classes"]
-    sample = "" if n_compared == facts["classes"] else f"{n_compared:,} of the "
+    distances, summary = facts["distances"], facts["summary"]
+    sample = "" if distances["n_classes"] == facts["classes"] else "a sample of "
     more = ", ..." if facts["classes"] > _SHOWN_CLASSES else ""
     line("model", f"{facts['file']}, {facts['bytes'] / 1e6:.2f} MB, format {facts['version']}")
     line("classes", f"{facts['classes']:,}: {', '.join(facts['labels'])}{more}")
     line(
         "codes",
-        f"{facts['bits']} bits from {facts['features']:,} features, encoded in "
+        f"{facts['bits']} bits from {counted(facts['features'], 'feature')}, encoded in "
         f"{facts['precision']}",
     )
-    summary = facts["summary"]
     if summary:
         line(
-            "learned",
-            f"{summary.get('loss')} loss, {counted(summary.get('n_rows'), 'row')}, "
-            f"{counted(summary.get('n_rounds'), 'round')}, bitclass {summary.get('bitclass')}",
+            "training",
+            f"{counted(summary.get('n_rows'), 'row')}, {facts['training']}; bitclass "
+            f"{summary.get('bitclass')}",
         )
     extractor = summary.get("extractor")
     if isinstance(extractor, dict):
         options = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
-        line("pictures", ", ".join([str(extractor.get("kind")), *options]))
+        line("images", ", ".join([str(extractor.get("kind")), *options]))
     line("balance", f"0 |{_bars(balance, 0, 1)}| 1  share of classes with the bit set, over bits")
     line(
         "distances",
-        f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between {sample}classes: "
-        f"smallest {facts['distances']['smallest']}, mean {facts['distances']['mean']:.1f}, to the "
-        f"nearest {facts['distances']['to_the_nearest']:.1f}",
+        f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between {sample}"
+        f"{distances['n_classes']:,} classes: smallest {distances['smallest']}, mean "
+        f"{distances['mean']:.1f}, to the nearest {distances['mean_to_nearest']:.1f}",
     )
     if facts["bit_balance"]["constant"]:
-        line("note", f"{facts['bit_balance']['constant']} bits are the same for all classes")
+        line("note", f"{counted(facts['bit_balance']['constant'], 'bit')} equal in all classes")
     if plot is not None:
         line("wrote", str(plot))

@@ -1,4 +1,4 @@
-"""Pictures for the commands that draw them; matplotlib is an extra."""
+"""Figures of `evaluate` and `inspect`; matplotlib is an extra."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bitclass.storage import atomic_write, check_writable
 
 __all__ = ["check_plot", "confusion_plot", "distance_plot"]
 
-# A picture of more classes than this is averaged down to as many cells.
-_MOST_CELLS = 400
-_NAMED = 40
+# A figure of more classes than this is averaged down to as many cells.
+_MAX_CELLS = 400
+_MAX_NAMES = 40
 
 
 def _pyplot(out: Path) -> Any:
@@ -35,7 +35,7 @@ def _pyplot(out: Path) -> Any:
 
 
 def check_plot(out: Path) -> None:
-    """Find out before the work whether a picture can be drawn and written."""
+    """Check before the work that a figure can be drawn and written."""
     _pyplot(out)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -55,22 +55,22 @@ def _save(figure: Any, out: Path) -> None:
 
 
 def _cells(size: int) -> NDArray[np.intp]:
-    """The cell of the picture that each of so many classes falls into; neighbours share one."""
-    return np.arange(size) * min(size, _MOST_CELLS) // max(size, 1)
+    """The cell of the figure that each class falls into; neighbours share one."""
+    return np.arange(size) * min(size, _MAX_CELLS) // max(size, 1)
 
 
 def _matrix_plot(
     matrix: NDArray[np.float64], names: list[Any], out: Path, colours: str, bar: str, axes: str
 ) -> None:
     pyplot = _pyplot(out)
-    side = min(12.0, 4.0 + 0.12 * min(len(names), _NAMED * 2))
+    side = min(12.0, 4.0 + 0.12 * min(len(names), _MAX_NAMES * 2))
     figure, axis = pyplot.subplots(figsize=(side, side))
     try:
         image = axis.imshow(matrix, cmap=colours, interpolation="nearest")
         figure.colorbar(image, ax=axis, shrink=0.8, label=bar)
-        if len(names) <= _NAMED:
+        if len(names) <= _MAX_NAMES:
             shown = [printable(str(name))[:24] for name in names]
-            # A dollar in a label is a dollar, no formula.
+            # A dollar in a label does not start a formula.
             look = {"fontsize": 7, "parse_math": False}
             axis.set_xticks(range(len(names)), shown, rotation=90, **look)
             axis.set_yticks(range(len(names)), shown, **look)
@@ -86,13 +86,13 @@ def _matrix_plot(
 
 
 def confusion_plot(pairs: Mapping[tuple[Any, Any], int], names: list[Any], out: Path) -> None:
-    """Draw how often each class (row) is taken for each (column), as shares of the row.
+    """Draw how often each class (row) is predicted as each (column), as shares of the row.
 
     Parameters
     ----------
     pairs : counts of (label, prediction)
     names : labels in the order to draw them in
-    out : file to write; its ending names the format
+    out : file to write; its extension names the format
     """
     every = list(dict.fromkeys([*names, *sorted({own for own, _ in pairs} - set(names), key=str)]))
     place = {name: j for j, name in enumerate(every)}
@@ -105,7 +105,7 @@ def confusion_plot(pairs: Mapping[tuple[Any, Any], int], names: list[Any], out: 
         matrix[cells[place[own]], cells[place[found]]] += n / rows[own]
     sizes = np.bincount(cells)
     matrix /= np.outer(sizes, sizes)
-    _matrix_plot(matrix, every, out, "viridis", "share of the class's rows", "class|taken for")
+    _matrix_plot(matrix, every, out, "viridis", "share of the class's rows", "class|predicted")
 
 
 def distance_plot(distances: NDArray[np.int32], names: list[Any], out: Path) -> None:

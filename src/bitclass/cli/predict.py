@@ -1,102 +1,73 @@
-"""`bitclass predict`: labels, nearest classes and their distances, of rows or pictures."""
+"""`bitclass predict`: labels, nearest classes and their distances, of rows or images."""
 
 from __future__ import annotations
 
 import csv
+import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import typer
 
-from bitclass.cli.checks import load_for_files, require_width
+from bitclass.cli.data import Inputs, check_outputs, confidences, load_model
 from bitclass.cli.errors import UsageError
-from bitclass.cli.progress import rows_progress
-from bitclass.data import Reader
-from bitclass.data.errors import import_extra
-from bitclass.model import PackedModel
+from bitclass.cli.options import Data, Features, Format, Header, Labels, Model
+from bitclass.cli.progress import progress_of_passes
 from bitclass.storage import atomic_write
-from bitclass.streaming import batch_rows_for
 
-__all__ = ["run_predict"]
+if TYPE_CHECKING:
+    from bitclass.model import PackedModel
+
+__all__ = ["command"]
 
 Columns = dict[str, Any]
+_ENDINGS = (".csv", ".parquet", ".npy")
 
 
-class _Sink(Protocol):
-    def write(self, columns: Columns) -> None:
-        """Take the next rows, column by column."""
-        ...
+def command(
+    model: Model,
+    data: Data,
+    features: Features = None,
+    labels: Labels = None,
+    header: Header = None,
+    format: Format = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write, .csv, .parquet or .npy; CSV is printed by default."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of nearest classes.")] = 1,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Add the probability of the nearest class.")
+    ] = False,
+) -> None:
+    """Predict the classes of rows or images.
 
-
-class _Csv:
-    def __init__(self, file: Any) -> None:
-        self._writer = csv.writer(file, lineterminator="\n")
-        self._begun = False
-
-    def write(self, columns: Columns) -> None:
-        """Take the next rows, column by column."""
-        if not self._begun:
-            self._writer.writerow(columns)
-            self._begun = True
-        self._writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
-
-
-class _Parquet:
-    def __init__(self, file: Any, path: Path) -> None:
-        self._arrow = import_extra("pyarrow", "parquet", path, "Parquet")
-        self._parquet = import_extra("pyarrow.parquet", "parquet", path, "Parquet")
-        self._file = file
-        self.writer: Any = None
-
-    def write(self, columns: Columns) -> None:
-        """Take the next rows, column by column."""
-        table = self._arrow.table({name: self._arrow.array(v) for name, v in columns.items()})
-        if self.writer is None:
-            self.writer = self._parquet.ParquetWriter(self._file, table.schema)
-        self.writer.write_table(table)
-
-
-class _Numpy:
-    """Labels alone, as one array."""
-
-    def __init__(self) -> None:
-        self.parts: list[Any] = []
-
-    def write(self, columns: Columns) -> None:
-        """Take the next rows, column by column."""
-        self.parts.append(columns["label"])
-
-
-@contextmanager
-def _sink(out: Path | None, as_many: bool) -> Iterator[_Sink]:
-    """Where predictions go: standard output, or a file that appears when it is whole."""
-    if out is None:
-        yield _Csv(sys.stdout)
-        return
-    ending = out.suffix.lower()
-    if ending not in (".csv", ".parquet", ".npy"):
-        raise UsageError(f"{out}: --out must end in .csv, .parquet or .npy")
-    if ending == ".npy" and as_many:
+    Columns are selected by the names that the model was fitted with. A label column, as in the
+    file that `bitclass fit` took, is recognised and skipped; --labels names it.
+    """
+    inputs = Inputs(data, features, labels, None, header, format)
+    if out is not None and out.suffix.lower() not in _ENDINGS:
+        raise UsageError(f"{out}: --out must end in {', '.join(_ENDINGS)}")
+    if out is not None and out.suffix.lower() == ".npy" and (top > 1 or probabilities):
         raise UsageError(f"{out}: .npy holds labels alone; use .csv or .parquet")
-    with atomic_write(out) as file:
-        if ending == ".csv":
-            import io
-
-            text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-            yield _Csv(text)
-            text.detach()
-        elif ending == ".parquet":
-            parquet = _Parquet(file, out)
-            yield parquet
-            if parquet.writer is not None:
-                parquet.writer.close()
-        else:
-            numpy = _Numpy()
-            yield numpy
-            np.save(file, np.concatenate(numpy.parts), allow_pickle=False)
+    check_outputs({"--out": out}, [model, *inputs.files()])
+    packed = load_model(model)
+    if top > len(packed.classes):
+        raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
+    rows, _ = inputs.open(packed, read_labels=False)
+    names = getattr(rows, "names", None)
+    with _writer(out) as write, progress_of_passes() as progress:
+        for batch in rows.batches():
+            end = batch.first_row + batch.X.shape[0]
+            columns = _columns(packed, batch.X, top, probabilities)
+            if names is not None:
+                columns = {"image": np.array(names[batch.first_row : end])} | columns
+            write(columns)
+            progress("predicting", end, rows.n_rows)
 
 
 def _columns(model: PackedModel, X: Any, top: int, probabilities: bool) -> Columns:
@@ -105,34 +76,65 @@ def _columns(model: PackedModel, X: Any, top: int, probabilities: bool) -> Colum
     labels, distances = model.top_classes(X, top)
     columns: Columns = {"label": labels[:, 0], "distance": distances[:, 0]}
     if probabilities:
-        columns["probability"] = model.predict_proba(X).max(axis=1)
+        columns["probability"] = confidences(model, X)
     for rank in range(1, top):
         columns[f"label_{rank + 1}"] = labels[:, rank]
         columns[f"distance_{rank + 1}"] = distances[:, rank]
     return columns
 
 
-def run_predict(
-    model_path: Path,
-    reader: Reader,
-    *,
-    names: Sequence[str] | None,
-    out: Path | None,
-    top: int,
-    probabilities: bool,
-) -> None:
-    """Predict rows, batch by batch; those of pictures come with their names."""
-    model = load_for_files(model_path)
-    require_width(reader, model, model_path)
-    if top > len(model.classes):
-        raise UsageError(f"--top {top}: the model has only {len(model.classes)} classes")
-    n_rows = min(batch_rows_for(reader), max(1, (1 << 24) // len(model.classes)))
-    batch_rows = n_rows if probabilities else batch_rows_for(reader)
-    with _sink(out, top > 1 or probabilities) as sink, rows_progress(reader.n_rows) as progress:
-        for batch in reader.batches(batch_rows):
-            end = batch.first_row + batch.X.shape[0]
-            columns = _columns(model, batch.X, top, probabilities)
-            if names is not None:
-                columns = {"picture": np.array(names[batch.first_row : end])} | columns
-            sink.write(columns)
-            progress("predicting", end)
+@contextmanager
+def _writer(out: Path | None) -> Iterator[Callable[[Columns], None]]:
+    """Function that writes the next rows, to standard output or to a file that appears whole."""
+    if out is None:
+        yield _csv_writer(sys.stdout)
+        return
+    with atomic_write(out) as file:
+        if out.suffix.lower() == ".csv":
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+            yield _csv_writer(text)
+            text.detach()
+        elif out.suffix.lower() == ".parquet":
+            with _parquet_writer(file, out) as write:
+                yield write
+        else:
+            parts: list[Any] = []
+            yield lambda columns: parts.append(columns["label"])
+            np.save(file, np.concatenate(parts), allow_pickle=False)
+
+
+def _csv_writer(file: Any) -> Callable[[Columns], None]:
+    writer = csv.writer(file, lineterminator="\n")
+    has_header = False
+
+    def write(columns: Columns) -> None:
+        nonlocal has_header
+        if not has_header:
+            writer.writerow(columns)
+            has_header = True
+        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+
+    return write
+
+
+@contextmanager
+def _parquet_writer(file: Any, path: Path) -> Iterator[Callable[[Columns], None]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError(
+            f"{path}: Parquet needs pyarrow; install it with: pip install 'bitclass[parquet]'"
+        ) from None
+    writer: Any = None
+
+    def write(columns: Columns) -> None:
+        nonlocal writer
+        table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+        if writer is None:
+            writer = pyarrow.parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+
+    yield write
+    if writer is not None:
+        writer.close()

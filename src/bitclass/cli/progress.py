@@ -1,4 +1,4 @@
-"""Progress on a terminal: what is done, how fast, time left. Nothing at all in a pipe."""
+"""Progress bars on a terminal; nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
@@ -18,44 +17,31 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["cells_progress", "passes_progress", "rows_progress"]
+__all__ = ["progress_of_passes"]
 
 
-class _RowsASecond(ProgressColumn):
+class _RowsPerSecond(ProgressColumn):
     def render(self, task: Task) -> Text:
-        """Rows done, and how many a second."""
+        """Rows done, and rows per second."""
         speed = task.finished_speed or task.speed
-        rate = "" if speed is None else f", {speed:,.0f} a second"
+        rate = "" if speed is None else f", {speed:,.0f} per second"
         return Text(f"{int(task.completed):,} rows{rate}")
 
 
 @contextmanager
-def rows_progress(n_rows: int | None) -> Iterator[Callable[[str, int], None]]:
-    """Show passes over rows on the terminal behind standard error.
+def progress_of_passes() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Show passes over rows on standard error, if that is a terminal.
 
     Yields
     ------
-    function
-        To be called with the name of the pass and how many of its rows are done.
-    """
-    with passes_progress() as tell:
-        yield lambda name, done: tell(name, done, n_rows)
-
-
-@contextmanager
-def passes_progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Show passes on the terminal behind standard error.
-
-    Yields
-    ------
-    function
-        To be called with the name of the pass, how many of its rows are done, and of how many.
+    callable
+        To be called with the name of a pass, the number of its rows done, and their total.
     """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        _RowsASecond(),
+        _RowsPerSecond(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
@@ -63,34 +49,9 @@ def passes_progress() -> Iterator[Callable[[str, int, int | None], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         tasks = {}
 
-        def tell(name: str, done: int, total: int | None) -> None:
+        def show(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
                 tasks[name] = progress.add_task(name, total=total)
             progress.update(tasks[name], completed=done)
 
-        yield tell
-
-
-@contextmanager
-def cells_progress(n_cells: int) -> Iterator[Callable[[str, int], None]]:
-    """Show how many of many long pieces of work are done, on the terminal behind standard error.
-
-    Yields
-    ------
-    function
-        To be called with what is being done now, and how many pieces are done.
-    """
-    console = Console(stderr=True)
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[now]}"),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=n_cells, now="")
-
-        def tell(now: str, done: int) -> None:
-            progress.update(task, completed=done, now=now)
-
-        yield tell
+        yield show

@@ -1,15 +1,18 @@
-"""Text from files, shown as it is: labels and names may hold anything."""
+"""Text from files, shown as it is: labels and names may contain anything."""
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.text import Text
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["cell", "counted", "printable", "say"]
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["cell", "counted", "describe_training", "printable", "say"]
 
 
 def printable(text: str) -> str:
-    r"""The text with control characters written out, which could command the terminal.
+    r"""The text with control characters escaped, which could command the terminal.
 
     Examples
     --------
@@ -20,7 +23,9 @@ def printable(text: str) -> str:
 
 
 def cell(value: object) -> Text:
-    """A value of a file for a table; brackets in it are no commands to Rich."""
+    """A value for a table of Rich, in which square brackets are not markup."""
+    from rich.text import Text
+
     return Text(printable(str(value)))
 
 
@@ -37,6 +42,33 @@ def counted(number: object, noun: str) -> str:
 
 
 def say(text: str) -> None:
-    """Print lines as they are, never cut."""
+    """Print lines as they are, never wrapped."""
+    from rich.console import Console
+    from rich.text import Text
+
     lines = "\n".join(map(printable, text.splitlines()))
     Console().print(Text(lines), soft_wrap=True)
+
+
+def describe_training(summary: Mapping[str, Any]) -> str:
+    """How a model was trained, from the summary in its file, which need not be trusted.
+
+    Examples
+    --------
+    >>> describe_training({"loss": "hinge", "n_rounds": 1})
+    'hinge loss, closed form'
+    >>> describe_training({"loss": "exponential", "n_rounds": 3})
+    'exponential loss, 3 rounds'
+    """
+    loss, refinement = summary.get("loss"), summary.get("refinement")
+    how = "closed form" if loss == "hinge" else counted(summary.get("n_rounds"), "round")
+    text = f"{loss} loss, {how}"
+    if isinstance(refinement, dict):
+        before, after = (refinement.get(f"accuracy_{when}") for when in ("before", "after"))
+        if isinstance(before, float) and isinstance(after, float):
+            text += (
+                f"; refinement {counted(refinement.get('epochs'), 'epoch')}, accuracy on "
+                f"{counted(refinement.get('held_out_rows'), 'held-out row')} {before:.2%} to "
+                f"{after:.2%}"
+            )
+    return text

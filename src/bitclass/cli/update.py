@@ -1,142 +1,131 @@
-"""`bitclass update`: a model learns more rows or classes, or forgets some.
-
-It replaces two files, the statistics and then the model. A run that is killed in between leaves the
-statistics ahead of the model. The next run can tell, because the model names the statistics that it
-came from, and the statistics name those that they came from and what was added. It then finishes
-what was begun, and counts no row twice.
-"""
+"""`bitclass update`: add rows or classes to a model, or remove classes."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.cli.checks import require_labels
+from bitclass.cli.data import Inputs, check_outputs, labels_of, load_model, require_labels
 from bitclass.cli.errors import UsageError
-from bitclass.cli.fit import files_of, save_model, statistics_path, tell
-from bitclass.cli.progress import rows_progress
-from bitclass.data import Reader, prefetched
-from bitclass.images.recording import record_extractor
-from bitclass.storage import ModelHeader, ProjectionType, check_writable, read_header
-from bitclass.streaming import batch_rows_for, labels_of
-from bitclass.training import Statistics, load_statistics, save_statistics
+from bitclass.cli.options import (
+    Features,
+    Format,
+    Header,
+    Json,
+    Labels,
+    LabelsFile,
+    Model,
+    ProjectionName,
+)
+from bitclass.cli.progress import progress_of_passes
+from bitclass.cli.saving import (
+    file_versions,
+    finish_interrupted,
+    model_lock,
+    report,
+    save_model,
+    statistics_path,
+)
+from bitclass.io import Rows
+from bitclass.storage import read_header
+from bitclass.training import load_statistics
 
-__all__ = ["run_update"]
-
-_NO_ROWS = "no new rows"
+__all__ = ["command"]
 
 
-def run_update(
-    model: Path,
-    reader: Reader | None,
-    *,
-    remove: list[str],
-    projection: ProjectionType | None,
-    as_json: bool,
+def command(
+    model: Model,
+    data: Annotated[
+        list[Path] | None, typer.Argument(help="Feature files or images: rows to add.")
+    ] = None,
+    features: Features = None,
+    labels: Labels = None,
+    labels_file: LabelsFile = None,
+    header: Header = None,
+    format: Format = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(help="Class to remove; may be given several times.")
+    ] = None,
+    projection: Annotated[
+        ProjectionName | None,
+        typer.Option(help="Type of the projection in the model file; as before by default."),
+    ] = None,
+    json: Json = False,
 ) -> None:
-    """Learn more rows or classes, or forget classes, without the rows of before.
+    """Add rows or classes to a model, or remove classes, without the earlier rows.
 
-    Parameters
-    ----------
-    model : model file; its statistics are beside it
-    reader : new rows, or None
-    remove : names of classes to forget, before the new rows are learned
-    projection : what to save the projection in; None for what it was saved in before
-    as_json : whether to print JSON
+    The model must have been fitted with --keep-statistics. Classes are removed before rows are
+    added. The hash function of a refined model is kept; `bitclass fit` on all rows learns a new
+    one. Updates of one model wait for each other.
     """
+    inputs = Inputs(data or [], features, labels, labels_file, header, format)
     sums = statistics_path(model)
-    if not sums.exists():
+    if model.exists() and not sums.exists():
         raise UsageError(
-            f"{sums}: not there; a model can learn more only if fitted with --keep-statistics"
+            f"{sums}: no such file; a model can be updated only if fitted with --keep-statistics"
         )
-    for path in (model, sums):
-        check_writable(path)
-    if reader is not None:
-        require_labels(reader)
+    check_outputs({"the model": model, "the statistics file": sums}, inputs.files())
     start = time.perf_counter()
-    header = read_header(model)
-    classifier = BinaryCodeClassifier.load(model)
+    with model_lock(model):
+        described = _update(model, inputs, remove or [], projection)
+    report(model, load_model(model), described, time.perf_counter() - start, json)
+
+
+def _update(
+    path: Path, inputs: Inputs, remove: list[str], projection: ProjectionName | None
+) -> str:
+    """Update the model and its statistics; what the rows are, in words."""
+    sums = statistics_path(path)
     statistics, notes = load_statistics(sums)
-    asked: dict[str, Any] = {
-        "data": _NO_ROWS if reader is None else reader.description,
-        "files": [] if reader is None else files_of(reader),
+    was_interrupted = finish_interrupted(path, statistics)
+    if not inputs.paths and not remove and not was_interrupted:
+        raise UsageError("give files to add, or classes to --remove")
+    model = load_model(path)
+    rows = None
+    if inputs.paths:
+        rows, _ = inputs.open(model)
+        require_labels(rows)
+    request = {
+        "data": "no new rows" if rows is None else rows.description,
+        "files": [] if rows is None else file_versions(rows),
         "removed": sorted(remove),
     }
-    asks_nothing = reader is None and not remove
-    begun = _begun(model, header, statistics, notes)
-    if begun is not None:
-        if not asks_nothing and asked != begun:
-            raise UsageError(
-                f"{model}: an update before was cut short when it had counted its rows "
-                f"({begun['data']}); finish it with: bitclass update {model}"
-            )
+    if was_interrupted:
         warnings.warn(
-            "the update before was cut short when it had counted its rows; finishing it, without "
-            "counting them again",
+            "the last update was interrupted after it had added its rows; it is finished now",
             stacklevel=2,
         )
-        classifier.resume(statistics).solve()
-    elif asks_nothing:
-        raise UsageError("give files to learn from, or classes to --remove")
-    else:
-        before = statistics.fingerprint()
-        _learn(classifier, statistics, reader, remove)
-        save_statistics(sums, statistics, {"update": asked | {"from": before}})
-    if header.summary.get("extractor") is not None:
-        record_extractor(classifier.packed().summary, header.summary["extractor"])
-    if header.summary.get("refinement") is not None:
-        warnings.warn(
-            "the model was refined on its rows, and the updated one is not, for the rows of before "
-            "are not here: fit anew on all rows for the best accuracy",
-            stacklevel=2,
-        )
-    save_model(classifier, model, projection or header.projection, of_statistics=True)
-    data = str((begun or asked)["data"])
-    tell(classifier, model, time.perf_counter() - start, data, as_json)
-
-
-def _begun(
-    model: Path, header: ModelHeader, statistics: Statistics, notes: dict[str, Any]
-) -> dict[str, Any] | None:
-    """The update that the statistics have been through and the model has not, if there is one.
-
-    Statistics that are neither those of the model nor one update ahead of it are refused.
-    """
-    known = header.summary.get("statistics")
-    if known == statistics.fingerprint():
-        return None
-    update = notes.get("update")
-    if isinstance(update, dict) and known is not None and update.get("from") == known:
-        return {name: update.get(name) for name in ("data", "files", "removed")}
-    raise UsageError(
-        f"{statistics_path(model)}: not the statistics of {model}, which was fitted later or "
-        "elsewhere; fit it anew with --keep-statistics"
-    )
-
-
-def _learn(
-    classifier: BinaryCodeClassifier,
-    statistics: Statistics,
-    reader: Reader | None,
-    remove: list[str],
-) -> None:
-    """Forget classes, add the new rows, and learn from all."""
+        if notes.get("update") == request or (rows is None and not remove):
+            return str(notes["update"]["data"] if "update" in notes else request["data"])
+    classifier = BinaryCodeClassifier.load(path, statistics=statistics)
     if remove:
-        statistics.remove_classes(_labels_named(remove, statistics.classes))
-    classifier.resume(statistics)
-    if reader is not None:
-        known = statistics.n_rows
-        with rows_progress(reader.n_rows) as progress:
-            for batch in prefetched(reader.batches(batch_rows_for(reader))):
-                classifier.partial_fit(batch.X, labels_of(batch))
-                progress("learning", statistics.n_rows - known)
+        classifier.remove_classes(_labels_named(remove, statistics.classes))
+    if rows is not None:
+        _add(classifier, rows)
     classifier.solve()
+    save_model(
+        classifier,
+        path,
+        projection=projection or read_header(path).projection,
+        keep_statistics=True,
+        notes={"update": request},
+        extractor=model.summary.get("extractor"),
+    )
+    return str(request["data"])
+
+
+def _add(classifier: BinaryCodeClassifier, rows: Rows) -> None:
+    with progress_of_passes() as progress:
+        for batch in rows.batches():
+            classifier.partial_fit(batch.X, labels_of(batch))
+            progress("learning", batch.first_row + batch.X.shape[0], rows.n_rows)
 
 
 def _labels_named(names: list[str], classes: NDArray[Any]) -> NDArray[Any]:

@@ -1,0 +1,246 @@
+"""Rows for every command, from feature files or images, and the check of what is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.cli.errors import UsageError
+from bitclass.storage import check_writable, load
+
+if TYPE_CHECKING:
+    from bitclass.images import Extractor
+    from bitclass.io import Batch, Rows
+    from bitclass.model import PackedModel
+
+__all__ = [
+    "Inputs",
+    "check_outputs",
+    "confidences",
+    "labels_of",
+    "load_model",
+    "recorded_extractor",
+    "require_labels",
+]
+
+DEFAULT_EXTRACTOR = "cnn"
+_MAX_PROBABILITIES = 1 << 22
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Where the rows of a command come from: its arguments and options.
+
+    Attributes
+    ----------
+    paths : list of path
+        Feature files, folders of them, images, or folders of images.
+    features, labels, labels_file, header, format
+        The options for feature files, see `bitclass.io.open_rows`.
+    extractor : str, optional
+        Name of the feature extractor; given, the paths are images.
+    """
+
+    paths: list[Path]
+    features: str | None = None
+    labels: str | None = None
+    labels_file: Path | None = None
+    header: bool | None = None
+    format: str | None = None
+    extractor: str | None = None
+
+    def files(self) -> Iterator[Path]:
+        """All files that may be read, those in folders included."""
+        for path in self.paths:
+            if path.is_dir():
+                for folder, _, names in os.walk(path):
+                    yield from (Path(folder, name) for name in names)
+            else:
+                yield path
+        if self.labels_file is not None:
+            yield self.labels_file
+        if self.extractor is not None and self.extractor.startswith("onnx:"):
+            yield Path(self.extractor.removeprefix("onnx:").partition(",")[0])
+
+    def file_options(self) -> dict[str, Any]:
+        """The options for feature files, as `bitclass.io.open_rows` takes them."""
+        features = None if self.features is None else [n.strip() for n in self.features.split(",")]
+        return {
+            "features": features[0] if features is not None and len(features) == 1 else features,
+            "labels": self.labels,
+            "labels_file": self.labels_file,
+            "format": self.format,
+            "header": self.header,
+        }
+
+    def open(
+        self,
+        model: PackedModel | None = None,
+        *,
+        read_labels: bool = True,
+        cache: Path | None = None,
+        n_jobs: int | None = None,
+    ) -> tuple[Rows, Extractor | None]:
+        """Open the rows.
+
+        Parameters
+        ----------
+        model : PackedModel, optional
+            Features are selected by its names of them, labels are of the type of its classes, and
+            images go through the extractor that it records.
+        read_labels : bool, default=True
+            Whether labels are wanted; if not, a label column is still recognised and skipped.
+        cache : path, optional
+            Folder that keeps the features of images until the work is done.
+        n_jobs : int, optional
+            Threads that extract features of images.
+
+        Returns
+        -------
+        rows : Rows
+        extractor : Extractor or None
+            What made the features of images; None for feature files.
+        """
+        options = self.file_options()
+        given = [name for name, value in options.items() if value is not None]
+        if self.extractor is not None or (not given and self._are_images()):
+            if given:
+                option = given[0].replace("_", "-")
+                raise UsageError(f"--{option} is for feature files, and {self.paths[0]} has images")
+            return self._open_images(model, cache, n_jobs)
+        from bitclass.io import open_rows
+
+        if model is None:
+            return open_rows(self.paths, **options), None
+        rows = open_rows(
+            self.paths,
+            **options,
+            n_features=model.n_features,
+            feature_names=model.feature_names,
+            classes=model.classes if read_labels else None,
+        )
+        if rows.n_features != model.n_features:
+            raise ValueError(
+                f"{rows.description}: rows have {rows.n_features} features, the model takes "
+                f"{model.n_features}"
+            )
+        return rows, None
+
+    def _are_images(self) -> bool:
+        from bitclass.images import find_images
+
+        return find_images(self.paths)
+
+    def _open_images(
+        self, model: PackedModel | None, cache: Path | None, n_jobs: int | None
+    ) -> tuple[Rows, Extractor]:
+        from bitclass.images import extractor_named, image_rows, open_images
+
+        if model is None:
+            extractor = extractor_named(self.extractor or DEFAULT_EXTRACTOR)
+        else:
+            extractor = recorded_extractor(model)
+        images = open_images(self.paths)
+        return image_rows(images, extractor, cache=cache, n_jobs=n_jobs), extractor
+
+
+def recorded_extractor(model: PackedModel) -> Extractor:
+    """The feature extractor that a model was trained with."""
+    from bitclass.images import from_specification
+
+    specification = model.summary.get("extractor")
+    if specification is None:
+        raise UsageError(
+            f"the model was trained on feature files: it takes rows of {model.n_features} "
+            "features, not images"
+        )
+    if not isinstance(specification, dict):
+        raise ValueError(f"the extractor in the model must be an object, found {specification!r}")
+    extractor = from_specification(specification)
+    if extractor.n_features != model.n_features:
+        raise ValueError(
+            f"the model takes {model.n_features} features, and its extractor {extractor.name} "
+            f"gives {extractor.n_features}"
+        )
+    return extractor
+
+
+def load_model(path: Path) -> PackedModel:
+    """Read a model whose labels are compared with those of files, or written to one.
+
+    Text that Python held as objects, as pandas does, becomes text as files have it.
+    """
+    model = load(path)
+    if model.classes.dtype == object and all(isinstance(name, str) for name in model.classes):
+        model.classes = model.classes.astype(np.str_)
+    return model
+
+
+def require_labels(rows: Rows) -> None:
+    """Refuse rows without labels."""
+    if not rows.has_labels:
+        raise UsageError(
+            f"{rows.description}: no labels found; name them with --labels or --labels-file "
+            "(images: one folder per class)"
+        )
+
+
+def labels_of(batch: Batch) -> NDArray[Any]:
+    """Labels of a batch of rows that have some."""
+    assert batch.labels is not None
+    return batch.labels
+
+
+def confidences(model: PackedModel, X: Any) -> NDArray[np.float64]:
+    """Largest class probability of each row of X (n, d), shape (n,), in bounded memory."""
+    step = max(1, _MAX_PROBABILITIES // len(model.classes))
+    parts = [
+        model.predict_proba(X[start : start + step]).max(axis=1)
+        for start in range(0, X.shape[0], step)
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path]) -> None:
+    """Refuse, before any work, outputs that cannot be written or that would replace an input.
+
+    Files are the same if device and inode are, whatever links lead to them.
+
+    Parameters
+    ----------
+    outputs : mapping of str to path or None
+        Files to write, by the option that names them.
+    inputs : iterable of path
+        Files to read.
+    """
+    existing: dict[tuple[int, int], tuple[str, Path]] = {}
+    written: dict[str, str] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder; {option} takes the name of a file")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"{path.absolute().parent}: no such folder for {path.name}")
+        check_writable(path)
+        other = written.setdefault(os.path.realpath(path), option)
+        if other != option:
+            raise UsageError(f"{path}: {option} and {other} are the same file")
+        if path.exists():
+            existing[_identity(path)] = option, path
+    if not existing:
+        return
+    for read in inputs:
+        if read.exists() and (found := existing.get(_identity(read))):
+            raise UsageError(f"{found[1]}: {found[0]} would overwrite the input {read}")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino

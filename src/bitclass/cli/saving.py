@@ -1,0 +1,277 @@
+"""Writing a model with the statistics beside it, and the report of what was trained.
+
+Two files cannot be replaced at once. The new model is written first, under a name of its own, then
+the statistics, and then the new model gets its name. A run that is killed in between leaves
+statistics that fit the new model only; the next update recognises this by the fingerprint of the
+statistics in the model file, and finishes.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bitclass.cli.text import counted, describe_training, say
+from bitclass.storage import ProjectionType, read_header, save
+from bitclass.training import Statistics, load_statistics, save_statistics
+
+if TYPE_CHECKING:
+    from bitclass.classifier import BinaryCodeClassifier
+    from bitclass.io import Rows
+    from bitclass.model import PackedModel
+
+__all__ = [
+    "Checkpoint",
+    "file_versions",
+    "finish_interrupted",
+    "model_lock",
+    "report",
+    "save_model",
+    "statistics_path",
+]
+
+_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+
+
+def statistics_path(model: Path) -> Path:
+    """The statistics file of a model, beside it; where `model` is a link, beside its target."""
+    model = _target(model)
+    return model.with_name(model.name.removesuffix(".safetensors") + ".statistics.safetensors")
+
+
+def _target(model: Path) -> Path:
+    return Path(os.path.realpath(model)) if model.is_symlink() else model
+
+
+def _pending(model: Path) -> Path:
+    """A new model whose statistics are not in place yet."""
+    return _target(model).with_name(f".{_target(model).name}.new")
+
+
+@contextmanager
+def model_lock(model: Path) -> Iterator[None]:
+    """Wait until no other process writes the model, and let none write it within.
+
+    Where the system or the file system has no locks, there is a warning.
+    """
+    path = Path(os.path.realpath(model))
+    path = path.with_name(f".{path.name}.lock")
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"bitclass: waiting for another process to write {model}", file=sys.stderr)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # The process that held the lock may have removed the file meanwhile.
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                break
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(descriptor)
+                raise
+            warnings.warn(f"{path.parent}: no file locks; do not update at once", stacklevel=2)
+            break
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def save_model(
+    classifier: BinaryCodeClassifier,
+    path: Path,
+    *,
+    projection: ProjectionType,
+    keep_statistics: bool,
+    notes: Mapping[str, Any] | None = None,
+    extractor: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model and, if asked for, its statistics; to be called under `model_lock`.
+
+    Parameters
+    ----------
+    classifier : BinaryCodeClassifier
+    path : path
+    projection : {"float32", "float16", "int8"}
+    keep_statistics : bool
+    notes : mapping, optional
+        For the statistics file.
+    extractor : mapping, optional
+        Specification of the feature extractor of images, recorded in the model.
+    """
+    model = classifier.packed()
+    if extractor is not None:
+        model.summary["extractor"] = dict(extractor)
+    if not keep_statistics:
+        save(path, model, projection=projection)
+        return
+    statistics = classifier.statistics_
+    model.summary["statistics"] = statistics.fingerprint()
+    save(_pending(path), model, projection=projection)
+    try:
+        save_statistics(statistics_path(path), statistics, dict(notes or {}))
+    except (OSError, ValueError):
+        if not _is_pending(path):
+            _pending(path).unlink()
+        raise
+    _replace_model(path)
+
+
+def finish_interrupted(model: Path, statistics: Statistics) -> bool:
+    """Put a model in place whose statistics already are; to be called under `model_lock`.
+
+    Parameters
+    ----------
+    model : path
+    statistics : Statistics
+        Of the file beside the model.
+
+    Returns
+    -------
+    bool
+        Whether there was one.
+
+    Raises
+    ------
+    ValueError
+        If the statistics are of neither the model nor a newer one.
+    """
+    if read_header(model).summary.get("statistics") == statistics.fingerprint():
+        _pending(model).unlink(missing_ok=True)
+        return False
+    if not _is_pending(model, statistics):
+        raise ValueError(
+            f"{statistics_path(model)}: not the statistics of {model}, which was fitted later or "
+            "elsewhere; fit it again with --keep-statistics"
+        )
+    _replace_model(model)
+    return True
+
+
+def _is_pending(model: Path, statistics: Statistics | None = None) -> bool:
+    """Whether the statistics in place are those of the new model."""
+    if not _pending(model).exists() or not statistics_path(model).exists():
+        return False
+    statistics = statistics or load_statistics(statistics_path(model))[0]
+    return read_header(_pending(model)).summary.get("statistics") == statistics.fingerprint()
+
+
+def _replace_model(model: Path) -> None:
+    if _target(model).exists():
+        shutil.copymode(_target(model), _pending(model))
+    os.replace(_pending(model), _target(model))
+
+
+def file_versions(rows: Rows) -> list[list[int]]:
+    """Size and time of change of each file: one that changed under its name is another file."""
+    paths = [*rows.paths, *rows.label_paths]
+    return [[path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+
+
+def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: bool) -> None:
+    """Print what was trained and how, from the summary that the model file holds.
+
+    Parameters
+    ----------
+    path : path
+        The model file.
+    model : PackedModel
+    data : str
+        What the rows are.
+    seconds : float
+    as_json : bool
+    """
+    summary = model.summary
+    facts: dict[str, Any] = {
+        "model": str(path),
+        "bytes": path.stat().st_size,
+        "rows": summary.get("n_rows"),
+        "features": model.n_features,
+        "classes": len(model.classes),
+        "bits": model.n_bits,
+        "loss": summary.get("loss"),
+        "rounds": summary.get("n_rounds"),
+        "refinement": summary.get("refinement"),
+        "training": describe_training(summary),
+        "seconds": round(seconds, 3),
+    }
+    if as_json:
+        print(json.dumps(facts))
+        return
+    say(f"read    {data}")
+    say(
+        f"learned {len(model.classes):,} classes from "
+        f"{counted(facts['rows'], 'row')} of {counted(facts['features'], 'feature')} in "
+        f"{seconds:.1f} s"
+    )
+    say(f"by      {facts['training']}")
+    say(f"wrote   {path}, {facts['bytes'] / 1e6:.2f} MB, {facts['bits']} bits")
+
+
+class Checkpoint:
+    """Statistics saved from time to time, from which a killed `fit` resumes.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it does not exist.
+    run : mapping
+        What identifies the run: files, rows, parameters. A checkpoint of another run is refused.
+    """
+
+    seconds_between_saves = 30.0
+
+    def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
+        self.path = self.path_in(folder)
+        self.run = json.loads(json.dumps(run))
+        self._last_save = time.monotonic()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @staticmethod
+    def path_in(folder: Path) -> Path:
+        """The file in a checkpoint folder."""
+        return folder / "statistics.safetensors"
+
+    def load(self) -> Statistics | None:
+        """What an earlier run left, None if there is nothing."""
+        if not self.path.exists():
+            return None
+        statistics, run = load_statistics(self.path)
+        differing = sorted(key for key in self.run | run if self.run.get(key) != run.get(key))
+        if differing:
+            raise ValueError(
+                f"{self.path}: this checkpoint is of another run, which differs in "
+                f"{', '.join(differing)}; remove it or give another folder"
+            )
+        return statistics
+
+    def save_if_due(self, statistics: Statistics) -> None:
+        """Save, unless the last save was a short while ago."""
+        if time.monotonic() - self._last_save >= self.seconds_between_saves:
+            self.save(statistics)
+
+    def save(self, statistics: Statistics) -> None:
+        """Save now."""
+        save_statistics(self.path, statistics, self.run)
+        self._last_save = time.monotonic()
