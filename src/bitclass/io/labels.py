@@ -1,0 +1,183 @@
+"""The type of labels: decided over all files, or by the classes of a model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.io.errors import DataFileError
+
+__all__ = ["LabelRange", "as_text", "check_label_dtype", "class_dtype", "common_dtype", "convert"]
+
+TEXT = np.dtype(np.str_)
+_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,19}")
+_INT64, _UINT64 = np.iinfo(np.int64), np.iinfo(np.uint64)
+
+
+class LabelRange:
+    """Whether labels of text files are integers, and which.
+
+    They are if every label is written as Python would write that integer and one type of 64 bits
+    holds all of them; `007`, `+7` and `7.0` are text.
+
+    Examples
+    --------
+    >>> labels = LabelRange()
+    >>> labels.add(["1", "-2"])
+    >>> labels.dtype
+    dtype('int64')
+    >>> labels.add(["03"])
+    >>> labels.dtype
+    dtype('<U')
+    """
+
+    def __init__(self) -> None:
+        self.are_integers = True
+        self.low, self.high = 0, 0
+
+    def add(self, labels: Iterable[str]) -> None:
+        """Take more labels into account."""
+        for label in labels:
+            if not _CANONICAL.fullmatch(label):
+                self.are_integers = False
+                break
+            self.low, self.high = min(self.low, int(label)), max(self.high, int(label))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """int64, uint64 or text."""
+        if self.are_integers and self.low >= _INT64.min and self.high <= _INT64.max:
+            return np.dtype(np.int64)
+        if self.are_integers and self.low >= 0 and self.high <= _UINT64.max:
+            return np.dtype(np.uint64)
+        return TEXT
+
+    @staticmethod
+    def merged(ranges: Iterable[LabelRange]) -> LabelRange:
+        """The range of the labels of several files."""
+        merged = LabelRange()
+        for other in ranges:
+            merged.are_integers &= other.are_integers
+            merged.low = min(merged.low, other.low)
+            merged.high = max(merged.high, other.high)
+        return merged
+
+
+def check_label_dtype(path: Path, name: str, dtype: np.dtype[Any]) -> None:
+    """Refuse arrays that cannot be labels."""
+    if dtype.kind not in "biufSUO" or dtype.char in "gG":
+        raise DataFileError(
+            f"{path}: labels {name!r} are of type {dtype}; "
+            "labels are integers, floats, booleans or text"
+        )
+
+
+def as_text(path: Path, values: NDArray[Any]) -> NDArray[Any]:
+    """Bytes and objects (n,) as an array of str; UTF-8 is assumed."""
+    texts = []
+    for row, value in enumerate(values.tolist()):
+        try:
+            text = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError as error:
+            raise DataFileError(f"{path}: the label of row {row} is not UTF-8 text") from error
+        if not isinstance(text, str):
+            raise DataFileError(f"{path}: the label of row {row} is not text, found {text!r:.60}")
+        texts.append(text)
+    return np.array(texts, dtype=np.str_)
+
+
+def class_dtype(classes: Any) -> np.dtype[Any]:
+    """The type that labels of a model with these classes have."""
+    dtype = np.asarray(classes).dtype
+    if dtype.kind in "iu":
+        return np.dtype(np.uint64 if dtype == np.uint64 else np.int64)
+    return TEXT if dtype.kind in "SUO" else dtype
+
+
+def common_dtype(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
+    """One type for labels of these types; None if some are text and others are not."""
+    found = set(dtypes)
+    if any(dtype.kind == "U" for dtype in found):
+        return TEXT if all(dtype.kind == "U" for dtype in found) else None
+    common = np.result_type(*found)
+    # NumPy's common type of int64 and uint64 is a float, which would merge large labels.
+    if common.kind == "f" and all(dtype.kind in "iu" for dtype in found):
+        return np.dtype(np.int64)
+    return np.dtype(np.float32) if common == np.float16 else common
+
+
+def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: int) -> NDArray[Any]:
+    """Labels in the type that was decided on.
+
+    Parameters
+    ----------
+    path : Path
+        For errors.
+    labels : (k,) array of str or numbers
+    dtype : dtype
+    first_row : int
+        Row number of the first label in the file, for errors.
+
+    Returns
+    -------
+    labels : (k,) array
+    """
+    if labels.dtype.kind == "f" or labels.dtype.kind == "U":
+        missing = labels == "" if labels.dtype.kind == "U" else ~np.isfinite(labels)
+        if missing.any():
+            raise DataFileError(f"{path}: row {first_row + int(np.argmax(missing))} has no label")
+    if dtype.kind == "U":
+        return labels if labels.dtype.kind == "U" else _written(labels)
+    if labels.dtype.kind == "U":
+        return _parsed(path, labels, dtype, first_row)
+    with np.errstate(invalid="ignore", over="ignore"):
+        converted = labels.astype(dtype)
+    wrong = converted != labels
+    if dtype.kind in "iu" and labels.dtype.kind in "iu":
+        wrong |= (converted < 0) != (labels < 0)  # wrapped around
+    # float32 holds fewer digits than the same number read as float64 from another file.
+    if wrong.any() and not (dtype.kind == "f" and labels.dtype.kind == "f"):
+        raise _mismatch(path, labels, wrong, dtype, first_row)
+    return converted
+
+
+def _written(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Numbers as text, whole ones without a decimal point."""
+    if numbers.dtype.kind == "f" and np.all(np.floor(numbers) == numbers):
+        numbers = numbers.astype(np.int64)
+    return numbers.astype(np.str_)
+
+
+def _parsed(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: int) -> NDArray[Any]:
+    values, inverse = np.unique(labels, return_inverse=True)
+    parsed = np.zeros(len(values), dtype=dtype)
+    wrong = np.zeros(len(values), dtype=bool)
+    for place, text in enumerate(values.tolist()):
+        try:
+            if dtype.kind in "iu" and not _CANONICAL.fullmatch(text):
+                raise ValueError
+            if dtype.kind == "b":
+                parsed[place] = {"true": True, "false": False}[text.lower()]
+            else:
+                parsed[place] = int(text) if dtype.kind in "iu" else float(text)
+        except (ValueError, KeyError, OverflowError):
+            wrong[place] = True
+    if wrong.any():
+        raise _mismatch(path, labels, wrong[inverse], dtype, first_row)
+    return np.asarray(parsed[inverse])
+
+
+def _mismatch(
+    path: Path, labels: NDArray[Any], wrong: NDArray[Any], dtype: np.dtype[Any], first_row: int
+) -> DataFileError:
+    row = int(np.argmax(wrong))
+    kind = {"i": "integers", "u": "integers", "f": "numbers", "b": "True and False"}[dtype.kind]
+    return DataFileError(
+        f"{path}: row {first_row + row} has the label {str(labels[row])!r:.60}, "
+        f"but the other labels or the model's classes are {kind}"
+    )

@@ -1,0 +1,328 @@
+"""`open_rows`: from paths to rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bitclass.io.errors import DataFileError, reading
+from bitclass.io.labels import LabelRange, class_dtype, common_dtype
+from bitclass.io.rows import FileRows
+from bitclass.io.source import Request, Source
+from bitclass.io.text import COMPRESSED
+
+__all__ = ["open_rows"]
+
+PathLike = str | os.PathLike[str]
+
+#: Extensions of each format; those of text formats may be followed by one of compression.
+FORMATS = {
+    "npy": (".npy",),
+    "npz": (".npz",),
+    "parquet": (".parquet", ".pq"),
+    "arrow": (".arrow", ".feather", ".ipc"),
+    "svmlight": (".svm", ".libsvm", ".svmlight"),
+    "matlab": (".mat",),
+    "hdf5": (".h5", ".hdf5", ".hdf"),
+    "csv": (".csv", ".tsv", ".tab"),
+    "lines": (".txt",),
+}
+_TEXT_FORMATS = ("svmlight", "csv", "lines")
+
+
+def open_rows(
+    paths: PathLike | Sequence[PathLike],
+    *,
+    features: str | int | Sequence[str | int] | None = None,
+    labels: str | int | bool | None = None,
+    labels_file: PathLike | Sequence[PathLike] | None = None,
+    format: str | None = None,
+    n_features: int | None = None,
+    first_index: int | None = None,
+    header: bool | None = None,
+    feature_names: Sequence[str] | None = None,
+    classes: Any = None,
+) -> FileRows:
+    """Open feature files for reading in batches.
+
+    Text files are read once, to count their rows and to decide the type of their labels; of other
+    files only headers and labels are read.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        Files of one format, read as one sequence of rows. A folder stands for the files in it.
+    features : str, int or sequence of them, optional
+        The array (npz, MATLAB, HDF5) or the columns (CSV, Parquet, Arrow) of the features; columns
+        also by place or by a pattern such as ``f*``, and ``!name`` or ``!pattern`` leaves columns
+        out. By default the only matrix, column of lists, or all columns that are neither label,
+        index nor identifier.
+    labels : str, int or False, optional
+        The array or column of the labels. By default the only one that is called like labels; False
+        for no labels, in which case such a column is skipped.
+    labels_file : path or sequence of paths, optional
+        Files of the labels, if apart from the features; `labels` is then a name in there.
+    format : str, optional
+        'npy', 'npz', 'parquet', 'arrow', 'svmlight', 'matlab', 'hdf5' or 'csv', if the extension
+        does not tell.
+    n_features : int, optional
+        How many features a row must have. In SVMlight files, the width of the matrix.
+    first_index : 0 or 1, optional
+        First index of SVMlight files; by default 0 if it occurs, else 1.
+    header : bool, optional
+        Whether CSV files (and text files of labels) start with column names; detected by default.
+    feature_names : sequence of str, optional
+        Features of a model. Columns are selected by these names, in this order, and others are
+        ignored. Input without names is taken by position.
+    classes : (C,) array-like, optional
+        Labels of a model, whose type decides that of the labels.
+
+    Returns
+    -------
+    FileRows
+
+    Raises
+    ------
+    DataFileError
+        One line that names the file and what is wrong with it.
+
+    Examples
+    --------
+    >>> import tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "train.npz")
+    >>> np.savez(path, X=np.eye(5, 3), y=np.array(["a", "b", "a", "b", "c"]))
+    >>> rows = open_rows(path)
+    >>> rows.n_rows, rows.n_features, rows.has_labels
+    (5, 3, True)
+    >>> [(batch.first_row, batch.X.shape, batch.labels.tolist())
+    ...  for batch in rows.batches(rows_per_batch=3)]
+    [(0, (3, 3), ['a', 'b', 'a']), (3, (2, 3), ['b', 'c'])]
+    """
+    if first_index not in (None, 0, 1):
+        raise ValueError(f"first_index must be 0 or 1, found {first_index!r}")
+    if n_features is not None and n_features < 1:
+        raise ValueError(f"n_features must be positive, found {n_features}")
+    if labels is True:
+        raise ValueError("labels must be a name, a place, None or False, found True")
+    label_name = labels if labels is None or labels is False else str(labels)
+    request = Request(
+        features=_names(features),
+        labels=False if labels_file is not None else label_name,
+        n_features=n_features,
+        first_index=first_index,
+        header=header,
+        feature_names=None if feature_names is None else tuple(map(str, feature_names)),
+    )
+    sources = _open_files(_expanded(_as_paths(paths, "paths"), format, False), format, request)
+    _check_widths(sources, request)
+    label_sources: list[Source] = []
+    if labels_file is not None:
+        found = _expanded(_as_paths(labels_file, "labels_file"), None, True)
+        request = Request(labels=label_name or None, header=header, only_labels=True)
+        label_sources = _open_labels(found, request, sources)
+    return FileRows(sources, label_sources, _label_dtype(label_sources or sources, classes))
+
+
+def _as_paths(paths: PathLike | Sequence[PathLike], name: str) -> list[Path]:
+    found = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not found:
+        raise ValueError(f"{name} must name at least one file")
+    return [Path(path) for path in found]
+
+
+def _names(features: str | int | Sequence[str | int] | None) -> tuple[str, ...] | None:
+    if features is None:
+        return None
+    names = (features,) if isinstance(features, str | int) else tuple(features)
+    if not names:
+        raise ValueError("features must name at least one array or column")
+    return tuple(map(str, names))
+
+
+def _known(only_labels: bool) -> str:
+    return ", ".join(
+        f"{name} ({' '.join(extensions)})"
+        for name, extensions in FORMATS.items()
+        if only_labels or name != "lines"
+    )
+
+
+def _format_of(path: Path, only_labels: bool) -> str | None:
+    name = path.name.lower()
+    plain = name.removesuffix(Path(name).suffix) if name.endswith(COMPRESSED) else name
+    for format, extensions in FORMATS.items():
+        if (plain if format in _TEXT_FORMATS else name).endswith(extensions):
+            return None if format == "lines" and not only_labels else format
+    return None
+
+
+def _expanded(paths: Sequence[Path], format: str | None, only_labels: bool) -> list[Path]:
+    """The files, each folder replaced by its files of a known format in the order of names."""
+    files: list[Path] = []
+    for path in paths:
+        with reading(path, "a file"):
+            if not path.exists():
+                raise DataFileError(f"{path}: no such file or folder")
+            found = [path]
+            if path.is_dir():
+                found = sorted(
+                    file
+                    for file in path.iterdir()
+                    if file.is_file()
+                    and not file.name.startswith((".", "_"))
+                    and (format is not None or _format_of(file, only_labels) is not None)
+                )
+                if not found:
+                    raise DataFileError(
+                        f"{path}: no file in this folder has a known extension: "
+                        f"{_known(only_labels)}"
+                    )
+            for file in found:
+                if not file.is_file():  # opening a pipe would wait for its writer
+                    raise DataFileError(f"{file}: is not a file")
+                if file.stat().st_size == 0:
+                    raise DataFileError(f"{file}: is empty")
+            files += found
+    return files
+
+
+def _common_format(paths: Sequence[Path], format: str | None, only_labels: bool) -> str:
+    if format is not None and (format not in FORMATS or (format == "lines" and not only_labels)):
+        raise DataFileError(
+            f"{paths[0]}: format={format!r} is not known; formats are: {_known(only_labels)}"
+        )
+    formats = [format or _format_of(path, only_labels) for path in paths]
+    for path, found in zip(paths, formats, strict=True):
+        if found is None:
+            raise DataFileError(
+                f"{path}: unknown extension, say format=; formats are: {_known(only_labels)}"
+            )
+        if found != formats[0]:
+            raise DataFileError(f"{path}: is {found}, but {paths[0]} is {formats[0]}")
+    return str(formats[0])
+
+
+def _opener(format: str) -> Callable[[Path, Request], Source]:
+    """The class that reads a format; pyarrow, h5py and scikit-learn are imported where used."""
+    if format in ("csv", "parquet", "arrow"):
+        from bitclass.io import tables
+
+        return {
+            "csv": tables.CsvSource, "parquet": tables.ParquetSource, "arrow": tables.ArrowSource
+        }[format]  # fmt: skip
+    if format == "lines":
+        from bitclass.io.svmlight import LinesSource
+
+        return LinesSource
+    from bitclass.io import arrays
+
+    files: dict[str, Callable[[Path], arrays.ArrayFile]] = {
+        "npy": arrays.NpyFile, "npz": arrays.NpzFile, "matlab": arrays.matlab_file,
+        "hdf5": arrays.Hdf5File,
+    }  # fmt: skip
+    return partial(arrays.ArraySource, files[format])
+
+
+def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> list[Source]:
+    """Open files of one format; what was chosen in the first holds for all."""
+    found = _common_format(paths, format, request.only_labels)
+    if found == "svmlight":
+        from bitclass.io.svmlight import open_svmlight
+
+        return open_svmlight(paths, request)
+    opener = _opener(found)
+    sources = [opener(paths[0], request)]
+    first = sources[0]
+    if first.feature_names is not None:
+        request = replace(request, features=first.feature_names, feature_names=None, header=True)
+    elif found != "npy" and first.features:
+        request = replace(request, features=first.features)
+    if found == "csv" and first.feature_names is None and not request.only_labels:
+        request = replace(request, header=False)
+    if found != "npy" and found != "lines":
+        request = replace(request, labels=False if first.labels is None else first.labels)
+    for path in paths[1:]:
+        sources.append(opener(path, request))
+    return sources
+
+
+def _open_labels(
+    paths: Sequence[Path], request: Request, sources: Sequence[Source]
+) -> list[Source]:
+    """Open files of labels; the number of rows tells whether they have a header."""
+    n_rows = sum(source.n_rows for source in sources)
+    format = _common_format(paths, None, True)
+    if format == "svmlight":
+        raise DataFileError(f"{paths[0]}: labels are not read from SVMlight files of their own")
+    note = ""
+    if request.header is None and format in ("csv", "lines"):
+        if format == "csv":
+            from bitclass.io.tables import count_records
+
+            n_records = sum(count_records(path) for path in paths)
+        else:
+            n_records = sum(source.n_rows for source in _open_files(paths, None, request))
+        if n_records in (n_rows, n_rows + len(paths)):
+            header = n_records > n_rows
+            request = replace(request, header=header)
+            note = f"{'a' if header else 'no'} header, by the number of rows"
+    label_sources = _open_files(paths, None, request)
+    n_labels = sum(source.n_rows for source in label_sources)
+    if n_labels != n_rows:
+        raise DataFileError(
+            f"{paths[0]}{_more(paths)}: holds {n_labels} labels, but there are {n_rows} rows in "
+            f"{sources[0].path}{_more(sources)}"
+        )
+    if note:
+        label_sources[0].details = note
+    return label_sources
+
+
+def _more(files: Sequence[Any]) -> str:
+    return f" and {len(files) - 1} more" if len(files) > 1 else ""
+
+
+def _check_widths(sources: Sequence[Source], request: Request) -> None:
+    first = sources[0]
+    expected, who = request.n_features, "expected"
+    if expected is None and request.feature_names is not None:
+        expected, who = len(request.feature_names), "the model has"
+    for source in sources:
+        if expected is not None and source.n_features != expected:
+            raise DataFileError(
+                f"{source.path}: has {source.n_features} features per row, {who} {expected}"
+            )
+        if source.n_features != first.n_features:
+            raise DataFileError(
+                f"{source.path}: has {source.n_features} features per row, but {first.path} has "
+                f"{first.n_features}"
+            )
+        if source.is_sparse != first.is_sparse:
+            raise DataFileError(f"{source.path} and {first.path}: one is sparse, the other is not")
+
+
+def _label_dtype(sources: Sequence[Source], classes: Any) -> np.dtype[Any] | None:
+    """The type of all labels: that of the model's classes, or one that holds them all."""
+    if not any(source.has_labels for source in sources):
+        return None
+    for source in sources:
+        if not source.has_labels or not sources[0].has_labels:
+            raise DataFileError(f"{source.path} and {sources[0].path}: only one of them has labels")
+    if classes is not None:
+        return class_dtype(classes)
+    ranges = [source.label_range for source in sources if source.label_range is not None]
+    if ranges:
+        return LabelRange.merged(ranges).dtype
+    dtypes = [source.label_dtype for source in sources if source.label_dtype is not None]
+    common = common_dtype(dtypes)
+    if common is None:
+        raise DataFileError(
+            f"{sources[0].path} and others: labels are text in some files and numbers in others"
+        )
+    return common
