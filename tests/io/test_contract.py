@@ -1,9 +1,31 @@
 """Every format gives the same rows, however they are cut into files and batches."""
 
+import bz2
+import gzip
+import itertools
+import lzma
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
-from feature_files import BY_NAME, MAKERS, labels_of, make
+from feature_files import (
+    BY_NAME,
+    MAKERS,
+    column_table,
+    hdf5,
+    labels_of,
+    list_table,
+    make,
+    npy,
+    npz,
+)
 
 from bitclass.io import open_rows, prefetch
 
@@ -61,3 +83,138 @@ def test_every_format_gives_the_same_rows(tmp_path, name, kind, cuts):
     np.testing.assert_array_equal(dense(sampled), X[chosen])
     np.testing.assert_array_equal(sampled_labels, labels[chosen])
     assert rows.sample(1000)[0].shape == (N_ROWS, 5)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i2", "i4", "i8", "?"])
+@pytest.mark.parametrize("name", ["npy", "npz_deflated", "parquet_fixed", "arrow_file", "hdf5"])
+def test_features_keep_the_type_of_the_file(tmp_path, name, dtype):
+    X = (features() * 3).astype(dtype)
+    paths, options = make(BY_NAME[name], tmp_path, X, labels_of("integer", N_ROWS))
+    rows = open_rows(paths, **options)
+    assert rows.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(next(rows.batches()).X, X)
+
+
+def test_files_of_different_types_give_one_type(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((3, 2), np.float32))
+    np.save(tmp_path / "b.npy", np.ones((3, 2), np.int64))
+    rows = open_rows([tmp_path / "a.npy", tmp_path / "b.npy"])
+    assert [batch.X.dtype for batch in rows.batches(0, 2)] == [rows.dtype] * 3
+
+
+def test_a_folder_stands_for_its_files_in_order(tmp_path):
+    X, labels = features(), labels_of("text", N_ROWS)
+    make(BY_NAME["parquet_fixed"], tmp_path, X, labels, cuts=(3, 20))
+    (tmp_path / "README.md").write_text("not data")
+    (tmp_path / ".hidden.parquet").write_text("not data either")
+    np.testing.assert_array_equal(next(open_rows(tmp_path).batches()).X, X)
+
+
+@pytest.mark.parametrize("extension", [".gz", ".bz2", ".xz", ".zst"])
+def test_compressed_text(tmp_path, extension):
+    path = tmp_path / f"a.csv{extension}"
+    openers = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": pa.output_stream}
+    with openers[extension](str(path), **({} if extension == ".zst" else {"mode": "wb"})) as stream:
+        stream.write(b"a,b,label\n1.5,2,x\n2.5,3,y\n")
+    batch = next(open_rows(path).batches())
+    assert (batch.X.tolist(), batch.labels.tolist()) == ([[1.5, 2], [2.5, 3]], ["x", "y"])
+
+
+def test_csv_with_all_that_is_allowed(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(
+        '\ufeff\n"x", label ,z\r\n1e3,"a, ""b""",2\r\n\r\n'
+        '"-.5", cat , 7 \n0.1,"two\nlines",1e-320\n',
+        encoding="utf-8",
+    )
+    batch = next(open_rows(path).batches())
+    assert batch.X.tolist() == [[1000, 2], [-0.5, 7], [0.1, 1e-320]]
+    assert batch.labels.tolist() == ['a, "b"', "cat", "two\nlines"]
+
+
+def test_svmlight_indices_and_comments(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("1 0:1.5 2:2\n2 1:1e-3\n")
+    assert dense(next(open_rows(path).batches()).X).tolist() == [[1.5, 0, 2], [0, 1e-3, 0]]
+    path.write_text("# comment\n1 qid:7 1:1.5 # note\n\n+2 2:2\n3\n")
+    rows = open_rows(path)
+    assert (rows.n_features, next(rows.batches()).labels.tolist()) == (2, [1, 2, 3])
+    assert "indices from 1 (guessed)" in rows.description
+    assert open_rows(path, first_index=0).n_features == 3
+    assert open_rows(path, n_features=10).n_features == 10
+
+
+def test_batches_are_bounded_in_bytes(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((3000, 10_000), np.float32))
+    batches = [batch.X.nbytes for batch in open_rows(tmp_path / "a.npy").batches()]
+    assert len(batches) == 2
+    assert max(batches) <= 64 << 20
+    sparse = sp.csr_array(sp.eye_array(100_000, 1_000_000))
+    sp.save_npz(tmp_path / "a.npz", sparse)
+    assert [b.X.shape[0] for b in open_rows(tmp_path / "a.npz").batches()] == [65_536, 34_464]
+
+
+READ = """
+import sys
+from bitclass.io import open_rows
+
+def peak():  # not getrusage, which counts the process that started this one
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024
+
+rows = open_rows(sys.argv[1])
+next(rows.batches(0, 1000))
+before = peak()
+print(sum(batch.X.shape[0] for batch in rows.batches(0, 1000)), peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+@pytest.mark.parametrize("kind", ["npy", "npz", "parquet", "h5", "csv"])
+def test_reading_takes_memory_for_batches_not_for_files(tmp_path, kind):
+    X = np.random.default_rng(0).standard_normal((200_000, 64)).astype(np.float32)
+    path = tmp_path / f"a.{kind}"
+    if kind in ("npy", "npz", "h5"):
+        {"npy": npy, "npz": npz, "h5": hdf5}[kind](path, X, X[:, 0])
+    elif kind == "parquet":
+        pa.parquet.write_table(list_table(X, X[:, 0]), path, row_group_size=10_000)
+    else:
+        X = X[:60_000]  # about 80 MB of text, read in blocks of 16 MB
+        pa.csv.write_csv(column_table(X, np.arange(len(X))), path)
+    assert path.stat().st_size > 50_000_000
+    command = [sys.executable, "-c", READ, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    n_rows, n_bytes = map(int, done.stdout.split())
+    assert n_rows == len(X)
+    assert n_bytes < (48_000_000 if kind == "csv" else 25_000_000)
+
+
+def test_an_error_while_reading_ahead_comes_after_the_items_before(tmp_path):
+    def items():
+        yield 1
+        raise OSError("disk")
+
+    ahead = prefetch(items())
+    assert next(ahead) == 1
+    with pytest.raises(OSError, match="disk"):
+        next(ahead)
+    n_threads = threading.active_count()
+    closed = []
+
+    def endless():
+        try:
+            yield from itertools.count()
+        finally:
+            closed.append(True)
+
+    ahead = prefetch(endless())
+    assert [next(ahead), next(ahead)] == [0, 1]
+    ahead.close()
+    assert closed == [True]
+    assert threading.active_count() == n_threads
+
+
+def test_two_passes_at_once(tmp_path):
+    paths, options = make(BY_NAME["csv"], tmp_path, features(), labels_of("text", N_ROWS))
+    rows = open_rows(paths, **options)
+    for one, other in zip(rows.batches(0, 4), rows.batches(0, 4), strict=True):
+        np.testing.assert_array_equal(one.X, other.X)

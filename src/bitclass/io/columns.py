@@ -113,7 +113,7 @@ def choose_columns(
 
     wanted = _selected(path, columns, request) if request.features is not None else None
     taken = set(request.features or ()) | (set(request.feature_names or ()) if named else set())
-    choice.label = _label_column(path, columns, request, taken, choice.notes)
+    choice.label = _label_column(path, columns, request, taken, choice.notes, named)
     if choice.by_name:
         assert request.feature_names is not None
         missing = [name for name in request.feature_names if name not in (wanted or names)]
@@ -148,14 +148,19 @@ def _only_label(path: Path, names: Sequence[str], request: Request) -> str:
 
 
 def _label_column(
-    path: Path, columns: Sequence[Column], request: Request, taken: set[str], notes: list[str]
+    path: Path,
+    columns: Sequence[Column],
+    request: Request,
+    taken: set[str],
+    notes: list[str],
+    named: bool,
 ) -> str | None:
     """The label column; also if labels are not asked for, because it is no feature then."""
     if isinstance(request.labels, str):
         return _find(path, [column.name for column in columns], request.labels)
     free = [column for column in columns if column.name not in taken and not column.is_index]
     candidates = [column.name for column in free if is_label_name(column.name)]
-    if not candidates and all(column.name.isdigit() for column in columns):
+    if not named:
         # Without names, text beside numbers can only be the label.
         candidates = [column.name for column in free if column.kind == "text"]
         candidates = candidates if len(candidates) == 1 else []

@@ -35,6 +35,7 @@ class TableSource(Source):
     def __init__(self, path: Path, request: Request) -> None:
         self.path = path
         self._pa = require("pyarrow", "parquet", path, self.format_name)
+        require("pyarrow.compute", "parquet", path, self.format_name)
         with reading(path, self.format_name):
             columns = self._open(request)
             choice = choose_columns(path, columns, request, named=self._named)

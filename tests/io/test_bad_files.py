@@ -1,0 +1,233 @@
+"""What is wrong with a file is one line that names it; damage is never another error."""
+
+import os
+import sys
+
+import h5py
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from feature_files import BY_NAME, MAKERS, labels_of, make
+from mutated_files import mutated, read_all
+
+from bitclass.io import DataFileError, open_rows
+
+X = np.arange(12.0, dtype=np.float32).reshape(6, 2)
+Y = np.array(list("abcabc"))
+
+
+def refused(path, *words, **options):
+    with pytest.raises(DataFileError) as raised:
+        for _ in open_rows(path, **options).batches(0, 2):
+            pass
+    message = str(raised.value)
+    assert "\n" not in message
+    assert str(path) in message
+    for word in words:
+        assert word in message, message
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("extension", ["npy", "npz", "parquet", "arrow", "svm", "mat", "h5", "csv"])
+def test_empty_missing_and_of_another_format(tmp_path, extension):
+    path = tmp_path / f"a.{extension}"
+    refused(path, "no such file")
+    refused(write(path, ""), "is empty")
+    refused(write(path, "hello: this is no data, at all\n" * 40))
+
+
+def test_unknown_extensions_and_formats(tmp_path):
+    path = write(tmp_path / "a.xlsx", "1 1:1")
+    refused(path, "unknown extension", "parquet (.parquet .pq)", "svmlight (.svm")
+    refused(path, "format='excel' is not known", "csv (.csv", format="excel")
+    assert open_rows(path, format="svmlight").n_rows == 1
+    refused(write(tmp_path / "a.txt", "a\n"), "unknown extension")
+    (tmp_path / "folder").mkdir()
+    refused(tmp_path / "folder", "no file in this folder has a known extension")
+    os.mkfifo(tmp_path / "a.npy")
+    refused(tmp_path / "a.npy", "is not a file")
+
+
+def test_no_rows(tmp_path):
+    refused(write(tmp_path / "a.csv", "a,b,label\n"), "has no rows")
+    refused(write(tmp_path / "a.svm", "# nothing\n\n"), "has no rows")
+    pd.DataFrame({"a": [], "label": []}, dtype=float).to_parquet(tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", "has no rows")
+    np.save(tmp_path / "a.npy", np.zeros((0, 3)))
+    refused(tmp_path / "a.npy", "has shape (0, 3)")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    "name", ["npy", "npz_sparse", "parquet_columns", "hdf5", "csv", "svmlight"]
+)
+def test_values_that_are_not_finite_name_row_and_feature(tmp_path, name, value):
+    spoiled = np.tile(np.array([[1, 2, 3.5, 4, 5]], np.float32), (9, 1))
+    spoiled[5, 3] = value
+    paths, options = make(BY_NAME[name], tmp_path, spoiled, labels_of("text", 9), cuts=(3,))
+    missing = name == "csv" and np.isnan(value)  # pandas writes NaN as an empty field
+    where = (
+        "row 2 has no value in column 'f3'"
+        if missing
+        else f"row 5 (counted from 0 over all files) has {value}"
+    )
+    with pytest.raises(DataFileError, match=str(paths[1].name)) as raised:
+        list(open_rows(paths, **options).batches())
+    assert where in str(raised.value)
+    assert "feature" in str(raised.value)
+    assert ("'f3'" if name in ("parquet_columns", "csv") else "3") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b,label\n1,2,x\n1,2\n", "Expected 3 columns, got 2"),
+        ("a,b,label\n1,2,x\n1,2,3,x\n", "Expected 3 columns, got 4"),
+        ("a,b,label\n" + "1,2,x\n" * 200 + "1,two,x\n", "in column 'b'"),
+        ("a,b,label\n1,2,x\n1,,x\n", "row 1 has no value in column 'b'"),
+        ("a,b,label\n1,2,x\n1,2,\udcff\n", "utf-8"),
+    ],
+)
+def test_bad_lines_of_csv(tmp_path, text, words):
+    path = tmp_path / "a.csv"
+    path.write_text(text, errors="surrogateescape")
+    refused(path, words)
+
+
+@pytest.mark.parametrize(
+    "line", ["1 2:1 1:1", "1 1:1 1:2", "1 1:1:1", "1 1:one", "1 1:1 7", "1 -3:1", "1 :1", "1,2 1:1",
+             "1:1 2:2"]
+)  # fmt: skip
+def test_bad_lines_of_svmlight(tmp_path, line):
+    refused(write(tmp_path / "a.svm", f"1 1:1 5:2\n{line}\n"))
+
+
+def test_wrong_widths(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    np.save(tmp_path / "b.npy", X[:, :1])
+    with pytest.raises(DataFileError, match=r"b.npy: has 1 features per row, but .*a.npy has 2"):
+        open_rows([tmp_path / "a.npy", tmp_path / "b.npy"])
+    refused(tmp_path / "a.npy", "has 2 features per row, expected 3", n_features=3)
+    path = write(tmp_path / "a.svm", "1 1:1\n1 9:1\n")
+    refused(path, "has index 9", n_features=5)
+    refused(write(path, "1 1:1\n1 0:1\n"), "has index 0, but first_index is 1", first_index=1)
+    pa.parquet.write_table(pa.table({"X": [[1.0], [1.0, 2.0]]}), tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", "row 1 has 2 values in column 'X', the first row has 1")
+    np.savez(tmp_path / "a.npz", X=X, y=Y[:5])
+    refused(tmp_path / "a.npz", "holds 5 labels 'y', but there are 6 rows")
+
+
+def test_arrays_that_are_no_features_or_labels(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    refused(tmp_path / "a.npy", "has shape (3,); features are (rows, features)")
+    np.save(tmp_path / "a.npy", np.zeros((2, 2), complex))
+    refused(tmp_path / "a.npy", "complex128; features are floats, integers or booleans")
+    np.savez(tmp_path / "a.npz", X=X, y=np.eye(6))
+    refused(tmp_path / "a.npz", "labels 'y' have shape (6, 6)")
+    np.savez(tmp_path / "a.npz", X=X, y=np.arange(6) * 1j)
+    refused(tmp_path / "a.npz", "labels 'y' are of type complex128")
+    table = pa.table({"X": [[1.0]], "label": pa.array([0], pa.timestamp("s"))})
+    pa.parquet.write_table(table, tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", "labels 'label' are of type timestamp")
+
+
+def test_pickles_are_not_opened(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    objects = np.empty((2, 2), dtype=object)
+    objects[:] = Trap()
+    np.save(tmp_path / "a.npy", objects, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", X=objects)
+    np.savez(tmp_path / "b.npz", X=X[:2], y=objects[0])
+    for name in ("a.npy", "a.npz", "b.npz"):
+        refused(tmp_path / name, "pickles are not read")
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("indices", "pointers"), [([0, 9], [0, 1, 2]), ([0, -1], [0, 1, 2]), ([0, 1], [0, 2, 1])]
+)
+def test_sparse_indices_are_checked(tmp_path, indices, pointers):
+    parts = {"data": np.ones(2), "indices": indices, "indptr": pointers}
+    np.savez(tmp_path / "a.npz", **parts, shape=[2, 2], format=b"csr")
+    refused(tmp_path / "a.npz")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        group = file.create_group("X")
+        for part, values in parts.items():
+            group[part] = values
+        group.attrs["shape"] = (2, 2)
+    refused(tmp_path / "a.h5")
+
+
+def test_a_file_that_gets_shorter_while_it_is_read(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones((10_000, 8)))
+    batches = open_rows(path).batches(0, 1000)
+    next(batches)
+    os.truncate(path, 100_000)
+    with pytest.raises(DataFileError, match="cannot be read as NumPy npy"):
+        list(batches)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "words"),
+    [
+        ("pyarrow", "parquet_fixed", "reading Parquet needs pyarrow; install it with: pip install"),
+        ("pyarrow", "csv", "pip install 'bitclass[parquet]'"),
+        ("h5py", "hdf5", "reading HDF5 needs h5py; install it with: pip install 'bitclass[hdf5]'"),
+        ("h5py", "matlab73", "needs h5py"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, module, name, words):
+    paths, _ = make(BY_NAME[name], tmp_path, X, Y)
+    monkeypatch.setitem(sys.modules, module, None)
+    refused(paths[0], words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"first_index": 2}, "first_index must be 0 or 1"),
+        ({"n_features": 0}, "n_features must be positive"),
+        ({"labels": True}, "labels must be a name"),
+        ({"features": []}, "features must name at least one"),
+    ],
+)
+def test_wrong_arguments(tmp_path, options, words):
+    np.save(tmp_path / "a.npy", X)
+    with pytest.raises(ValueError, match=words):
+        open_rows(tmp_path / "a.npy", **options)
+
+
+def test_wrong_batches(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    rows = open_rows(tmp_path / "a.npy")
+    with pytest.raises(ValueError, match="rows_per_batch must be positive"):
+        rows.batches(0, 0)
+    with pytest.raises(ValueError, match="start_row must be 0 to 6, found 7"):
+        rows.batches(7)
+    with pytest.raises(ValueError, match="paths must name at least one file"):
+        open_rows([])
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_damaged_files_are_refused_or_read(tmp_path, name):
+    rng = np.random.default_rng(sum(map(ord, name)))
+    paths, options = make(
+        BY_NAME[name], tmp_path, np.ones((9, 4), np.float32), labels_of("text", 9)
+    )
+    content = paths[0].read_bytes()
+    found = []
+    for _ in range(25):
+        paths[0].write_bytes(mutated(content, rng))
+        found.append(read_all(paths, options))
+    assert "refused" in found
+    assert MAKERS[BY_NAME[name]][0] in paths[0].name
