@@ -1,7 +1,5 @@
-"""Feature files in, batches of rows out."""
+"""Image datasets; feature files are read by `bitclass.io`."""
 
-from bitclass.data.errors import DataFileError
-from bitclass.data.prefetch import prefetched
-from bitclass.data.reader import Batch, Reader, open_rows
+from bitclass.io.errors import DataFileError
 
-__all__ = ["Batch", "DataFileError", "Reader", "open_rows", "prefetched"]
+__all__ = ["DataFileError"]

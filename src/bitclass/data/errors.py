@@ -11,24 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bitclass.io.errors import DataFileError
+
 __all__ = ["DataFileError", "check_extra", "import_extra", "listed", "reading"]
 
 # Of writing, which only unpacking to a temporary file does.
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 _MOST_NAMES = 20
 _MOST_CHARACTERS = 300
-
-
-class DataFileError(ValueError):
-    """A data file cannot be used; the message is one line that names the file.
-
-    Examples
-    --------
-    >>> from bitclass.data import open_rows
-    >>> open_rows("absent.npy")
-    Traceback (most recent call last):
-    bitclass.data.errors.DataFileError: absent.npy: there is no such file or folder
-    """
 
 
 @contextmanager
