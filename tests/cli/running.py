@@ -1,4 +1,4 @@
-"""Runs the command as a person does, in a process of its own."""
+"""Runs the command as a user does, in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 COMMAND = Path(sys.executable).with_name("bitclass")
-# What a terminal, or the one who runs the tests, may have set.
+# Variables of the terminal that runs the tests.
 OUTSIDE = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
 
@@ -37,7 +37,7 @@ def bitclass(*arguments, **options):
 
 
 def succeed(*arguments, **options):
-    """Run, and return what was printed; nothing may be complained of."""
+    """Run, and return what was printed; there must be no warning."""
     done = bitclass(*arguments, **options)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
@@ -49,13 +49,14 @@ def all_at_once(work):
         return [future.result() for future in [pool.submit(each) for each in work]]
 
 
-# Runs that are forks of one process, which has imported all there is: the import takes longer than
-# most runs. A line begins one, with its arguments, its folder and who it is to be.
+# Runs are forks of one process that has imported all modules, which takes longer than most runs.
+# A line starts one, with its arguments, its folder and its user id.
 FORKS = """
-import encodings.cp437, json, os, sys, tempfile
-import bitclass.data.csv_files, bitclass.data.numpy_files, bitclass.data.parquet
+import importlib, json, os, sys, tempfile
 import pyarrow.parquet
-from bitclass.cli.app import main
+from bitclass.cli import main
+for name in ("fit", "update", "predict", "evaluate", "inspect"):
+    importlib.import_module(f"bitclass.cli.{name}")
 #PREPARE
 for line in sys.stdin:
     arguments, folder, user = json.loads(line)
@@ -116,9 +117,9 @@ def problem(n=300, d=6, n_classes=4, seed=0, noise=1.0, dtype=np.float32):
     return (centres[own] + noise * rng.standard_normal((n, d))).astype(dtype), own
 
 
-def assert_one_line(done, *words):
-    """The run failed as it must: one line that says what is wrong, and nothing else."""
-    assert done.returncode == 2, (done.returncode, done.stderr)
+def assert_one_line(done, code, *words):
+    """The run failed with the exit code and one line that has the words, and printed nothing."""
+    assert done.returncode == code, (done.returncode, done.stderr)
     assert done.stderr.startswith("bitclass: "), done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.endswith("\n")
@@ -126,3 +127,11 @@ def assert_one_line(done, *words):
     for word in words:
         assert str(word) in done.stderr, done.stderr
     assert not done.stdout
+
+
+def contents(folder):
+    """All files below a folder with their bytes."""
+    return {
+        path.relative_to(folder): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }

@@ -21,10 +21,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 # how many seconds to kill it.
 SERVER = """
 import json, os, signal, sys, time
-import bitclass.streaming
-from bitclass.cli.app import main
-bitclass.streaming._BATCH_BYTES = 1
-bitclass.streaming.Checkpoint.__init__.__defaults__ = (0.0,)
+import bitclass.cli.fit
+import bitclass.io.rows
+from bitclass.cli import main
+bitclass.io.rows._MAX_BATCH_ROWS = 256
+bitclass.cli.saving.Checkpoint.seconds_between_saves = 0.0
 print("ready", flush=True)
 for line in sys.stdin:
     arguments, seconds = json.loads(line)
@@ -173,14 +174,14 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     given = ["fit", "train.npz", "--model", "model", "--checkpoint", "model-progress"]
     given += ["--loss", "hinge", "--bits", "24", "--seed", "5", "--scale", "0.3"]
     other = [*given[:-1], "0.4"]
-    assert_one_line(bitclass(*other, cwd=tmp_path), saved.name, "another run", "parameters")
+    assert_one_line(bitclass(*other, cwd=tmp_path), 1, saved.name, "another run", "parameters")
 
     # The same name, number and width of rows, but other rows.
     np.savez(tmp_path / "train.npz", X=X[::-1], y=own)
     done = bitclass(*given, cwd=tmp_path)
-    assert_one_line(done, saved.name, "another run", "files")
+    assert_one_line(done, 1, saved.name, "another run", "files")
     assert saved.read_bytes() == before
 
     saved.write_bytes(before[: len(before) // 2])
-    assert_one_line(bitclass(*given, cwd=tmp_path), saved.name)
+    assert_one_line(bitclass(*given, cwd=tmp_path), 1, saved.name)
     assert not (tmp_path / "model").exists()

@@ -1,5 +1,6 @@
-"""`bitclass update`: more rows, new classes, classes forgotten, without the rows of before."""
+"""`bitclass update`: more rows, new classes, classes removed, without the earlier rows."""
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -7,7 +8,16 @@ import sys
 
 import numpy as np
 import pytest
-from running import FORKS, assert_one_line, bitclass, environment, problem, succeed
+from running import (
+    COMMAND,
+    FORKS,
+    assert_one_line,
+    bitclass,
+    contents,
+    environment,
+    problem,
+    succeed,
+)
 
 import bitclass as library
 from bitclass import BinaryCodeClassifier
@@ -46,11 +56,7 @@ def folder(original, tmp_path):
     return shutil.copytree(original, tmp_path / "copy")
 
 
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_more_rows_and_new_classes_then_one_forgotten(folder, rows):
+def test_more_rows_and_new_classes_then_one_removed(folder, rows):
     X, y = rows
     before = library.load(folder / "m.safetensors")
     told = json.loads(succeed("update", "m.safetensors", "more.npz", "--json", cwd=folder))
@@ -75,20 +81,18 @@ def test_more_rows_and_new_classes_then_one_forgotten(folder, rows):
     # What cannot be done changes nothing.
     before = contents(folder)
     done = bitclass("update", "m.safetensors", "--remove", "cat", cwd=folder)
-    assert_one_line(done, "'cat'", "ant, bee, dog, eel, fox")
+    assert_one_line(done, 2, "'cat'", "ant, bee, dog, eel, fox")
     every = [part for name in model.classes[1:] for part in ("--remove", name)]
-    assert_one_line(bitclass("update", "m.safetensors", *every, cwd=folder), "class")
+    assert_one_line(bitclass("update", "m.safetensors", *every, cwd=folder), 1, "class")
     assert contents(folder) == before
 
 
-def test_rows_of_another_width_or_kind_change_nothing(folder, rows):
+def test_rows_of_another_width_change_nothing(folder, rows):
     X, y = rows
     np.savez(folder / "narrow.npz", X=X[:, :5], y=y)
-    np.savez(folder / "numbers.npz", X=X, y=np.arange(600) % 3)
     before = contents(folder)
-    assert_one_line(bitclass("update", "m.safetensors", "narrow.npz", cwd=folder), 5, 8)
-    assert_one_line(bitclass("update", "m.safetensors", "numbers.npz", cwd=folder), "labels")
-    assert_one_line(bitclass("update", "m.safetensors", cwd=folder), "--remove")
+    assert_one_line(bitclass("update", "m.safetensors", "narrow.npz", cwd=folder), 1, 5, 8)
+    assert_one_line(bitclass("update", "m.safetensors", cwd=folder), 2, "--remove")
     assert contents(folder) == before
 
 
@@ -96,17 +100,18 @@ def test_a_model_without_statistics_is_left_alone(folder):
     (folder / "m.statistics.safetensors").unlink()
     before = contents(folder)
     done = bitclass("update", "m.safetensors", "more.npz", cwd=folder)
-    assert_one_line(done, "m.statistics.safetensors", "--keep-statistics")
+    assert_one_line(done, 2, "m.statistics.safetensors", "--keep-statistics")
     assert contents(folder) == before
 
 
 def test_the_exponential_loss_learns_more_too(folder, rows):
     X, y = rows
     fit = ("fit", "first.npz", "--model", "e.safetensors", "--bits", 40, "--scale", 0.2)
+    fit += ("--loss", "exponential")
     succeed(*fit, "--keep-statistics", cwd=folder)
     update = ("update", "e.safetensors", "more.npz", "--remove", "dog", "--json")
     told = json.loads(succeed(*update, cwd=folder))
-    # Forgotten first, then learned: rows of the class that are new bring it back.
+    # Removed first, then added: new rows of the class bring it back.
     first = np.load(folder / "first.npz")
     assert told["rows"] == 600 - np.sum(first["y"] == "dog")
     model = library.load(folder / "e.safetensors")
@@ -114,8 +119,8 @@ def test_the_exponential_loss_learns_more_too(folder, rows):
     assert np.mean(model.predict(X) == y) > 0.7
 
 
-# The command is killed before or after it puts its first or its second file in place, if its first
-# argument is a moment.
+# The command is killed before or after it puts one of its files in place, if its first argument is
+# a moment: the new model under a name of its own, the statistics, the model.
 KILLS = """
 import signal
 run_whole = main
@@ -132,7 +137,7 @@ def main():
     os.replace = replace_or_die
     run_whole()
 """
-BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL, AFTER_MODEL = range(4)
+AFTER_NEW_MODEL, BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL, AFTER_MODEL = range(1, 6)
 
 
 @pytest.fixture(scope="module")
@@ -175,50 +180,108 @@ def test_the_projection_stays_in_what_it_was_saved_in(run, folder, kind):
         assert read_header(folder / "k.safetensors").projection == expected
 
 
-@pytest.mark.parametrize("moment", [BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL])
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
 @pytest.mark.parametrize(
-    "update", [("more.npz",), ("--remove", "cat"), ("more.npz", "--remove", "ant")]
+    "moment", [0, AFTER_NEW_MODEL, BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL]
 )
-def test_an_update_killed_is_finished_by_the_same_command(run, folder, tmp_path, update, moment):
+@pytest.mark.parametrize("update", [("more.npz",), ("more.npz", "--remove", "ant")])
+def test_a_killed_update_is_finished_by_the_same_command(run, folder, tmp_path, update, moment):
     command = ("update", "m.safetensors", *update)
     undisturbed = shutil.copytree(folder, tmp_path / "undisturbed")
     assert run(command, undisturbed).returncode == 0
-    before = contents(folder)
+    before = {path: path.read_bytes() for path in folder.glob("m.*")}
     run(command, folder, killed_at=moment)
-    is_ahead = moment != BEFORE_STATISTICS
-    if is_ahead:  # once more, before the run that finishes it puts the model in place
+    statistics, model = folder / "m.statistics.safetensors", folder / "m.safetensors"
+    is_ahead = moment in (AFTER_STATISTICS, BEFORE_MODEL)
+    assert model.read_bytes() == before[model]
+    assert (statistics.read_bytes() != before[statistics]) == is_ahead, "killed at another moment"
+    if is_ahead:  # again, before the run that finishes puts the model in place
         run(command, folder, killed_at=0)
-    left = contents(folder)
-    assert left["m.safetensors"] == before["m.safetensors"]
-    name = "m.statistics.safetensors"
-    assert (left[name] != before[name]) == is_ahead, "killed at another moment"
     done = run(command, folder)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("\n") == done.stderr.count("cut short") == is_ahead
+    assert done.stderr.count("\n") == done.stderr.count("interrupted") == is_ahead
     assert contents(folder) == contents(undisturbed)
 
 
-def test_an_update_cut_short_is_not_mistaken_for_another(run, folder, rows):
+def test_another_update_after_a_killed_one_counts_both(run, folder, rows):
     X, y = rows
     np.savez(folder / "others.npz", X=X[:50], y=y[:50])
     run(("update", "m.safetensors", "more.npz"), folder, killed_at=AFTER_STATISTICS)
-    before = contents(folder)
-    for update in (("others.npz",), ("--remove", "cat"), ("more.npz", "--remove", "cat")):
-        done = run(("update", "m.safetensors", *update), folder)
-        assert_one_line(done, "cut short", "more.npz", "bitclass update m.safetensors")
-    assert contents(folder) == before
-
-    # Finished without the rows, which may be gone by now; then the next one may come.
-    done = run(("update", "m.safetensors", "--json"), folder)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"] == 600
-    np.testing.assert_array_equal(library.load(folder / "m.safetensors").classes, NAMES)
-    assert_one_line(run(("update", "m.safetensors"), folder), "--remove")
     done = run(("update", "m.safetensors", "others.npz", "--json"), folder)
+    assert done.returncode == 0, done.stderr
+    assert "interrupted" in done.stderr
     assert json.loads(done.stdout)["rows"] == 650
 
+    # Without arguments the killed one alone is finished, whose rows may be gone by now.
+    run(("update", "m.safetensors", "others.npz"), folder, killed_at=AFTER_STATISTICS)
+    (folder / "others.npz").unlink()
+    done = run(("update", "m.safetensors", "--json"), folder)
+    assert json.loads(done.stdout)["rows"] == 700
+    assert_one_line(run(("update", "m.safetensors"), folder), 2, "--remove")
+    assert not [name for name in names(folder) if name.startswith(".")]
 
-def test_an_update_killed_when_all_is_done_is_done(run, folder):
+
+def test_updates_at_once_wait_for_each_other_and_lose_no_rows(folder, rows):
+    X, y = rows
+    n_before = library.load(folder / "m.safetensors").summary["n_rows"]
+    lock = folder / ".m.safetensors.lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        running = []
+        for number in range(3):
+            np.savez(folder / f"{number}.npz", X=X[:100], y=y[:100])
+            running.append(
+                subprocess.Popen(
+                    [COMMAND, "update", "m.safetensors", f"{number}.npz"],
+                    cwd=folder,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    env=environment(),
+                )
+            )
+        for process in running:
+            assert "waiting for another process" in process.stderr.readline()
+        lock.unlink()  # as the process that holds it does when it is done
+    for process in running:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert library.load(folder / "m.safetensors").summary["n_rows"] == n_before + 300
+    assert not lock.exists()
+
+
+def test_rows_whose_sums_overflow_change_nothing(folder, rows):
+    X, y = rows
+    X = X.copy()
+    X[7, 3] = 1e20
+    np.savez(folder / "large.npz", X=X, y=y)
+    before = contents(folder)
+    done = bitclass("update", "m.safetensors", "large.npz", cwd=folder)
+    assert_one_line(done, 1)
+    assert contents(folder) == before
+    succeed("update", "m.safetensors", "more.npz", cwd=folder)
+
+
+def test_a_refined_model_keeps_its_hash_function(tmp_path):
+    X, own = problem(2000, 12, n_classes=12, noise=2.5)
+    np.savez(tmp_path / "train.npz", X=X[:1500], y=own[:1500])
+    np.savez(tmp_path / "one.npz", X=X[1500:1501], y=own[1500:1501])
+    fit = ("fit", "train.npz", "--model", "m", "--keep-statistics", "--json")
+    told = json.loads(succeed(*fit, cwd=tmp_path))
+    assert told["refinement"]["epochs"] > 0, "not refined, so that nothing is shown"
+    before = library.load(tmp_path / "m")
+    told = json.loads(succeed("update", "m", "one.npz", "--json", cwd=tmp_path))
+    assert told["rows"] == 1501
+    after = library.load(tmp_path / "m")
+    np.testing.assert_array_equal(after.projection, before.projection)
+    test, labels = X[1500:], own[1500:]
+    assert np.mean(after.predict(test) == labels) > np.mean(before.predict(test) == labels) - 0.01
+
+
+def test_an_update_killed_at_the_end_is_done(run, folder):
     run(("update", "m.safetensors", "more.npz"), folder, killed_at=AFTER_MODEL)
     assert library.load(folder / "m.safetensors").summary["n_rows"] == 600
     done = run(("update", "m.safetensors", "--remove", "cat", "--json"), folder)
@@ -229,5 +292,5 @@ def test_statistics_of_another_model_are_refused(run, folder):
     assert run(("fit", "more.npz", "--model", "m.safetensors", *OPTIONS), folder).returncode == 0
     before = contents(folder)
     done = run(("update", "m.safetensors", "more.npz"), folder)
-    assert_one_line(done, "m.statistics.safetensors", "not the statistics", "--keep-statistics")
+    assert_one_line(done, 1, "m.statistics.safetensors", "not the statistics", "--keep-statistics")
     assert contents(folder) == before

@@ -116,6 +116,8 @@ class Inputs:
             return self._open_images(model, cache, n_jobs)
         from bitclass.io import open_rows
 
+        if not read_labels:
+            options["labels"] = self.labels or False
         if model is None:
             return open_rows(self.paths, **options), None
         rows = open_rows(
@@ -125,14 +127,14 @@ class Inputs:
             feature_names=model.feature_names,
             classes=model.classes if read_labels else None,
         )
-        if rows.n_features != model.n_features:
-            raise ValueError(
-                f"{rows.description}: rows have {rows.n_features} features, the model takes "
-                f"{model.n_features}"
-            )
         return rows, None
 
     def _are_images(self) -> bool:
+        from bitclass.io.opening import FORMATS
+
+        suffixes = {suffix for format in FORMATS.values() for suffix in format}
+        if all(path.suffix.lower() in suffixes and path.is_file() for path in self.paths):
+            return False  # without importing what images need
         from bitclass.images import find_images
 
         return find_images(self.paths)
@@ -186,7 +188,7 @@ def require_labels(rows: Rows) -> None:
     """Refuse rows without labels."""
     if not rows.has_labels:
         raise UsageError(
-            f"{rows.description}: no labels found; name them with --labels or --labels-file "
+            f"{rows.paths[0]}: no labels found; name them with --labels or --labels-file "
             "(images: one folder per class)"
         )
 

@@ -92,13 +92,13 @@ def command(
             found = labels_of(batch)
             if _kind(found) != _kind(packed.classes):
                 raise ValueError(
-                    f"{rows.description}: labels are of type {found.dtype}, those of the model "
+                    f"{rows.paths[0]}: labels are of type {found.dtype}, those of the model "
                     f"of type {packed.classes.dtype}"
                 )
             evaluation.add(batch.X, found)
             progress("evaluating", evaluation.n_rows, rows.n_rows)
     if evaluation.n_rows == 0:
-        raise ValueError(f"{rows.description}: no rows")
+        raise ValueError(f"{rows.paths[0]}: no rows")
     if plot is not None:
         confusion_plot(evaluation.pairs, packed.classes.tolist(), plot)
     facts = evaluation.facts(confused)

@@ -122,7 +122,9 @@ def _update(
 
 
 def _add(classifier: BinaryCodeClassifier, rows: Rows) -> None:
-    with progress_of_passes() as progress:
+    with progress_of_passes() as progress, warnings.catch_warnings():
+        # Columns were selected by name already.
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
         for batch in rows.batches():
             classifier.partial_fit(batch.X, labels_of(batch))
             progress("learning", batch.first_row + batch.X.shape[0], rows.n_rows)

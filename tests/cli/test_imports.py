@@ -1,0 +1,64 @@
+"""Commands import what they need and no more: `--version` and `--help` answer at once."""
+
+import importlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from running import environment, problem, succeed
+
+import bitclass as library
+from bitclass.cli.app import COMMANDS
+
+HEAVY = ("sklearn", "scipy", "pandas", "pyarrow", "PIL", "dask", "matplotlib", "onnxruntime")
+
+
+def imported(*arguments, **options):
+    """Heavy modules that a run imports."""
+    code = f"""
+import json, sys
+from bitclass.cli import main
+sys.argv[0] = "bitclass"
+try:
+    main()
+finally:
+    print(json.dumps([name for name in {HEAVY} if name in sys.modules]), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        **options,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stderr.splitlines()[-1])
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("bench", "--help")])
+def test_asking_imports_nothing_heavy(arguments):
+    assert imported(*arguments) == []
+
+
+def test_predict_and_inspect_do_not_import_scikit_learn(tmp_path):
+    X, y = problem(60, 6)
+    np.savez(tmp_path / "train.npz", X=X, y=y)
+    library.BinaryCodeClassifier(16, refine=False).fit(X, y).save(tmp_path / "m")
+    assert "sklearn" not in imported("predict", "m", "train.npz", cwd=tmp_path)
+    assert imported("inspect", "m", cwd=tmp_path) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_and_their_own_help_agree(name):
+    module = importlib.import_module(f"bitclass.cli.{name}")
+    assert module.command.__doc__.splitlines()[0] == COMMANDS[name]
+
+
+def test_the_package_is_a_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "bitclass", "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == succeed("--version") == f"bitclass {library.__version__}\n"
