@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bitclass.blas import prediction_threads, training_threads
+from bitclass._native import thread_limit
+from bitclass.blas import training_threads
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
@@ -520,7 +521,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         ndarray of shape (n_samples,)
         """
         model, X = self._model_for(X)
-        with prediction_threads(self.n_jobs):
+        with self._threads(model):
             return model.predict(X)
 
     def decision_function(self, X: Features) -> NDArray[np.float64]:
@@ -538,7 +539,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             two, positive for ``classes_[1]``.
         """
         model, X = self._model_for(X)
-        with prediction_threads(self.n_jobs):
+        with self._threads(model):
             scores = self._of_all_classes(model.scores(X).astype(np.float64), -model.n_bits)
         if scores.shape[1] == 2:
             return (scores[:, 1] - scores[:, 0]) / 2
@@ -558,7 +559,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         ndarray of shape (n_samples, n_classes)
         """
         model, X = self._model_for(X)
-        with prediction_threads(self.n_jobs):
+        with self._threads(model):
             return self._of_all_classes(model.predict_proba(X), 0.0)
 
     def top_classes(
@@ -583,7 +584,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             Hamming distances.
         """
         model, X = self._model_for(X)
-        with prediction_threads(self.n_jobs):
+        with self._threads(model):
             return model.top_classes(X, k, rescore=rescore)
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
@@ -599,7 +600,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             Bit k of a code is bit ``k % 8`` of byte ``k // 8``, set for +1.
         """
         model, X = self._model_for(X)
-        with prediction_threads(self.n_jobs):
+        with self._threads(model):
             return model.encode(X)
 
     def packed(self) -> PackedModel:
@@ -616,6 +617,12 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         # The kernels refuse what is not finite, at no cost.
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
         return self._solved().model, X
+
+    def _threads(self, model: PackedModel) -> AbstractContextManager[None]:
+        """Hold prediction to `n_jobs` threads; in float32 it is BLAS that has them."""
+        if model.hash_function.precision == "int8":
+            return thread_limit(self.n_jobs)
+        return training_threads(self.n_jobs)
 
     def _of_all_classes(self, values: NDArray[np.float64], of_others: float) -> NDArray[np.float64]:
         """Columns of `classes_` from those of the classes that have samples."""
