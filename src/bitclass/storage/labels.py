@@ -17,14 +17,14 @@ __all__ = ["decode_labels", "encode_labels", "label_tensor"]
 
 _TIME_UNITS = "Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as"
 # How NumPy writes these types: byte order, kind, bytes (characters for text), unit of time.
-_NUMBER = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]")
-_TIME = re.compile(rf"<M8\[([1-9][0-9]{{0,8}})?({_TIME_UNITS})\]")
-_TEXT = re.compile(r"(<U|\|S)([1-9][0-9]{0,8})")
+_NUMBER = re.compile(r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]")
+_TIME = re.compile(rf"[<>][mM]8\[([1-9][0-9]{{0,8}})?({_TIME_UNITS})\]")
+_TEXT = re.compile(r"([<>]U|\|S)([1-9][0-9]{0,8})")
 _OBJECTS = "|O"
 
 _SUPPORTED = (
-    "bool, integers and floats of up to 64 bits, datetime64, text, bytes, and objects that are str, "
-    "int, float or bool"
+    "bool, integers and floats of up to 64 bits, datetime64, timedelta64, text, bytes, and objects "
+    "that are str, int, float or bool"
 )
 _OBJECT_TYPES = (str, int, float, bool)
 
@@ -81,7 +81,9 @@ def encode_labels(labels: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         if labels.ndim != 1:
             raise ModelFileError(f"labels must have one axis, found shape {labels.shape}")
         if label_tensor(dtype).axes == ("classes",):
-            array = labels.view("<i8") if labels.dtype.kind == "M" else labels
+            array = labels.astype(labels.dtype.newbyteorder("<"))
+            if labels.dtype.kind in "mM":
+                array = array.view("<i8")
         else:
             array = np.frombuffer(_as_json(labels), dtype=np.uint8)
         back = decode_labels(dtype, array, len(labels))
@@ -126,9 +128,9 @@ def _numbers(dtype: str, array: NDArray[Any]) -> NDArray[Any]:
         exact = None
     if exact is None or exact.str != dtype:
         raise ModelFileError(f"labels of type {shown(dtype)} are not understood")
-    labels = array.view(exact) if exact.kind == "M" else array
+    labels = array.view(exact.newbyteorder("<")) if exact.kind in "mM" else array
     if (exact.kind == "f" and np.isnan(labels).any()) or (
-        exact.kind == "M" and np.isnat(labels).any()
+        exact.kind in "mM" and np.isnat(labels).any()
     ):
         raise ModelFileError("labels must not be NaN or NaT, which equal nothing")
     return labels.astype(exact, copy=False)
