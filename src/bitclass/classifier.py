@@ -398,7 +398,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             with training_threads(self.n_jobs):
                 if first:
                     if len(batch[1]) == 0:
-                        raise ValueError("sample_weight must be positive somewhere in the first batch")
+                        raise ValueError(
+                            "sample_weight must be positive somewhere in the first batch"
+                        )
                     statistics = start_statistics(settings, *batch, codes)
                     statistics.add(*batch, announced)
                     self._fitted, self._statistics = None, statistics
@@ -824,9 +826,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self._statistics, self._fitted_at = statistics, -1
 
 
-def _with_weight(
-    X: Features, labels: NDArray[Any], weights: NDArray[np.float64] | None
-) -> Batch:
+def _with_weight(X: Features, labels: NDArray[Any], weights: NDArray[np.float64] | None) -> Batch:
     """The rows that have weight: those of weight 0 are as if absent."""
     if weights is None or weights.all():
         return X, labels, weights

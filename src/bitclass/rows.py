@@ -29,9 +29,7 @@ _BLOCK_BYTES = 8 << 20
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
 
 
-def as_features(
-    X: Any, n_features: int, feature_names: tuple[str, ...] | None = None
-) -> Features:
+def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None = None) -> Features:
     """Rows as a NumPy array of a real type or CSR, from any array-like.
 
     Parameters
@@ -44,7 +42,9 @@ def as_features(
     if feature_names is not None and hasattr(X, "columns"):
         missing = [name for name in feature_names if name not in X.columns]
         if missing:
-            raise ValueError(f"X must have a column {missing[0]!r}, which the model was fitted with")
+            raise ValueError(
+                f"X must have a column {missing[0]!r}, which the model was fitted with"
+            )
         X = X[list(feature_names)]
     if hasattr(X, "tocsr"):
         X = X.tocsr()
@@ -78,9 +78,7 @@ def check_finite(block: NDArray[Any], first_row: int) -> None:
     if len(wrong):
         row, column = wrong[0]
         value = "NaN" if np.isnan(block[row, column]) else "infinity (inf)"
-        raise ValueError(
-            f"X must be finite: row {first_row + row} has {value} in feature {column}"
-        )
+        raise ValueError(f"X must be finite: row {first_row + row} has {value} in feature {column}")
 
 
 def compute_dtype(X: Features) -> np.dtype[Any]:

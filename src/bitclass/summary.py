@@ -59,9 +59,7 @@ def summarise(
         "n_rounds": n_rounds,
         "history": _last_of_each_step(history),
         "parameters": {
-            name: _plain(value)
-            for name, value in parameters.items()
-            if name not in _NOT_STORED
+            name: _plain(value) for name, value in parameters.items() if name not in _NOT_STORED
         },
     }
     if refinement is not None:

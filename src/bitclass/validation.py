@@ -64,7 +64,7 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
 
 
 def settings_of(parameters: Mapping[str, Any]) -> Settings:
-    """Parameters of the estimator, whose types and ranges have been checked, as training takes them.
+    """Checked parameters of the estimator in the form that training takes.
 
     Parameters
     ----------

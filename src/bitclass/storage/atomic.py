@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-
 __all__ = ["atomic_write", "check_writable"]
 
 # What file systems and platforms answer that cannot put a directory's entries to disk on demand.

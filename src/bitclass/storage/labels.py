@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,7 @@ def _count_distinct(values: list[Any]) -> int:
     count = 0
     for is_text in (True, False):
         ordered = sorted(value for value in values if (type(value) is str) == is_text)
-        count += sum(a != b for a, b in zip(ordered, ordered[1:], strict=False)) + bool(ordered)
+        count += sum(a != b for a, b in pairwise(ordered)) + bool(ordered)
     return count
 
 

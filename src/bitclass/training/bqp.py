@@ -32,9 +32,7 @@ _MAX_UNITS = float(1 << 29)
 _PRECISION = 1e-15
 
 
-def _program_value(
-    H: NDArray[np.float64], g: NDArray[np.float64], w: NDArray[np.int8]
-) -> float:
+def _program_value(H: NDArray[np.float64], g: NDArray[np.float64], w: NDArray[np.int8]) -> float:
     return float(w @ H @ w / 2 + g @ w)
 
 

@@ -181,9 +181,7 @@ def fit_model(
         precision=settings.precision,
         anchors=statistics.anchors,
     )
-    settings.report(
-        f"hash function: {regression.explained:.1%} of the codes' variance explained"
-    )
+    settings.report(f"hash function: {regression.explained:.1%} of the codes' variance explained")
     temperature = _temperature(regression.explained, settings.n_bits, len(sums.classes))
     model = PackedModel(
         sums.classes, pack(weights), regression.hash_function, temperature=temperature
@@ -269,9 +267,7 @@ def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
     weights[order] = make_distinct(
         ordered, ordered.astype(np.float64), sums.classes[order].tolist()
     )
-    model = PackedModel(
-        sums.classes, pack(weights), old.hash_function, temperature=old.temperature
-    )
+    model = PackedModel(sums.classes, pack(weights), old.hash_function, temperature=old.temperature)
     return replace(fitted, model=model)
 
 

@@ -278,9 +278,7 @@ class Statistics:
             f"{where[0]}; the batch was not added"
         )
 
-    def _absorb(
-        self, sums: Sums, classes: NDArray[Any], kept: Sequence[_KeptRows] = ()
-    ) -> None:
+    def _absorb(self, sums: Sums, classes: NDArray[Any], kept: Sequence[_KeptRows] = ()) -> None:
         """Add sums, and make room for `classes`, which include theirs; keep rows of `sums`."""
         union = classes if len(self.classes) == 0 else np.union1d(self.classes, classes)
         if len(union) == len(self.classes):

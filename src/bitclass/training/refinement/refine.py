@@ -270,9 +270,7 @@ def _regression(
     """Regression of codes that are the class weights (C, r)."""
     codes = weights.astype(np.float64)
     cross, code_sum = sums.feature_sums.T @ codes, sums.class_weights @ codes
-    found = ridge(
-        sums, cross, code_sum, alpha, precision=like.precision, anchors=like.anchors
-    )
+    found = ridge(sums, cross, code_sum, alpha, precision=like.precision, anchors=like.anchors)
     return found.hash_function
 
 
@@ -287,9 +285,7 @@ def _with(
     model: PackedModel, weights: NDArray[np.int8], hash_function: HashFunction
 ) -> PackedModel:
     """The model with other weights and another hash function."""
-    return PackedModel(
-        model.classes, pack(weights), hash_function, temperature=model.temperature
-    )
+    return PackedModel(model.classes, pack(weights), hash_function, temperature=model.temperature)
 
 
 def _accuracy(model: PackedModel, held_out: Sample) -> float:

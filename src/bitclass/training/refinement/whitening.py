@@ -56,7 +56,8 @@ class Whitening:
 
     def whitened(self, start: HashFunction) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Projection Q and intercept of a hash function, for whitened rows."""
-        assert start.centre is not None and start.scale is not None
+        assert start.centre is not None
+        assert start.scale is not None
         projection = start.projection.astype(np.float64)
         intercept = start.intercept + start.centre.astype(np.float64) @ projection
         standardised = projection * start.scale[:, None]
@@ -66,7 +67,8 @@ class Whitening:
         self, projection: NDArray[np.float32], intercept: NDArray[np.float32], start: HashFunction
     ) -> HashFunction:
         """The hash function for rows as they are, of projection and intercept for whitened rows."""
-        assert start.centre is not None and start.scale is not None
+        assert start.centre is not None
+        assert start.scale is not None
         solved = scipy.linalg.solve_triangular(
             self.factor, projection, lower=True, trans="T", check_finite=False
         )
