@@ -36,7 +36,7 @@ private:
 };
 
 template <class Float>
-void pack_signs_of(nb::handle scores, nb::handle intercept, nb::handle codes, int n_threads) {
+std::size_t pack_signs_of(nb::handle scores, nb::handle intercept, nb::handle codes, int n_threads) {
     const Array<const Float> values(scores, "scores", 2);
     const Array<const Float> shift(intercept, "intercept", 1);
     const Array<std::uint8_t> bits(codes, "codes", 2);
@@ -46,11 +46,11 @@ void pack_signs_of(nb::handle scores, nb::handle intercept, nb::handle codes, in
     require_apart({&values, &shift, &bits});
     require_threads(n_threads);
     const WithoutGil released;
-    pack_signs(values.data(), values.shape(0), values.shape(1), shift.data(), bits.data(), n_threads);
+    return pack_signs(values.data(), values.shape(0), values.shape(1), shift.data(), bits.data(), n_threads);
 }
 
 template <class Float>
-void encode_row_of(nb::handle x, nb::handle projection, nb::handle intercept, nb::handle code) {
+bool encode_row_of(nb::handle x, nb::handle projection, nb::handle intercept, nb::handle code) {
     const Array<const Float> features(x, "x", 1);
     const Array<const Float> columns(projection, "projection", 2);
     const Array<const Float> shift(intercept, "intercept", 1);
@@ -60,7 +60,7 @@ void encode_row_of(nb::handle x, nb::handle projection, nb::handle intercept, nb
     bits.require_length(0, packed_width(columns.shape(1)));
     require_apart({&features, &columns, &shift, &bits});
     const WithoutGil released;
-    encode_row(features.data(), features.shape(0), columns.data(), columns.shape(1), shift.data(), bits.data());
+    return encode_row(features.data(), features.shape(0), columns.data(), columns.shape(1), shift.data(), bits.data());
 }
 
 void widen_rows(nb::handle X, nb::handle wide, int n_threads) {
@@ -93,7 +93,7 @@ Int8Projection* make_projection(nb::handle weights, nb::handle thresholds, nb::h
                               middle ? middle->data() : nullptr, factors ? factors->data() : nullptr);
 }
 
-void encode(const Int8Projection& projection, nb::handle X, nb::handle codes, int n_threads) {
+std::size_t encode(const Int8Projection& projection, nb::handle X, nb::handle codes, int n_threads) {
     const FeatureArray rows(X, projection.n_features());
     const Array<std::uint8_t> bits(codes, "codes", 2);
     bits.require_length(0, rows.shape(0));
@@ -101,11 +101,11 @@ void encode(const Int8Projection& projection, nb::handle X, nb::handle codes, in
     require_apart({&rows, &bits});
     require_threads(n_threads);
     const WithoutGil released;
-    projection.encode(rows.features(), bits.data(), n_threads);
+    return projection.encode(rows.features(), bits.data(), n_threads);
 }
 
-void predict_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X, nb::handle indices,
-                  nb::handle distances, int n_threads) {
+std::size_t predict_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X,
+                         nb::handle indices, nb::handle distances, int n_threads) {
     const FeatureArray rows(X, projection.n_features());
     const Array<std::int64_t> found(indices, "indices", 1);
     const Array<std::int32_t> how_far(distances, "distances", 1);
@@ -119,28 +119,30 @@ void predict_rows(const Int8Projection& projection, const HammingIndex& index, n
     require_apart({&rows, &found, &how_far});
     require_threads(n_threads);
     const WithoutGil released;
-    predict(projection, index, rows.features(), found.data(), how_far.data(), n_threads);
+    return predict(projection, index, rows.features(), found.data(), how_far.data(), n_threads);
 }
 
 }  // namespace
 
 void bind_encode(nb::module_& m) {
     m.def("pack_signs_float32", &pack_signs_of<float>, nb::arg("scores"), nb::arg("intercept"), nb::arg("codes"),
-          nb::arg("n_threads"), "Write the bits of scores + intercept >= 0.");
+          nb::arg("n_threads"), "Write the bits of scores + intercept >= 0; returns the first row that is not finite, or n.");
     m.def("pack_signs_float64", &pack_signs_of<double>, nb::arg("scores"), nb::arg("intercept"), nb::arg("codes"),
-          nb::arg("n_threads"), "Write the bits of scores + intercept >= 0.");
+          nb::arg("n_threads"), "Write the bits of scores + intercept >= 0; returns the first row that is not finite, or n.");
     m.def("encode_row_float32", &encode_row_of<float>, nb::arg("x"), nb::arg("projection"), nb::arg("intercept"),
-          nb::arg("code"), "Write the code of one row, its products added in the order of the features.");
+          nb::arg("code"), "Write the code of one row, its products added in the order of the features; returns whether all "
+          "sums are finite.");
     m.def("encode_row_float64", &encode_row_of<double>, nb::arg("x"), nb::arg("projection"), nb::arg("intercept"),
-          nb::arg("code"), "Write the code of one row, its products added in the order of the features.");
+          nb::arg("code"), "Write the code of one row, its products added in the order of the features; returns whether all "
+          "sums are finite.");
     m.def("widen", &widen_rows, nb::arg("X"), nb::arg("wide"), nb::arg("n_threads"),
           "Write rows of half floats as float32.");
     nb::class_<Int8Projection>(m, "Int8Projection", "A projection quantised to int8, laid out for the kernels.")
         .def(nb::new_(&make_projection), nb::arg("weights"), nb::arg("thresholds"), nb::arg("centre").none(),
              nb::arg("inverse_scale").none())
-        .def("encode", &encode, nb::arg("X"), nb::arg("codes"), nb::arg("n_threads"), "Write the codes of rows.")
+        .def("encode", &encode, nb::arg("X"), nb::arg("codes"), nb::arg("n_threads"), "Write the codes of rows; returns the first row that is not finite in float32, or n.")
         .def("predict", &predict_rows, nb::arg("index"), nb::arg("X"), nb::arg("indices"), nb::arg("distances"),
-             nb::arg("n_threads"), "Write the nearest class of each row, and its distance.");
+             nb::arg("n_threads"), "Write the nearest class of each row, and its distance; returns as encode.");
 }
 
 }  // namespace bitclass

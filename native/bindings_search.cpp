@@ -51,6 +51,23 @@ void top_k(const HammingIndex& index, nb::handle codes, nb::handle indices, nb::
     index.top_k(queries.data(), queries.shape(0), k, found.indices.data(), found.distances.data(), n_threads);
 }
 
+void scores(const HammingIndex& index, nb::handle codes, std::size_t n_bits, nb::handle scores, int n_threads) {
+    const Array<const std::uint8_t> queries(codes, "codes", 2);
+    queries.require_length(1, index.n_bytes());
+    const Array<std::int32_t> products(scores, "scores", 2);
+    products.require_length(0, queries.shape(0));
+    products.require_length(1, index.n_classes());
+    if ((n_bits + 7) / 8 != index.n_bytes()) {
+        throw nb::value_error(("n_bits: expected codes of " + std::to_string(index.n_bytes()) + " bytes, found " +
+                               std::to_string(n_bits) + " bits")
+                                  .c_str());
+    }
+    require_apart({&queries, &products});
+    require_threads(n_threads);
+    const WithoutGil released;
+    index.scores(queries.data(), queries.shape(0), n_bits, products.data(), n_threads);
+}
+
 }  // namespace
 
 void bind_search(nb::module_& m) {
@@ -60,6 +77,8 @@ void bind_search(nb::module_& m) {
              "Write the nearest class of each code, and its distance.")
         .def("top_k", &top_k, nb::arg("codes"), nb::arg("indices"), nb::arg("distances"), nb::arg("n_threads"),
              "Write the nearest classes of each code, and their distances; k is the number of columns.")
+        .def("scores", &scores, nb::arg("codes"), nb::arg("n_bits"), nb::arg("scores"), nb::arg("n_threads"),
+             "Write the inner products of codes and weights, n_bits - 2 * distance.")
         .def_prop_ro("n_classes", &HammingIndex::n_classes)
         .def_prop_ro("n_bytes", &HammingIndex::n_bytes);
 }

@@ -1,6 +1,7 @@
 #include "encode.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -25,40 +26,55 @@ void* thread_room(std::size_t bytes) {
     return room.data();
 }
 
-template <class Float, class Kernel>
-void pack_in_chunks(Kernel kernel, const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
-                    std::uint8_t* codes, int n_threads) {
-    parallel_for(chunks_of(n, kRowsAChunk), n_threads, [&](std::size_t chunk) {
+// Runs visit(start, n) over chunks of rows. It returns the first bad row of its chunk, or n; this
+// returns the first of all, or n_rows.
+template <class Visit>
+std::size_t first_bad_row(std::size_t n_rows, int n_threads, Visit visit) {
+    std::atomic<std::size_t> first{n_rows};
+    parallel_for(chunks_of(n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t start = chunk * kRowsAChunk;
-        kernel(scores + start * n_bits, std::min(kRowsAChunk, n - start), n_bits, intercept,
-               codes + start * packed_width(n_bits));
+        const std::size_t n = std::min(kRowsAChunk, n_rows - start);
+        const std::size_t bad = visit(start, n);
+        if (bad == n) return;
+        std::size_t seen = first.load();
+        while (start + bad < seen && !first.compare_exchange_weak(seen, start + bad)) {
+        }
+    });
+    return first.load();
+}
+
+template <class Float, class Kernel>
+std::size_t pack_in_chunks(Kernel kernel, const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+                    std::uint8_t* codes, int n_threads) {
+    return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
+        return kernel(scores + start * n_bits, rows, n_bits, intercept, codes + start * packed_width(n_bits));
     });
 }
 
 }  // namespace
 
-void pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
+std::size_t pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
                 int n_threads) {
-    pack_in_chunks(kLevels.current().pack_float32, scores, n, n_bits, intercept, codes, n_threads);
+    return pack_in_chunks(kLevels.current().pack_float32, scores, n, n_bits, intercept, codes, n_threads);
 }
 
-void pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+std::size_t pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
                 std::uint8_t* codes, int n_threads) {
-    pack_in_chunks(kLevels.current().pack_float64, scores, n, n_bits, intercept, codes, n_threads);
+    return pack_in_chunks(kLevels.current().pack_float64, scores, n, n_bits, intercept, codes, n_threads);
 }
 
-void encode_row(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
+bool encode_row(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
                 const float* intercept, std::uint8_t* code) {
     std::vector<float> scores(n_bits);
     kLevels.current().score_float32(x, n_features, projection, n_bits, scores.data());
-    kLevels.current().pack_float32(scores.data(), 1, n_bits, intercept, code);
+    return kLevels.current().pack_float32(scores.data(), 1, n_bits, intercept, code) == 1;
 }
 
-void encode_row(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
+bool encode_row(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
                 const double* intercept, std::uint8_t* code) {
     std::vector<double> scores(n_bits);
     kLevels.current().score_float64(x, n_features, projection, n_bits, scores.data());
-    kLevels.current().pack_float64(scores.data(), 1, n_bits, intercept, code);
+    return kLevels.current().pack_float64(scores.data(), 1, n_bits, intercept, code) == 1;
 }
 
 void widen(const Features& halves, float* wide, int n_threads) {
@@ -114,29 +130,26 @@ Int8Panels Int8Projection::panels() const {
             starts_.data(),  thresholds_.data(), centre_.data(), inverse_scale_.data()};
 }
 
-void Int8Projection::encode_rows(const Features& features, std::size_t start, std::size_t n,
-                                 std::uint8_t* codes) const {
+std::size_t Int8Projection::encode_rows(const Features& features, std::size_t start, std::size_t n,
+                                        std::uint8_t* codes) const {
     const Int8Panels prepared = panels();
-    kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room(prepared)), codes);
+    return kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room(prepared)), codes);
 }
 
-void Int8Projection::encode(const Features& features, std::uint8_t* codes, int n_threads) const {
-    parallel_for(chunks_of(features.n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kRowsAChunk;
-        encode_rows(features, start, std::min(kRowsAChunk, features.n_rows - start),
-                    codes + start * packed_width(n_bits_));
+std::size_t Int8Projection::encode(const Features& features, std::uint8_t* codes, int n_threads) const {
+    return first_bad_row(features.n_rows, n_threads, [&](std::size_t start, std::size_t n) {
+        return encode_rows(features, start, n, codes + start * packed_width(n_bits_));
     });
 }
 
-void predict(const Int8Projection& projection, const HammingIndex& index, const Features& features,
-             std::int64_t* indices, std::int32_t* distances, int n_threads) {
+std::size_t predict(const Int8Projection& projection, const HammingIndex& index, const Features& features,
+                    std::int64_t* indices, std::int32_t* distances, int n_threads) {
     const std::size_t width = packed_width(projection.n_bits());
-    parallel_for(chunks_of(features.n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kRowsAChunk;
-        const std::size_t rows = std::min(kRowsAChunk, features.n_rows - start);
+    return first_bad_row(features.n_rows, n_threads, [&](std::size_t start, std::size_t rows) {
         std::vector<std::uint8_t> codes(rows * width);
-        projection.encode_rows(features, start, rows, codes.data());
+        const std::size_t bad = projection.encode_rows(features, start, rows, codes.data());
         index.nearest(codes.data(), rows, indices + start, distances + start, 1);
+        return bad;
     });
 }
 

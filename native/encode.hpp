@@ -39,10 +39,11 @@ struct Int8Panels {
 
 // What each SIMD level implements.
 struct EncodeKernels {
-    // Bit k of a row of codes is set where scores[k] + intercept[k] >= 0.
-    void (*pack_float32)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
+    // Bit k of a row of codes is set where scores[k] + intercept[k] >= 0. Returns the first row with
+    // a score that is not finite, or n.
+    std::size_t (*pack_float32)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
                          std::uint8_t* codes);
-    void (*pack_float64)(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+    std::size_t (*pack_float64)(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
                          std::uint8_t* codes);
     // scores[k] = sum of x[j] * projection[j][k], added in the order of j.
     void (*score_float32)(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
@@ -52,15 +53,17 @@ struct EncodeKernels {
     void (*widen)(const Half* values, std::size_t n, float* wide);
 
     // The int8 projection: sizes of its layout, the place of a weight in it, and the encoding of
-    // rows [start, start + n) with room for int8_room(panels) bytes.
+    // rows [start, start + n) with room for int8_room(panels) bytes. Encoding returns the first of
+    // these rows, counted from start, with an entry that is not finite in float32, or n; such a row is
+    // encoded as zeros.
     std::size_t (*int8_padded_features)(std::size_t n_features);
     std::size_t (*int8_padded_columns)(std::size_t n_bits);
     std::size_t int8_weight_bytes;
     int int8_row_offset;
     void (*int8_lay_out)(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, void* panels);
     std::size_t (*int8_room)(const Int8Panels& panels);
-    void (*int8_encode)(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
-                        void* room, std::uint8_t* codes);
+    std::size_t (*int8_encode)(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
+                               void* room, std::uint8_t* codes);
 };
 
 namespace portable {
@@ -78,16 +81,18 @@ extern const EncodeKernels encode_kernels;
 
 inline std::size_t packed_width(std::size_t n_bits) { return (n_bits + 7) / 8; }
 
-// codes[i] = bits of scores[i] + intercept >= 0; n rows of n_bits scores.
-void pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
-                int n_threads);
-void pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
-                std::uint8_t* codes, int n_threads);
+// codes[i] = bits of scores[i] + intercept >= 0; n rows of n_bits scores. Returns the first row with a
+// score that is not finite, or n.
+std::size_t pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
+                       int n_threads);
+std::size_t pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+                       std::uint8_t* codes, int n_threads);
 
-// The code of a single row: what a product of matrices is too heavy a tool for.
-void encode_row(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
+// The code of a single row: what a product of matrices is too heavy a tool for. Returns whether all
+// scores are finite.
+bool encode_row(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
                 const float* intercept, std::uint8_t* code);
-void encode_row(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
+bool encode_row(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
                 const double* intercept, std::uint8_t* code);
 
 // Rows of half floats as float32, one row after the other.
@@ -102,10 +107,11 @@ public:
     Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, const double* thresholds,
                    const float* centre, const float* inverse_scale);
 
-    // Codes are rows of packed_width(n_bits()) bytes.
-    void encode(const Features& features, std::uint8_t* codes, int n_threads) const;
+    // Codes are rows of packed_width(n_bits()) bytes. Both return the first row that is not finite in
+    // float32, counted from the first that is encoded, or their number.
+    std::size_t encode(const Features& features, std::uint8_t* codes, int n_threads) const;
     // Rows [start, start + n), on the calling thread.
-    void encode_rows(const Features& features, std::size_t start, std::size_t n, std::uint8_t* codes) const;
+    std::size_t encode_rows(const Features& features, std::size_t start, std::size_t n, std::uint8_t* codes) const;
 
     std::size_t n_features() const { return n_features_; }
     std::size_t n_bits() const { return n_bits_; }
@@ -128,8 +134,9 @@ private:
 
 class HammingIndex;
 
-// Encode and search, block by block: no array of all codes is ever written.
-void predict(const Int8Projection& projection, const HammingIndex& index, const Features& features,
-             std::int64_t* indices, std::int32_t* distances, int n_threads);
+// Encode and search, block by block: no array of all codes is ever written. Returns the first row that
+// is not finite in float32, or their number.
+std::size_t predict(const Int8Projection& projection, const HammingIndex& index, const Features& features,
+                    std::int64_t* indices, std::int32_t* distances, int n_threads);
 
 }  // namespace bitclass

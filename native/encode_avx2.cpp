@@ -1,6 +1,8 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "encode.hpp"
 

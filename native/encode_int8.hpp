@@ -32,7 +32,7 @@ struct Upcoming {
     }
 };
 
-// A row whose largest entry is smaller, or not a finite number, is taken for a row of zeros.
+// A row whose largest entry is smaller is encoded as zeros, and so is one that is not finite.
 constexpr float kLeastEntry = 1e-30f;
 constexpr float kMostEntry = 3.4028234e38f;
 constexpr float kQuantisedMost = 127.0f;
@@ -101,9 +101,10 @@ void by_stretches(std::size_t n, Visit visit) {
     for (std::size_t from = 0; from < n; from += kStretch) visit(from, n - from < kStretch ? n : from + kStretch);
 }
 
-// Quantises rows and sets the factors from their entries to the integers.
+// Quantises rows and sets the factors from their entries to the integers. Returns the first row that
+// is not finite, or count.
 template <class Tile, bool kStandardise, std::size_t kMostRows, class Source>
-void quantise_rows(const Int8Panels& panels, const Features& features, std::size_t first, std::size_t count,
+std::size_t quantise_rows(const Int8Panels& panels, const Features& features, std::size_t first, std::size_t count,
                    typename Tile::Row* quantised, float* factors) {
     const std::size_t whole = panels.n_features / Tile::kStep * Tile::kStep;
     const std::size_t rest = panels.n_features - whole;
@@ -117,6 +118,7 @@ void quantise_rows(const Int8Panels& panels, const Features& features, std::size
         for (std::size_t j = 0; j < rest; ++j) last[i][j] = x[i][whole + j];
         largest[i] = Tile::none();
     }
+    std::size_t first_bad = count;
 
     by_stretches<Tile>(whole, [&](std::size_t from, std::size_t to) {
         for (std::size_t i = 0; i < count; ++i) {
@@ -137,6 +139,7 @@ void quantise_rows(const Int8Panels& panels, const Features& features, std::size
         float most;
         std::memcpy(&most, &magnitude, sizeof(most));
         factors[i] = most >= kLeastEntry && most <= kMostEntry ? kQuantisedMost / most : 0.0f;
+        if (!(most <= kMostEntry) && first_bad == count) first_bad = i;
     }
 
     by_stretches<Tile>(whole, [&](std::size_t from, std::size_t to) {
@@ -159,6 +162,7 @@ void quantise_rows(const Int8Panels& panels, const Features& features, std::size
             factors[i] = 1.0f;
         }
     }
+    return first_bad;
 }
 
 template <class Tile, std::size_t kRows>
@@ -182,19 +186,21 @@ void encode_tile(const Int8Panels& panels, const typename Tile::Row* rows, const
 }
 
 template <class Tile, bool kStandardise, class Source>
-void encode_rows(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
+std::size_t encode_rows(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
                  std::uint8_t* codes) {
     auto* const rows = static_cast<typename Tile::Row*>(room);
     const std::size_t width = (panels.n_bits + 7) / 8;
     float factors[kRoomRows];
+    std::size_t first_bad = n;
     for (std::size_t block = 0; block < n; block += kRoomRows) {
         const std::size_t count = n - block < kRoomRows ? n - block : kRoomRows;
         // Without centres and scales to share, a row is best quantised while it is in the first-level cache.
         constexpr std::size_t kTogether = kStandardise ? 6 : 1;
         for (std::size_t i = 0; i < count; i += kTogether) {
-            quantise_rows<Tile, kStandardise, kTogether, Source>(panels, features, start + block + i,
-                                                                 count - i < kTogether ? count - i : kTogether,
-                                                                 rows + i * panels.n_padded, factors + i);
+            const std::size_t together = count - i < kTogether ? count - i : kTogether;
+            const std::size_t bad = quantise_rows<Tile, kStandardise, kTogether, Source>(
+                panels, features, start + block + i, together, rows + i * panels.n_padded, factors + i);
+            if (bad < together && first_bad == n) first_bad = block + i + bad;
         }
         Upcoming upcoming = rows_of<Source>(features, start + block + count, kRoomRows);
         std::size_t i = 0;
@@ -205,26 +211,27 @@ void encode_rows(const Int8Panels& panels, const Features& features, std::size_t
             encode_tile<Tile, 1>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width, upcoming);
         }
     }
+    return first_bad;
 }
 
 template <class Tile, class Source>
-void encode_rows_of(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
+std::size_t encode_rows_of(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
                     std::uint8_t* codes) {
     if (panels.centre == nullptr) {
-        encode_rows<Tile, false, Source>(panels, features, start, n, room, codes);
-    } else {
-        encode_rows<Tile, true, Source>(panels, features, start, n, room, codes);
+        return encode_rows<Tile, false, Source>(panels, features, start, n, room, codes);
     }
+    return encode_rows<Tile, true, Source>(panels, features, start, n, room, codes);
 }
 
 template <class Tile>
-void encode(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
+std::size_t encode(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
             std::uint8_t* codes) {
     switch (features.type) {
         case Features::Type::float16: return encode_rows_of<Tile, Half>(panels, features, start, n, room, codes);
         case Features::Type::float32: return encode_rows_of<Tile, float>(panels, features, start, n, room, codes);
         case Features::Type::float64: return encode_rows_of<Tile, double>(panels, features, start, n, room, codes);
     }
+    return n;
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include <arm_neon.h>
 
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "encode.hpp"
 

@@ -7,10 +7,30 @@
 
 namespace {
 
+// Whether all scores, intercepts added, are finite numbers.
+template <class Float>
+bool all_finite(const Float* scores, std::size_t n, const Float* intercept) {
+    using Bits = std::conditional_t<sizeof(Float) == 4, std::int32_t, std::int64_t>;
+    constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();  // all but the sign
+    const Float infinity = std::numeric_limits<Float>::infinity();
+    Bits limit, largest = 0;
+    std::memcpy(&limit, &infinity, sizeof(limit));
+    for (std::size_t k = 0; k < n; ++k) {
+        const Float score = scores[k] + intercept[k];
+        Bits bits;
+        std::memcpy(&bits, &score, sizeof(bits));
+        bits &= kMagnitude;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest < limit;
+}
+
 template <class Signs, class Float>
-void pack(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept, std::uint8_t* codes) {
+std::size_t pack(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept, std::uint8_t* codes) {
     const std::size_t whole = n_bits / 8;
+    std::size_t first_bad = n;
     for (std::size_t i = 0; i < n; ++i, scores += n_bits) {
+        if (first_bad == n && !all_finite(scores, n_bits, intercept)) first_bad = i;
         for (std::size_t byte = 0; byte < whole; ++byte) {
             *codes++ = Signs::bits_of_8(scores + 8 * byte, intercept + 8 * byte);
         }
@@ -19,6 +39,7 @@ void pack(const Float* scores, std::size_t n, std::size_t n_bits, const Float* i
         for (std::size_t k = 8 * whole; k < n_bits; ++k) bits |= unsigned{scores[k] + intercept[k] >= 0} << k % 8;
         *codes++ = static_cast<std::uint8_t>(bits);
     }
+    return first_bad;
 }
 
 // Adds the products of some columns, feature after feature, so that the sums are the same for every

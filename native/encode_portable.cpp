@@ -1,4 +1,6 @@
 #include <cstring>
+#include <limits>
+#include <type_traits>
 
 #include "encode.hpp"
 

@@ -114,6 +114,18 @@ void HammingIndex::top_k(const std::uint8_t* codes, std::size_t n, std::size_t k
     });
 }
 
+void HammingIndex::scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
+                          int n_threads) const {
+    parallel_for(chunks_of(n, kQueriesAChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kQueriesAChunk;
+        const std::size_t rows = std::min(kQueriesAChunk, n - start);
+        std::vector<std::uint32_t> queries(rows * n_words_);
+        words_of(codes + start * n_bytes_, rows, queries.data());
+        kernels_.scores(groups(), queries.data(), rows, static_cast<std::int32_t>(n_bits),
+                        scores + start * n_classes_);
+    });
+}
+
 void HammingIndex::words_of(const std::uint8_t* codes, std::size_t n, std::uint32_t* words) const {
     for (std::size_t i = 0; i < n; ++i) {
         words[(i + 1) * n_words_ - 1] = 0;  // the last word may be filled in part

@@ -38,6 +38,9 @@ struct SearchKernels {
     // best[i] holds the smallest key of query i so far (all ones at first), and is lowered.
     void (*nearest)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     std::uint64_t* best);
+    // scores[i * n_classes + c] = n_bits - 2 * distance of query i and class c.
+    void (*scores)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
+                   std::int32_t n_bits, std::int32_t* scores);
     void (*collect)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     Candidates* candidates);
 };
@@ -66,6 +69,10 @@ public:
     // Results are n rows of k, ordered by (distance, class index); k in [1, n_classes()].
     void top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, std::int64_t* indices,
                std::int32_t* distances, int n_threads) const;
+
+    // Inner products of codes and weights of n_bits: n rows of n_classes().
+    void scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
+                int n_threads) const;
 
     std::size_t n_classes() const { return n_classes_; }
     std::size_t n_bytes() const { return n_bytes_; }

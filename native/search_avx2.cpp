@@ -1,5 +1,7 @@
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "search.hpp"
 
 namespace bitclass::avx2 {
@@ -53,6 +55,9 @@ struct Lanes {
         const __m256i at_least = _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a);
         return ~static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(at_least))) & 0xff;
     }
+    static Register product(Register distances, std::int32_t n_bits) {
+        return _mm256_sub_epi32(_mm256_set1_epi32(n_bits), _mm256_slli_epi32(distances, 1));
+    }
     static void store(std::uint32_t* at, Register values) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), values);
     }
@@ -60,6 +65,6 @@ struct Lanes {
 
 }  // namespace
 
-const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &collect<Lanes>};
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>};
 
 }  // namespace bitclass::avx2

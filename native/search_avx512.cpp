@@ -1,5 +1,7 @@
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "search.hpp"
 
 namespace bitclass::avx512 {
@@ -39,11 +41,14 @@ struct Lanes {
         return key;
     }
     static std::uint32_t below(Register a, Register b) { return _mm512_cmplt_epu32_mask(a, b); }
+    static Register product(Register distances, std::int32_t n_bits) {
+        return _mm512_sub_epi32(_mm512_set1_epi32(n_bits), _mm512_slli_epi32(distances, 1));
+    }
     static void store(std::uint32_t* at, Register values) { _mm512_storeu_si512(at, values); }
 };
 
 }  // namespace
 
-const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &collect<Lanes>};
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>};
 
 }  // namespace bitclass::avx512

@@ -1,5 +1,7 @@
 #include <arm_neon.h>
 
+#include <cstring>
+
 #include "search.hpp"
 
 namespace bitclass::neon {
@@ -41,11 +43,14 @@ struct Lanes {
         const std::uint32_t bit_of_lane[kWidth] = {1, 2, 4, 8};
         return vaddvq_u32(vandq_u32(vcltq_u32(a, b), vld1q_u32(bit_of_lane)));
     }
+    static Register product(Register distances, std::int32_t n_bits) {
+        return vsubq_u32(vdupq_n_u32(static_cast<std::uint32_t>(n_bits)), vshlq_n_u32(distances, 1));
+    }
     static void store(std::uint32_t* at, Register values) { vst1q_u32(at, values); }
 };
 
 }  // namespace
 
-const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &collect<Lanes>};
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>};
 
 }  // namespace bitclass::neon

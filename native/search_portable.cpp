@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "search.hpp"
 
 namespace bitclass::portable {
@@ -46,6 +48,9 @@ struct Lanes {
         for (std::size_t i = 0; i < kWidth; ++i) mask |= std::uint32_t{a[i] < b[i]} << i;
         return mask;
     }
+    static Register product(Register distances, std::int32_t n_bits) {
+        return broadcast(static_cast<std::uint32_t>(n_bits)) - (distances << 1);
+    }
     static void store(std::uint32_t* at, Register values) {
         for (std::size_t i = 0; i < kWidth; ++i) at[i] = values[i];
     }
@@ -53,6 +58,6 @@ struct Lanes {
 
 }  // namespace
 
-const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &collect<Lanes>};
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>};
 
 }  // namespace bitclass::portable

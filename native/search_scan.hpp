@@ -7,7 +7,8 @@
 //   Register, Count     a vector of lanes; the bits counted so far in each lane
 //   kWidth              lanes a register
 //   kWordsACount        words a Count can take before it would overflow
-//   load, broadcast, differing (xor), none, add_bits, total, add, key, smaller, lowest, below, store
+//   load, broadcast, differing (xor), none, add_bits, total, add, key, smaller, lowest, below, store,
+//   product             n_bits - 2 * distances
 
 namespace {
 
@@ -95,6 +96,38 @@ void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std:
     }
 }
 
+// Scores are written in blocks of classes that stay in the first-level cache, query after query: each
+// query writes a stretch of memory that follows its last.
+template <class Lanes, int kWords>
+void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
+                 std::int32_t* scores) {
+    constexpr std::size_t kWordsInCache = 1 << 12;
+    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
+    const std::size_t group_words = n_words * Lanes::kWidth;
+    const std::size_t groups_a_block = group_words < kWordsInCache ? kWordsInCache / group_words : 1;
+    const std::size_t whole_groups = classes.n_classes / Lanes::kWidth;
+    for (std::size_t start = 0; start < classes.n_groups; start += groups_a_block) {
+        const std::size_t end =
+            classes.n_groups - start < groups_a_block ? classes.n_groups : start + groups_a_block;
+        for (std::size_t q = 0; q < n_queries; ++q) {
+            std::int32_t* const row = scores + q * classes.n_classes;
+            for (std::size_t g = start; g < end; ++g) {
+                const auto distances =
+                    distances_of<Lanes, kWords>(classes.words + g * group_words, queries + q * n_words, n_words);
+                const auto products = Lanes::product(distances, n_bits);
+                if (g < whole_groups) {
+                    Lanes::store(reinterpret_cast<std::uint32_t*>(row + g * Lanes::kWidth), products);
+                } else {
+                    std::uint32_t last[Lanes::kWidth];
+                    Lanes::store(last, products);
+                    std::memcpy(row + g * Lanes::kWidth, last,
+                                (classes.n_classes - g * Lanes::kWidth) * sizeof(std::int32_t));
+                }
+            }
+        }
+    }
+}
+
 template <class Lanes, int kWords>
 void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                   Candidates* candidates) {
@@ -129,6 +162,17 @@ void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size
         case 8: return nearest_with<Lanes, 8>(classes, queries, n_queries, best);
         case 16: return nearest_with<Lanes, 16>(classes, queries, n_queries, best);
         default: return nearest_with<Lanes, 0>(classes, queries, n_queries, best);
+    }
+}
+
+template <class Lanes>
+void scores(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
+            std::int32_t* scores) {
+    switch (classes.n_words) {
+        case 2: return scores_with<Lanes, 2>(classes, queries, n_queries, n_bits, scores);
+        case 4: return scores_with<Lanes, 4>(classes, queries, n_queries, n_bits, scores);
+        case 8: return scores_with<Lanes, 8>(classes, queries, n_queries, n_bits, scores);
+        default: return scores_with<Lanes, 0>(classes, queries, n_queries, n_bits, scores);
     }
 }
 

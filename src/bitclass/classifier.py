@@ -1,37 +1,55 @@
-"""The estimator: parameters, validation, fit and predict."""
+"""The estimator: parameters, fit and predict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from bitclass._native import thread_limit
 from bitclass.blas import training_threads
-from bitclass.drawing import Replay
-from bitclass.fitting import solve, start_statistics
-from bitclass.learning import Knowledge, Settings, Solution
-from bitclass.losses import Loss
-from bitclass.predicting import Predicting
+from bitclass.model import PackedModel
 from bitclass.rows import Features
-from bitclass.training import Statistics
+from bitclass.storage import ModelFileError, ProjectionType
+from bitclass.storage import load as load_model
+from bitclass.storage import save as save_model
+from bitclass.summary import (
+    restore_feature_names,
+    restore_history,
+    restore_parameters,
+    restore_refinement,
+    summarise,
+)
+from bitclass.training import (
+    Fitted,
+    Settings,
+    Statistics,
+    fit_model,
+    start_statistics,
+    update_model,
+)
+from bitclass.training.refinement import Batch
 from bitclass.validation import (
-    check_announced_classes,
+    ACCEPTED,
+    PARAMETER_CONSTRAINTS,
     check_class_count,
+    check_classes,
     check_continuation,
     check_initial_codes,
-    check_named_codes,
-    check_parameters,
     check_rows,
+    settings_of,
 )
 
 __all__ = ["BinaryCodeClassifier"]
 
 
-class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Multi-class classifier whose codes and class weights are both bits.
 
     Every sample gets a code of `n_bits` bits, every class a binary weight vector, learned
@@ -44,20 +62,22 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         Length r of the codes; 256 for accuracy closer to that of a real-valued linear model.
 
     loss : {"exponential", "hinge", "logistic", "squared_hinge", "crammer_singer"} or callable, \
-            default="exponential"
+            default="hinge"
         Loss of the margin ``m = w_c.b - w_y.b`` of each sample against each other class.
-        "hinge" is the paper's, linear and solved in closed form in a single pass over the rows.
-        A callable takes an array of margins and returns one value each; it must not decrease.
+        "hinge" is the paper's, linear and solved in closed form in a single pass over the rows,
+        for any number of classes. All others, the paper's "exponential" among them, compare all
+        pairs of classes and take at most 4,096 of them. A callable takes an array of margins and
+        returns one value each; it must not decrease.
 
     scale : float, default=1.0
         Factor on the margin inside the loss. 1 is the paper; about ``8 / n_bits`` makes the
-        exponential loss mind many samples and not the worst one alone.
+        exponential loss depend on many samples and not on the worst one alone.
 
     initial_codes : {"means", "projection", "random", "cca_itq"} or array of shape \
             (n_samples, n_bits), default="means"
         The codes to start from. "means" takes the signs of random projections of the class means,
         in coordinates without correlation; "projection" those of random projections of the
-        standardised features of each sample, "random" one random code a class, "cca_itq" rotated
+        standardised features of each sample, "random" one random code per class, "cca_itq" rotated
         canonical directions. An array has entries -1 and +1 and serves `fit` only.
 
     solver : {"flip", "mincut"}, default="flip"
@@ -66,7 +86,7 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         needs a loss that is convex.
 
     max_iter : int, default=10
-        Most rounds of the alternation; it ends earlier when a round changes nothing.
+        Maximum number of rounds of the alternation; it ends earlier when a round changes nothing.
 
     alpha : float or "auto", default="auto"
         Penalty of the ridge regression behind the hash function, in units of the variance of each
@@ -75,9 +95,9 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
 
     refine : bool or "auto", default="auto"
         Whether to improve projection and weights together on the classification loss, from where
-        the alternation ended. A slice of the rows is held out, and the refined model is taken only
-        if it is at least as good on it as what it began from; the probabilities are calibrated
-        there. "auto" does so where there are at least 500 rows, and two a class.
+        the alternation ended. Some rows are held out, and the refined model is taken only if it is
+        at least as accurate on them as the model it started from; the probabilities are calibrated
+        there. "auto" does so where there are at least 500 rows, and two per class.
 
     kernel : {"rbf"} or None, default=None
         With "rbf" rows are hashed by their similarities to anchors: the centres of a few rounds of
@@ -100,9 +120,8 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         coarse for similarities to anchors, so "auto" is "float32" with a kernel, "int8" without.
 
     n_jobs : int or None, default=None
-        Number of threads, negative as in scikit-learn. None means what `set_num_threads` or
-        ``BITCLASS_NUM_THREADS`` say, or else all cores that the process may use. It also bounds
-        the BLAS in training, whose rounding may differ with it; all else does not depend on it.
+        Number of threads, negative as in scikit-learn, at most the cores that the process may use.
+        None means what `set_num_threads` or ``BITCLASS_NUM_THREADS`` say, or else all these cores.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the starting codes, the anchors and the refinement.
@@ -125,16 +144,16 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         The offset t of the hash function.
 
     objective_history_ : structured ndarray
-        One entry a bit update, with the fields `round`, `step` ("W" or "B"), `bit` and
-        `log_objective`, the logarithm of the objective after the update. "hinge" has one entry a
-        step.
+        One entry per bit update, with the fields `round`, `step` ("W" or "B"), `bit` and
+        `log_objective`, the logarithm of the objective after the update. "hinge" has one entry
+        per step.
 
     n_iter_ : int
         Number of rounds of the alternation.
 
     refinement_ : dict or None
-        What refinement came to: whether it was taken, the accuracy before and after on the rows
-        held out, their number, and the epochs; None where there was none.
+        Facts about the refinement: whether it was taken, the accuracy before and after on the
+        held-out rows, their number, and the epochs; None where there was none.
 
     alpha_ : float or None
         The penalty of the regression; None after loading.
@@ -147,11 +166,13 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
 
     Notes
     -----
-    `fit` keeps the sums it learned from, so that `partial_fit` can go on from there:
-    ``8 d^2 + 8 C d`` bytes. Only losses other than "hinge" that start from codes of the samples
-    ("random", "projection", "cca_itq") keep more, ``r / 8 + 16`` bytes a sample.
-    All losses but "hinge" need memory for a few C x C matrices; with more than 4,096 classes the
-    weights are those of "hinge", and a warning says so.
+    `fit` keeps the sums it learned from, ``8 d^2 + 8 C d`` bytes, so that `partial_fit` can
+    continue. Only losses other than "hinge" that start from codes of the samples ("projection",
+    "cca_itq") keep more, ``r / 8 + 16`` bytes per sample. A pickle and a model file hold the model
+    without the sums; to keep both, see `save` and `load`.
+
+    The attributes describe the model as it was last solved. After `partial_fit` they do not exist
+    until `solve` or a prediction has taken the new rows in.
 
     Examples
     --------
@@ -166,11 +187,16 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
     (1, 3)
     """
 
+    _parameter_constraints = PARAMETER_CONSTRAINTS
+
+    _statistics: Statistics | None
+    _fitted: Fitted | None
+
     def __init__(
         self,
         n_bits: int = 128,
         *,
-        loss: str | Callable[[NDArray[np.float64]], Any] = "exponential",
+        loss: str | Callable[[NDArray[np.float64]], Any] = "hinge",
         scale: float = 1.0,
         initial_codes: str | ArrayLike = "means",
         solver: str = "flip",
@@ -203,6 +229,10 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         self.random_state = random_state
         self.verbose = verbose
 
+    # ---------------------------------------------------------------------------------------------
+    # Learning
+    # ---------------------------------------------------------------------------------------------
+
     def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from all rows at once.
 
@@ -215,26 +245,112 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         Returns
         -------
         self
+            If anything is raised, the estimator is as it was before the call.
         """
-        settings, loss = self._check_parameters()
-        # From here on the estimator is what this call makes of it, or not fitted.
-        self.__dict__.pop("_knowledge", None)
-        X, labels, classes, weights = check_rows(self, X, y, sample_weight, reset=True)
-        initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
-        if weights is not None and not weights.all():
-            counts = weights > 0
-            X, labels, weights = X[counts], labels[counts], weights[counts]
+        with self._unchanged_on_error():
+            settings = self._checked_settings()
+            X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
+            initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
+            classes = np.unique(labels)
+            counts = slice(None) if weights is None else weights > 0
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
-        check_class_count(np.unique(labels))
-        with training_threads(self.n_jobs):
-            statistics = self._start(loss, X, labels, weights, initial_codes)
-            statistics.add_classes(classes)
-            statistics.add(X, labels, weights)
-        self.classes_ = statistics.classes
-        rows = [(0, X, labels, weights)]
-        solution = self._learned(statistics, settings, loss, lambda: iter(rows), None)
-        self._knowledge = Knowledge(statistics, solution)
+            batch = _with_weight(X, labels, weights)
+            check_class_count(np.unique(batch[1]))
+            with training_threads(self.n_jobs):
+                statistics = start_statistics(settings, *batch, initial_codes)
+                statistics.add(*batch, classes)
+                fitted = fit_model(settings, statistics, lambda: iter([batch]))
+            self._keep(statistics, fitted)
+        return self
+
+    def fit_batches(
+        self,
+        batches: Callable[[int], Iterable[tuple[Any, ...]]],
+        *,
+        sample: tuple[Features, ArrayLike] | None = None,
+        statistics: Statistics | None = None,
+        on_batch: Callable[[Statistics], None] | None = None,
+        n_rows: int | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Learn from rows that come in batches, without holding them.
+
+        With ``refine=False`` one pass is enough; refinement passes over the rows again.
+
+        Parameters
+        ----------
+        batches : callable
+            Given the number of a row, yields the rows from there on, in the same order every time:
+            tuples of X and y, or of X, y and sample_weight.
+        sample : tuple of X and y, optional
+            Rows from all over the data, which set up standardisation, anchors and starting codes;
+            by default the first batch.
+        statistics : Statistics, optional
+            Sums over the first ``statistics.n_rows`` rows, to resume from. They are added to.
+        on_batch : callable, optional
+            Called with the statistics after each batch of the first pass.
+        n_rows : int, optional
+            How many rows ``batches(0)`` yields, where they are a sample of the rows that
+            `statistics` has the sums of.
+        feature_names : sequence of str, optional
+            Names of the features.
+
+        Returns
+        -------
+        self
+            If anything is raised, the estimator is as it was before the call.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from bitclass import BinaryCodeClassifier
+        >>> X = np.random.default_rng(0).standard_normal((600, 8))
+        >>> y = np.where(X[:, 0] > 0, "right", "left")
+        >>> def batches(start):
+        ...     for first in range(start, len(X), 100):
+        ...         yield X[first : first + 100], y[first : first + 100]
+        >>> classifier = BinaryCodeClassifier(n_bits=32, random_state=0).fit_batches(batches)
+        >>> bool(classifier.score(X, y) > 0.9)
+        True
+        """
+        with self._unchanged_on_error():
+            settings = self._checked_settings(in_batches=True)
+            self.__dict__.pop("feature_names_in_", None)
+            resumed = statistics is not None
+            if statistics is None:
+                X, y = next(iter(batches(0)))[:2] if sample is None else sample
+                X, labels, weights = check_rows(self, X, y, None, reset=True)
+                first = _with_weight(X, labels, weights)
+                codes = check_initial_codes(self.initial_codes, None, self.n_bits)
+                with training_threads(self.n_jobs):
+                    statistics = start_statistics(settings, *first, codes)
+            else:
+                codes = check_initial_codes(self.initial_codes, None, self.n_bits)
+                check_continuation(statistics, settings, codes)
+                self.n_features_in_ = statistics.n_features
+
+            def checked(start_row: int) -> Iterator[Batch]:
+                for X, y, *sample_weight in batches(start_row):
+                    weight = sample_weight[0] if sample_weight else None
+                    X, labels, weights = check_rows(self, X, y, weight, reset=False)
+                    if resumed and weights is not None and not weights.all():
+                        raise ValueError(
+                            "sample_weight and class_weight must not be 0 where a run is resumed "
+                            "from statistics, because such rows are not counted"
+                        )
+                    yield _with_weight(X, labels, weights)
+
+            with training_threads(self.n_jobs):
+                for batch in checked(statistics.n_rows):
+                    statistics.add(*batch)
+                    if on_batch is not None:
+                        on_batch(statistics)
+                check_class_count(statistics.classes[statistics.class_weights > 0])
+                fitted = fit_model(settings, statistics, lambda: checked(0), n_rows)
+            if feature_names is not None:
+                self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
+            self._keep(statistics, fitted)
         return self
 
     def partial_fit(
@@ -244,13 +360,17 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Add a batch of rows; the model is learned anew when it is next asked for.
+        """Add a batch of rows; the model takes them in when `solve` or a prediction is next called.
 
-        Any split of the rows gives the model of ``fit`` with ``refine=False``: refinement needs
-        the rows once more, see `solve`. Kernel anchors and the starting codes "projection" and
-        "cca_itq" are set up on the first batch, which should therefore be a fair sample. With
-        codes of the rows' own and another loss than "hinge", a row whose features are gone counts
-        in the regression with the code that most of its class has.
+        After `fit` or `fit_batches` with refinement, the refined hash function stays. New classes
+        get the weights that it gives their means; known classes that gained rows do too where that
+        is better; all others keep theirs. To learn the hash function anew, call `fit` with all
+        rows.
+
+        Without refinement, any split of the rows gives the model of ``fit`` with
+        ``refine=False``. Kernel anchors and the starting codes "projection" and "cca_itq" are set
+        up on the first batch, which should therefore be a fair sample. With such codes and another
+        loss than "hinge", a row counts in the regression with the code that most of its class has.
 
         Parameters
         ----------
@@ -264,137 +384,451 @@ class BinaryCodeClassifier(Predicting, ClassifierMixin, BaseEstimator):  # type:
         Returns
         -------
         self
+            If anything is raised, no row of the batch was added.
         """
-        _, loss = self._check_parameters()
-        if isinstance(self.class_weight, str):
-            raise ValueError(
-                f"class_weight={self.class_weight!r} needs all rows at once and cannot go with "
-                "partial_fit; give the weights as a dict"
-            )
-        first = not hasattr(self, "_knowledge")
-        if not first and self._knowledge.statistics is None:
-            raise ValueError(
-                "partial_fit goes on from sums over the rows before, and a model file does not "
-                "hold them: call fit to start anew"
-            )
-        X, labels, new_classes, weights = check_rows(self, X, y, sample_weight, reset=first)
-        codes = check_named_codes(self.initial_codes)
-        if weights is not None and not weights.all():
-            counts = weights > 0
-            X, labels, weights = X[counts], labels[counts], weights[counts]
-        announced = check_announced_classes(classes, new_classes)
-        with training_threads(self.n_jobs):
-            statistics = None if first else self._knowledge.statistics
-            if statistics is None:
-                if len(labels) == 0:
-                    raise ValueError("sample_weight must be positive somewhere in the first batch")
-                statistics = self._start(loss, X, labels, weights, codes)
-            else:
-                self._check_continuation(statistics, loss)
-            statistics.add_classes(announced)
-            statistics.add(X, labels, weights)
-        self.classes_ = statistics.classes
-        self._knowledge = Knowledge(statistics)
+        with self._unchanged_on_error():
+            settings = self._checked_settings(in_batches=True)
+            first = not self.__sklearn_is_fitted__()
+            X, labels, weights = check_rows(self, X, y, sample_weight, reset=first)
+            announced = check_classes(classes, labels)
+            if announced is None:
+                announced = np.unique(labels)
+            batch = _with_weight(X, labels, weights)
+            codes = check_initial_codes(self.initial_codes, None, self.n_bits)
+            with training_threads(self.n_jobs):
+                if first:
+                    if len(batch[1]) == 0:
+                        raise ValueError(
+                            "sample_weight must be positive somewhere in the first batch"
+                        )
+                    statistics = start_statistics(settings, *batch, codes)
+                    statistics.add(*batch, announced)
+                    self._fitted, self._statistics = None, statistics
+                    self._fit_parameters = self.get_params(deep=False)
+                else:
+                    statistics = self._require_statistics(ValueError)
+                    check_continuation(statistics, settings, codes)
+                    self._fit_parameters = self.get_params(deep=False)
+                    statistics.add(*batch, announced)
         return self
 
-    def begin(self, X: Features, y: ArrayLike) -> Self:
-        """Set up the starting codes on sample rows, which are not learned from.
-
-        For rows that will come to `partial_fit` in an order of their own, sorted by class perhaps.
-        X is (n_samples, n_features), y (n_samples,).
-        """
-        _, loss = self._check_parameters()
-        X, labels, _, weights = check_rows(self, X, y, None, reset=True)
-        codes = check_named_codes(self.initial_codes)
-        return self.resume(self._start(loss, X, labels, weights, codes))
-
-    def resume(self, statistics: Statistics) -> Self:
-        """Take over the sums over rows that another estimator has seen.
+    def remove_classes(self, labels: ArrayLike) -> Self:
+        """Forget classes; what their rows added to the sums is removed as far as it is known.
 
         Parameters
         ----------
-        statistics : Statistics
-            As `statistics_` gives them, or a file; not copied.
+        labels : array-like of shape (k,), labels of known classes
 
         Returns
         -------
         self
         """
-        self._check_continuation(statistics, self._check_parameters()[1])
-        self.n_features_in_ = statistics.n_features
-        self.classes_ = statistics.classes
-        self._knowledge = Knowledge(statistics)
+        check_is_fitted(self)
+        self._require_statistics(ValueError).remove_classes(np.asarray(labels))
         return self
 
-    def solve(self, replay: Replay | None = None, *, n_rows: int | None = None) -> Self:
-        """Learn now from the sums over all rows seen, as a prediction would.
+    def solve(self) -> Self:
+        """Take the rows since the last call of `fit` or `solve` into the model.
 
-        Parameters
-        ----------
-        replay : callable, optional
-            Each call passes over all rows once more, in batches: the first row's number, X, the
-            labels, and the weights or None. With the rows the model can be refined, and losses
-            other than "hinge" know the code of every row, as in `fit`.
-        n_rows : int, optional
-            How many rows pass, where these are only a sample of those that were seen.
+        Predictions do so by themselves; reading an attribute never does.
 
         Returns
         -------
         self
         """
-        settings, loss = self._check_parameters()
-        statistics = self.statistics_
-        self._check_continuation(statistics, loss)
+        check_is_fitted(self)
+        if self._is_solved():
+            return self
+        statistics = self._require_statistics(ValueError)
         check_class_count(statistics.classes[statistics.class_weights > 0])
-        self._knowledge.solution = self._learned(statistics, settings, loss, replay, n_rows)
+        before = self._fitted
+        with training_threads(self.n_jobs):
+            if before is not None and before.is_refined:
+                fitted = update_model(before, statistics)
+            else:
+                fitted = fit_model(settings_of(self._fit_parameters), statistics)
+        self._keep(statistics, fitted, self._fit_parameters)
         return self
 
     @property
     def statistics_(self) -> Statistics:
-        """The sums over all rows seen, from which learning goes on."""
+        """The sums over all rows seen, from which `partial_fit` continues."""
         check_is_fitted(self)
-        statistics = self._knowledge.statistics
-        if statistics is None:
-            raise AttributeError("the sums over the rows are not in a model file")
-        return statistics
+        return self._require_statistics(AttributeError)
 
-    def _solved(self) -> Solution:
-        """What was learned, learning it now if rows came since."""
+    def _require_statistics(self, error: type[Exception]) -> Statistics:
+        if self._statistics is None:
+            raise error(
+                "the sums over earlier rows are not in a model file or a pickle: keep them with "
+                "bitclass.training.save_statistics and give them to "
+                "BinaryCodeClassifier.load(path, statistics=...), or call fit with all rows"
+            )
+        return self._statistics
+
+    def _checked_settings(self, *, in_batches: bool = False) -> Settings:
+        self._validate_params()
+        if in_batches and isinstance(self.class_weight, str):
+            raise ValueError(
+                f"class_weight={self.class_weight!r} needs all rows at once; where rows come in "
+                "batches, give the weights as a dict"
+            )
+        return settings_of(self.get_params(deep=False))
+
+    def _keep(
+        self,
+        statistics: Statistics | None,
+        fitted: Fitted,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        """Become fitted."""
+        parameters = self.get_params(deep=False) if parameters is None else parameters
+        if statistics is not None:
+            fitted.model.summary = summarise(
+                parameters,
+                settings_of(parameters).loss.name,
+                statistics.n_rows,
+                fitted.history,
+                fitted.n_rounds,
+                fitted.refinement,
+                getattr(self, "feature_names_in_", None),
+            )
+            self._fitted_at = statistics.n_changes
+        self._statistics, self._fitted = statistics, fitted
+        self._fit_parameters = parameters
+
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        """Restore all attributes if the block raises."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    # ---------------------------------------------------------------------------------------------
+    # Predicting
+    # ---------------------------------------------------------------------------------------------
+
+    def predict(self, X: Features) -> NDArray[Any]:
+        """Predict the class at the smallest Hamming distance.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        model, X = self._model_for(X)
+        with self._threads(model):
+            return model.predict(X)
+
+    def decision_function(self, X: Features) -> NDArray[np.float64]:
+        """Inner products of class weights and codes.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            ``w_c.h(x)``, in [-n_bits, n_bits], and -n_bits for classes without samples. For two
+            classes, as scikit-learn has it, of shape (n_samples,): half the difference of the
+            two, positive for ``classes_[1]``.
+        """
+        model, X = self._model_for(X)
+        with self._threads(model):
+            scores = self._of_all_classes(model.scores(X).astype(np.float64), -model.n_bits)
+        if scores.shape[1] == 2:
+            return (scores[:, 1] - scores[:, 0]) / 2
+        return scores
+
+    def predict_proba(self, X: Features) -> NDArray[np.float64]:
+        """Class probabilities, from the distances.
+
+        The result has a column per class; `top_classes` needs no such array.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+        """
+        model, X = self._model_for(X)
+        with self._threads(model):
+            return self._of_all_classes(model.predict_proba(X), 0.0)
+
+    def top_classes(
+        self, X: Features, k: int, *, rescore: bool = False
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """The k nearest classes, without ever holding all n_samples x n_classes distances.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        k : int in [1, n_classes]
+        rescore : bool, default=False
+            Whether to choose the k among the 4 k nearest by their inner products with
+            ``tanh(2 (P'x + t))``, in which a bit counts by how sure it is; it costs one more
+            product.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, k)
+            Nearest first; equal distances in the order of `classes_`. With `rescore`, best first.
+        distances : ndarray of shape (n_samples, k), int32
+            Hamming distances.
+        """
+        model, X = self._model_for(X)
+        with self._threads(model):
+            return model.top_classes(X, k, rescore=rescore)
+
+    def encode(self, X: Features) -> NDArray[np.uint8]:
+        """Codes of samples, packed.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, ceil(n_bits / 8)), uint8
+            Bit k of a code is bit ``k % 8`` of byte ``k // 8``, set for +1.
+        """
+        model, X = self._model_for(X)
+        with self._threads(model):
+            return model.encode(X)
+
+    def packed(self) -> PackedModel:
+        """The model without the estimator: all that predicting needs.
+
+        Returns
+        -------
+        PackedModel
+        """
+        return self.solve()._solved().model
+
+    def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
+        self.solve()
+        # The kernels refuse what is not finite, at no cost.
+        X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
+        return self._solved().model, X
+
+    def _threads(self, model: PackedModel) -> AbstractContextManager[None]:
+        """Hold prediction to `n_jobs` threads; in float32 it is BLAS that has them."""
+        if model.hash_function.precision == "int8":
+            return thread_limit(self.n_jobs)
+        return training_threads(self.n_jobs)
+
+    def _of_all_classes(self, values: NDArray[np.float64], of_others: float) -> NDArray[np.float64]:
+        """Columns of `classes_` from those of the classes that have samples."""
+        if values.shape[1] == len(self.classes_):
+            return values
+        spread = np.full((len(values), len(self.classes_)), of_others)
+        spread[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
+        return spread
+
+    # ---------------------------------------------------------------------------------------------
+    # Attributes
+    # ---------------------------------------------------------------------------------------------
+
+    def _is_solved(self) -> bool:
+        if self._fitted is None:
+            return False
+        return self._statistics is None or self._statistics.n_changes == self._fitted_at
+
+    def _solved(self) -> Fitted:
+        """The result of training, for attributes: reading them does not train."""
         check_is_fitted(self)
-        knowledge = self._knowledge
-        if knowledge.solution is None:
-            self.solve()
-        assert knowledge.solution is not None
-        return knowledge.solution
+        if not self._is_solved():
+            raise AttributeError(
+                "rows came by partial_fit since the model was last solved: call solve first"
+            )
+        assert self._fitted is not None
+        return self._fitted
 
-    def _n_classes_with_samples(self) -> int:
-        if self._knowledge.statistics is None:
-            return len(self._solved().model.classes)
-        return int(np.count_nonzero(self._knowledge.statistics.class_weights > 0))
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Labels, sorted, shape (n_classes,)."""
+        check_is_fitted(self)
+        return self._classes if self._statistics is None else self._statistics.classes
 
-    def _take(self, solution: Solution) -> None:
-        self._knowledge = Knowledge(None, solution)
+    @property
+    def weights_(self) -> NDArray[np.int8]:
+        """Class weights of shape (n_classes, n_bits) in {-1, +1}, 0 for classes without samples."""
+        model = self._solved().model
+        weights = np.zeros((len(self.classes_), model.n_bits), dtype=np.int8)
+        weights[np.searchsorted(self.classes_, model.classes)] = model.unpacked_weights()
+        return weights
 
-    def _start(self, loss: Loss, *rows: Any) -> Statistics:
-        return start_statistics(self.get_params(deep=False), loss, *rows)
+    @property
+    def projection_(self) -> NDArray[np.float32]:
+        """Matrix P of the hash function, shape (n_features, n_bits), or (n_anchors, n_bits)."""
+        return self._solved().model.hash_function.projection
 
-    def _check_continuation(self, statistics: Statistics, loss: Loss) -> None:
-        check_continuation(statistics, self.get_params(deep=False), loss)
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """Offset t of the hash function, shape (n_bits,)."""
+        return self._solved().model.hash_function.intercept
 
-    def _learned(self, statistics: Statistics, *given: Any) -> Solution:
-        """What the sums teach, and the rows where they are at hand."""
-        names = getattr(self, "feature_names_in_", None)
-        with training_threads(self.n_jobs):
-            return solve(self.get_params(deep=False), statistics, names, *given)
+    @property
+    def objective_history_(self) -> NDArray[np.void]:
+        """Logarithm of the objective after each bit update."""
+        return self._solved().history
+
+    @property
+    def alpha_(self) -> float | None:
+        """Penalty of the regression behind the hash function, where it is known."""
+        return self._solved().alpha
+
+    @property
+    def refinement_(self) -> dict[str, Any] | None:
+        """Facts about the refinement, None where there was none."""
+        return self._solved().refinement
+
+    @property
+    def n_iter_(self) -> int:
+        """Number of rounds of the alternation."""
+        return self._solved().n_rounds
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_knowledge")
+        return hasattr(self, "_fitted")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _check_parameters(self) -> tuple[Settings, Loss]:
-        """Check all parameters before any work, and put them into the form learning takes."""
-        return check_parameters(self.get_params(deep=False))
+    # ---------------------------------------------------------------------------------------------
+    # Files
+    # ---------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """State of a pickle: without the sums, unless the model has yet to take rows in."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        if self.__sklearn_is_fitted__() and self._is_solved():
+            state |= {"_statistics": None, "_classes": self.classes_}
+        return state
+
+    def save(self, path: str | os.PathLike[str], *, projection: ProjectionType = "float32") -> None:
+        """Save the model to a file, whole or not at all.
+
+        The file holds what predicting needs, the parameters, and a summary of the training; not
+        the sums that `partial_fit` continues from, which `bitclass.training.save_statistics`
+        writes. `bitclass.load` reads it without scikit-learn, :meth:`load` gives an estimator.
+
+        Parameters
+        ----------
+        path : str or path
+            By custom ``*.safetensors``; a file that is there is replaced.
+        projection : {"float32", "float16", "int8"}, default="float32"
+            What to save `projection_` in. "float32" changes nothing at all; "float16" takes half
+            the space; "int8" takes a quarter, and changes no prediction of an estimator whose
+            `precision` is "int8".
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from bitclass import BinaryCodeClassifier, load
+        >>> X = np.random.default_rng(0).standard_normal((60, 5))
+        >>> y = np.where(X[:, 0] > 0, "right", "left")
+        >>> classifier = BinaryCodeClassifier(n_bits=16, random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "sides.safetensors")
+        ...     classifier.save(path, projection="int8")
+        ...     model = load(path)
+        >>> bool(np.all(model.predict(X) == classifier.predict(X)))
+        True
+        """
+        save_model(path, self.packed(), projection=projection)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, statistics: Statistics | None = None) -> Self:
+        """Read an estimator from a file that `save` wrote.
+
+        It predicts as the one that was saved did (see there), and has its parameters, but for
+        `n_jobs` and `verbose`; `objective_history_` has one entry per step. To predict without
+        scikit-learn, `bitclass.load` reads the same file.
+
+        Parameters
+        ----------
+        path : str or path
+            The file need not be trusted: nothing in it is run.
+        statistics : Statistics, optional
+            The sums that the model was learned from, as `bitclass.training.load_statistics` reads
+            them, from which `partial_fit` continues. Rows that they have and the model has not are
+            taken in by the next `solve` or prediction.
+
+        Returns
+        -------
+        BinaryCodeClassifier
+
+        Raises
+        ------
+        ModelFileError
+            If this is not a model file, or damaged, or of a version that is not understood.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> from bitclass import BinaryCodeClassifier
+        >>> X = np.random.default_rng(0).standard_normal((60, 5))
+        >>> y = np.where(X[:, 0] > 0, "right", "left")
+        >>> classifier = BinaryCodeClassifier(n_bits=16, random_state=0).fit(X, y)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     classifier.save(os.path.join(folder, "sides.safetensors"))
+        ...     read = BinaryCodeClassifier.load(os.path.join(folder, "sides.safetensors"))
+        >>> read
+        BinaryCodeClassifier(n_bits=16, random_state=0)
+        """
+        model = load_model(path)
+        classifier = cls()
+        try:
+            parameters = restore_parameters(model.summary, classifier.get_params(deep=False))
+            history, n_rounds = restore_history(model.summary, model.n_bits)
+            refinement = restore_refinement(model.summary)
+            names = restore_feature_names(model.summary, model.n_features)
+        except ModelFileError as error:
+            raise ModelFileError(f"{os.fspath(path)}: {error}") from None
+        parameters["n_bits"] = model.n_bits
+        hash_function = model.hash_function
+        default = "int8" if hash_function.anchors is None else "float32"
+        if parameters.get("precision") != "auto" or hash_function.precision != default:
+            parameters["precision"] = hash_function.precision
+        classifier.set_params(**parameters)
+        classifier.n_features_in_ = model.n_features
+        classifier._classes = model.classes
+        if names is not None:
+            classifier.feature_names_in_ = names
+        fitted = Fitted(model, history, n_rounds, refinement=refinement)
+        classifier._keep(None, fitted)
+        if statistics is not None:
+            classifier._attach(statistics)
+        return classifier
+
+    def _attach(self, statistics: Statistics) -> None:
+        """Continue from sums that belong to the model, or are ahead of it."""
+        settings = self._checked_settings(in_batches=True)
+        check_continuation(statistics, settings, check_initial_codes(self.initial_codes, None, 0))
+        fitted = self._solved()
+        if fitted.is_refined and not statistics.refined_weights.any():
+            # A file of version 0.1 does not tell; its sums are those of the model.
+            known = np.isin(statistics.classes, fitted.model.classes)
+            statistics.refined_weights = np.where(known, statistics.class_weights, 0.0)
+        self._statistics, self._fitted_at = statistics, -1
+
+
+def _with_weight(X: Features, labels: NDArray[Any], weights: NDArray[np.float64] | None) -> Batch:
+    """The rows that have weight: those of weight 0 are as if absent."""
+    if weights is None or weights.all():
+        return X, labels, weights
+    counts = weights > 0
+    return X[counts], labels[counts], weights[counts]

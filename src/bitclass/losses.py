@@ -112,15 +112,15 @@ class CallableLoss:
 
     @property
     def name(self) -> str:
-        """Name of the function, for messages."""
-        return getattr(self.function, "__name__", repr(self.function))
+        """Name of the function, marked so that it is never taken for a loss of that name."""
+        return f"callable {getattr(self.function, '__name__', type(self.function).__name__)}"
 
     def __call__(self, margins: Margins) -> Margins:
         """Value of the loss at each margin."""
         values = np.asarray(self.function(margins), dtype=np.float64)
         if values.shape != margins.shape:
             raise ValueError(
-                f"loss {self.name!r} must return one value a margin: an array of shape "
+                f"loss {self.name!r} must return one value per margin: an array of shape "
                 f"{margins.shape}, found {values.shape}"
             )
         return values
@@ -159,7 +159,7 @@ class LossTable:
     values : (4r + 1,) loss at half margins -2r .. 2r; for a plain loss only the inner 2r + 1 are
         ever looked up
     log_step : float
-        For a multiplicative loss the logarithm of its growth a unit of half margin, and `values`
+        For a multiplicative loss the logarithm of its growth per unit of half margin, and `values`
         are then relative to a half margin of choice (`top`); 0 for a plain loss.
     convex : bool
         Whether the loss is convex on the grid.
@@ -207,25 +207,6 @@ class LossTable:
             delta = np.minimum(delta, 0.0)
         beta = (above - below) / 4
         return np.stack([delta, beta]), np.eye(2)
-
-    def neighbour_tables(self, top: int) -> NDArray[np.float64]:
-        """What the loss gains where a half margin falls by one, and where it rises by one.
-
-        Parameters
-        ----------
-        top : int
-            Half margin that a multiplicative loss takes as its unit; no other is above it.
-
-        Returns
-        -------
-        (2, 2r + 1) float64
-        """
-        if self.log_step:
-            half = np.minimum(np.arange(-self.n_bits, self.n_bits + 1), top)
-            growth = np.expm1(np.minimum([-self.log_step, self.log_step], 700.0))
-            return np.outer(growth, np.exp(self.log_step * (half - top)))
-        rises = np.diff(self.grid())
-        return np.stack([np.append(0.0, -rises), np.append(rises, 0.0)])
 
     def log_sum(self, histogram: NDArray[np.float64]) -> float:
         """Logarithm of the loss summed over a histogram of half margins -r .. r."""

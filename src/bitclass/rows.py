@@ -13,12 +13,72 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Features", "compute_dtype", "dense_rows", "row_blocks", "sample_rows"]
+__all__ = [
+    "Features",
+    "as_features",
+    "check_finite",
+    "compute_dtype",
+    "dense_rows",
+    "row_blocks",
+    "sample_rows",
+]
 
 Features = Any  # NDArray or scipy.sparse CSR; SciPy itself must stay out of prediction.
 
 _BLOCK_BYTES = 8 << 20
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
+
+
+def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None = None) -> Features:
+    """Rows as a NumPy array of a real type or CSR, from any array-like.
+
+    Parameters
+    ----------
+    X : array-like, SciPy sparse matrix or data frame of shape (n, d)
+        Of a frame the columns are selected by name where the names are known.
+    n_features : int, the number of features d
+    feature_names : (d,) names of the features, or None
+    """
+    if feature_names is not None and hasattr(X, "columns"):
+        missing = [name for name in feature_names if name not in X.columns]
+        if missing:
+            raise ValueError(
+                f"X must have a column {missing[0]!r}, which the model was fitted with"
+            )
+        X = X[list(feature_names)]
+    if hasattr(X, "tocsr"):
+        X = X.tocsr()
+    elif not isinstance(X, np.ndarray):
+        X = np.asarray(X)
+    if X.dtype.kind == "O":
+        try:
+            X = X.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"X must hold numbers: {error}") from None
+    if X.dtype.kind not in "biuf":
+        raise ValueError(f"X must hold real numbers, found values of type {X.dtype}")
+    if X.ndim != 2 or X.shape[1] != n_features:
+        raise ValueError(f"X must have shape (n, {n_features}), found {X.shape}")
+    return X
+
+
+def check_finite(block: NDArray[Any], first_row: int) -> None:
+    """Refuse NaN and infinity in a block of dense rows (m, d), naming the first.
+
+    Parameters
+    ----------
+    block : (m, d)
+    first_row : int, number of the first row, for the message
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        # One sum is cheaper than a test of every value; only where it fails each is looked at.
+        if block.dtype.kind != "f" or np.isfinite(block.sum(dtype=np.float64)):
+            return
+    wrong = np.argwhere(~np.isfinite(block))
+    if len(wrong):
+        row, column = wrong[0]
+        value = "NaN" if np.isnan(block[row, column]) else "infinity (inf)"
+        raise ValueError(f"X must be finite: row {first_row + row} has {value} in feature {column}")
 
 
 def compute_dtype(X: Features) -> np.dtype[Any]:
@@ -44,14 +104,14 @@ def row_blocks(X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
     """Yield (rows, dense float block) over all rows of X, in order."""
     n_rows, n_features = X.shape
     row_bytes = compute_dtype(X).itemsize * max(1, n_features)
-    rows_a_block = min(max(_BLOCK_BYTES // row_bytes, 256), 8192)
-    for start in range(0, n_rows, rows_a_block):
-        rows = slice(start, min(start + rows_a_block, n_rows))
+    rows_per_block = min(max(_BLOCK_BYTES // row_bytes, 256), 8192)
+    for start in range(0, n_rows, rows_per_block):
+        rows = slice(start, min(start + rows_per_block, n_rows))
         yield rows, dense_rows(X, rows)
 
 
-def sample_rows(n_rows: int, n_most: int) -> NDArray[np.intp]:
-    """Indices of all rows or, of more than `n_most`, a random choice that is always the same.
+def sample_rows(n_rows: int, max_rows: int) -> NDArray[np.intp]:
+    """Indices of all rows or, of more than `max_rows`, a random choice that is always the same.
 
     Examples
     --------
@@ -60,6 +120,6 @@ def sample_rows(n_rows: int, n_most: int) -> NDArray[np.intp]:
     >>> len(sample_rows(1000, 10))
     10
     """
-    if n_rows <= n_most:
+    if n_rows <= max_rows:
         return np.arange(n_rows, dtype=np.intp)
-    return np.sort(np.random.default_rng(0).choice(n_rows, n_most, replace=False))
+    return np.sort(np.random.default_rng(0).choice(n_rows, max_rows, replace=False))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bitclass import __version__
 from bitclass.storage import ModelFileError
-from bitclass.training import HISTORY_DTYPE
+from bitclass.training.alternation import HISTORY_DTYPE
 
 __all__ = [
     "restore_feature_names",
@@ -22,9 +22,9 @@ __all__ = [
 ]
 
 # A dict of class weights longer than this is left out: a summary is read before anything else.
-_MOST_PAIRS = 10_000
+MAX_PAIRS = 10_000
 # Parameters of the machine and the moment, not of the model: a file has no say in them.
-_NOT_OF_THE_MODEL = {"n_jobs", "verbose"}
+_NOT_STORED = {"n_jobs", "verbose"}
 
 
 def summarise(
@@ -59,9 +59,7 @@ def summarise(
         "n_rounds": n_rounds,
         "history": _last_of_each_step(history),
         "parameters": {
-            name: _plain(value)
-            for name, value in parameters.items()
-            if name not in _NOT_OF_THE_MODEL
+            name: _plain(value) for name, value in parameters.items() if name not in _NOT_STORED
         },
     }
     if refinement is not None:
@@ -79,7 +77,7 @@ def restore_parameters(summary: Mapping[str, Any], known: Iterable[str]) -> dict
     return {
         name: _restored(parameters[name])
         for name in known
-        if name in parameters and name not in _NOT_OF_THE_MODEL
+        if name in parameters and name not in _NOT_STORED
     }
 
 
@@ -139,7 +137,7 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    if isinstance(value, dict) and len(value) <= _MOST_PAIRS:
+    if isinstance(value, dict) and len(value) <= MAX_PAIRS:
         pairs = [[_plain(key), _plain(weight)] for key, weight in value.items()]
         return {"pairs": pairs}
     if callable(value):

@@ -2,113 +2,104 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
-from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
-from bitclass.learning import Settings
-from bitclass.losses import Loss, resolve_loss, tabulate
+from bitclass.losses import LOSSES, resolve_loss, tabulate
 from bitclass.rows import Features
-from bitclass.training import SOLVERS, STARTING_CODES, Statistics, check_label_kinds
+from bitclass.training import Settings, Statistics
+from bitclass.training.bqp import SOLVERS
+from bitclass.training.starting_codes import STARTING_CODES
+from bitclass.training.statistics import check_label_kinds
 
 __all__ = [
     "ACCEPTED",
-    "anchor_count",
-    "check_announced_classes",
+    "PARAMETER_CONSTRAINTS",
     "check_class_count",
+    "check_classes",
     "check_continuation",
     "check_initial_codes",
-    "check_named_codes",
-    "check_parameters",
     "check_rows",
-    "is_integer",
-    "weights_of_classes",
+    "settings_of",
 ]
 
 #: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
 # Sums and differences of two half margins must fit into int16.
-_MOST_BITS = int(np.iinfo(np.int16).max) // 2
-# The logarithm by which a loss may grow within one bit, 2 * scale, stays far from overflow.
-_LARGEST_SCALE = 100.0
-_SMALLEST_SCALE = 1e-6
-# Anchors of the kernel by default: more where they cost little, and are needed most.
-_SOME_ANCHORS, _MANY_ANCHORS = 1000, 2000
-_FEATURES_OF_MANY_ANCHORS = 128
+MAX_BITS = int(np.iinfo(np.int16).max) // 2
+# Positive sample weights outside this range are refused: their sums would leave float64's range.
+MIN_SAMPLE_WEIGHT, MAX_SAMPLE_WEIGHT = 1e-30, 1e30
+
+#: Types and ranges of the parameters, as scikit-learn checks them.
+PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
+    "n_bits": [Interval(Integral, 1, MAX_BITS, closed="both")],
+    "loss": [StrOptions(set(LOSSES)), callable],
+    # The logarithm by which a loss may grow within one bit, 2 * scale, stays far from overflow.
+    "scale": [Interval(Real, 1e-6, 100.0, closed="both")],
+    "initial_codes": [StrOptions(set(STARTING_CODES)), "array-like"],
+    "solver": [StrOptions(set(SOLVERS))],
+    "max_iter": [Interval(Integral, 1, None, closed="left")],
+    "alpha": [Interval(Real, 0.0, None, closed="left"), StrOptions({"auto"})],
+    "refine": ["boolean", StrOptions({"auto"})],
+    "kernel": [StrOptions({"rbf"}), None],
+    "n_anchors": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+    "gamma": [Interval(Real, 1e-30, 1e30, closed="both"), StrOptions({"scale", "median"})],
+    "class_weight": [dict, StrOptions({"balanced"}), None],
+    "precision": [StrOptions({"auto", "int8", "float32"})],
+    "n_jobs": [Integral, None],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
 
 
-def check_parameters(parameters: Mapping[str, Any]) -> tuple[Settings, Loss]:
-    """Check the parameters of the estimator, and put them into the form learning takes.
+def settings_of(parameters: Mapping[str, Any]) -> Settings:
+    """Checked parameters of the estimator in the form that training takes.
 
     Parameters
     ----------
     parameters : by name, as `BinaryCodeClassifier.get_params` gives them
     """
-    n_bits, scale, solver = (parameters[name] for name in ("n_bits", "scale", "solver"))
-    _check_integer("n_bits", n_bits, 1, _MOST_BITS)
-    _check_integer("max_iter", parameters["max_iter"], 1, None)
-    _check_real("scale", scale, _SMALLEST_SCALE, _LARGEST_SCALE)
-    alpha = parameters["alpha"]
-    if isinstance(alpha, str) and alpha == "auto":
-        alpha = None
-    else:
-        _check_real("alpha", alpha, 0.0, float(np.finfo(np.float64).max), " or 'auto'")
-    refine = parameters["refine"]
-    if not (isinstance(refine, (bool, np.bool_)) or (isinstance(refine, str) and refine == "auto")):
-        raise ValueError(f"refine must be True, False or 'auto', found {refine!r}")
-    _check_kernel(parameters)
-    try:
-        check_random_state(parameters["random_state"])
-    except ValueError:
-        raise ValueError(
-            "random_state must be an integer from 0 to 2**32 - 1, a RandomState or None, found "
-            f"{parameters['random_state']!r}"
-        ) from None
-    class_weight = parameters["class_weight"]
-    if not (
-        class_weight is None or isinstance(class_weight, Mapping) or class_weight == "balanced"
-    ):
-        raise ValueError(f"class_weight must be a dict, 'balanced' or None, found {class_weight!r}")
-    loss = resolve_loss(parameters["loss"])
-    if not isinstance(solver, str) or solver not in SOLVERS:
-        raise ValueError(f"solver must be one of {sorted(SOLVERS)}, found {solver!r}")
-    codes = parameters["initial_codes"]
-    if isinstance(codes, str) and codes not in STARTING_CODES:
-        raise ValueError(
-            f"initial_codes must be one of {list(STARTING_CODES)} or an array of codes, found "
-            f"{codes!r}"
-        )
-    precision = parameters["precision"]
-    if not (isinstance(precision, str) and precision in ("auto", "int8", "float32")):
-        raise ValueError(f"precision must be 'auto', 'int8' or 'float32', found {precision!r}")
-    in_floats = precision == "float32" or (precision == "auto" and parameters["kernel"] is not None)
     effective_threads(parameters["n_jobs"])
-    table = None if loss.closed_form else tabulate(loss, n_bits, float(scale))
-    if solver == "mincut" and table is not None and not table.convex:
+    n_bits, scale = int(parameters["n_bits"]), float(parameters["scale"])
+    loss = resolve_loss(parameters["loss"])
+    table = None if loss.closed_form else tabulate(loss, n_bits, scale)
+    if parameters["solver"] == "mincut" and table is not None and not table.convex:
         raise ValueError(
             f"solver='mincut' needs a loss that is convex on the margins, and loss {loss.name!r} "
             f"is not (scale={scale:g}); use solver='flip'"
         )
-    settings = Settings(
+    kernel = parameters["kernel"] is not None
+    precision = parameters["precision"]
+    if precision == "auto":
+        precision = "float32" if kernel else "int8"
+    alpha = parameters["alpha"]
+    return Settings(
+        n_bits=n_bits,
+        loss=loss,
         table=table,
-        solver=SOLVERS[solver],
-        max_rounds=parameters["max_iter"],
-        alpha=None if alpha is None else float(alpha),
+        solver=SOLVERS[parameters["solver"]],
+        max_rounds=int(parameters["max_iter"]),
+        alpha=None if alpha == "auto" else float(alpha),
+        refine=parameters["refine"],
+        kernel=kernel,
+        n_anchors=parameters["n_anchors"],
+        gamma=parameters["gamma"],
+        precision=precision,
+        random_state=parameters["random_state"],
         max_bytes=int(get_config()["working_memory"] * 2**20),
-        precision="float32" if in_floats else "int8",
         report=_print_line if parameters["verbose"] else _no_line,
     )
-    return settings, loss
 
 
 def _print_line(line: str) -> None:
@@ -120,106 +111,111 @@ def _no_line(line: str) -> None:
 
 
 def check_initial_codes(
-    initial_codes: str | ArrayLike, n_rows: int, n_bits: int
+    initial_codes: str | ArrayLike, n_rows: int | None, n_bits: int
 ) -> str | NDArray[Any]:
-    """The starting codes by name, or as an array of the right shape and values."""
+    """The starting codes by name, or as an array of the right shape and values.
+
+    Parameters
+    ----------
+    initial_codes : str or array-like
+    n_rows : int, or None where rows come in batches, to which no array can belong
+    n_bits : int
+    """
     if isinstance(initial_codes, str):
         return initial_codes
     codes = np.asarray(initial_codes)
-    if codes.ndim != 2:
+    if n_rows is None:
         raise ValueError(
-            f"initial_codes must be one of {list(STARTING_CODES)} or an array of codes, found "
-            f"{initial_codes!r}"
+            f"initial_codes must be one of {list(STARTING_CODES)} where rows come in batches, "
+            f"found an array of shape {codes.shape}"
         )
     if codes.shape != (n_rows, n_bits):
         raise ValueError(
             f"initial_codes must have shape (n_samples, n_bits) = {(n_rows, n_bits)}, "
             f"found {codes.shape}"
         )
-    strange = np.flatnonzero((codes != 1) & (codes != -1))
-    if strange.size:
+    wrong = np.flatnonzero((codes != 1) & (codes != -1))
+    if wrong.size:
         raise ValueError(
             "initial_codes must hold -1 and +1 only, found "
-            f"{codes.ravel()[strange[0]]!r} in row {strange[0] // n_bits}"
+            f"{codes.ravel()[wrong[0]]!r} in row {wrong[0] // n_bits}"
         )
     return codes
 
 
-def check_named_codes(initial_codes: str | ArrayLike) -> str:
-    """Refuse an array of starting codes where rows come in batches."""
-    if isinstance(initial_codes, str):
-        return initial_codes
-    raise ValueError(
-        f"initial_codes must be one of {list(STARTING_CODES)} for partial_fit, found an array of "
-        f"shape {np.shape(initial_codes)}"
-    )
-
-
-def check_continuation(statistics: Statistics, parameters: Mapping[str, Any], loss: Loss) -> None:
-    """Refuse parameters that do not go on from the batches before."""
+def check_continuation(
+    statistics: Statistics, settings: Settings, initial_codes: str | NDArray[Any]
+) -> None:
+    """Refuse parameters that do not go with the sums over earlier batches."""
     starting = statistics.starting
-    n_bits, initial_codes = parameters["n_bits"], parameters["initial_codes"]
     known_anchors = 0 if statistics.anchors is None else len(statistics.anchors.anchors)
-    n_anchors = 0 if parameters["kernel"] is None else parameters["n_anchors"]
+    n_anchors: int | str = settings.n_anchors if settings.kernel else 0
     if n_anchors == "auto":
         n_anchors = known_anchors or "some"
-    if starting.n_bits != n_bits:
-        found = f"n_bits={n_bits} differs from the {starting.n_bits} bits"
-    elif starting.of_rows and statistics.keep_codes == loss.closed_form:
-        found = f"loss={loss.name!r} needs other sums than the loss"
+    if starting.n_bits != settings.n_bits:
+        found = f"n_bits={settings.n_bits} differs from the {starting.n_bits} bits"
+    elif starting.per_row and statistics.keep_codes == settings.loss.closed_form:
+        found = f"loss={settings.loss.name!r} needs other sums than the loss"
     elif isinstance(initial_codes, str) and initial_codes != starting.kind:
         found = f"initial_codes={initial_codes!r} differs from the {starting.kind!r} codes"
     elif n_anchors != known_anchors:
         found = f"a kernel of {n_anchors} anchors differs from the {known_anchors} anchors"
     else:
         return
-    raise ValueError(f"{found} of the batches before; call fit to start anew")
+    raise ValueError(f"{found} of earlier batches; call fit to start over")
 
 
-def check_announced_classes(classes: ArrayLike | None, batch_classes: NDArray[Any]) -> NDArray[Any]:
-    """The labels of a batch together with those that `partial_fit` is told will come."""
+def check_classes(classes: ArrayLike | None, labels: NDArray[Any]) -> NDArray[Any] | None:
+    """The labels that `partial_fit` is told will come."""
     if classes is None:
-        return batch_classes
+        return None
     announced = np.unique(np.asarray(classes))
     if announced.dtype.kind == "f" and np.isnan(announced).any():
         raise ValueError("classes must not hold NaN")
-    check_label_kinds(batch_classes, announced)
-    return np.union1d(announced, batch_classes)
+    check_label_kinds(labels, announced)
+    return announced
 
 
 def check_rows(
-    estimator: Any, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool
-) -> tuple[Features, NDArray[Any], NDArray[Any], NDArray[np.float64] | None]:
-    """Rows, their labels, the labels that occur, and the weights (None for ones)."""
+    estimator: Any,
+    X: Features,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    *,
+    reset: bool,
+) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
+    """Rows, their labels, and their weights (None for ones), with class weights applied."""
+    # The sums over the rows are checked instead of the rows themselves: see `Statistics.add`.
     X, labels = validate_data(estimator, X, y, reset=reset, **ACCEPTED)
-    check_labels(labels)
-    classes = np.unique(labels)
-    if sample_weight is None and estimator.class_weight is None:
-        return X, labels, classes, None
-    weights = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True
-    )
-    if estimator.class_weight is not None:
-        own = np.searchsorted(classes, labels)
-        weights *= weights_of_classes(estimator.class_weight, classes, own, weights)[own]
-    return X, labels, classes, weights
-
-
-def check_labels(labels: NDArray[Any]) -> None:
-    """Refuse labels that cannot be those of classes, such as fractions."""
     with warnings.catch_warnings():
         # A batch of few rows of very many classes is what this is made for.
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         check_classification_targets(labels)
+    if sample_weight is None and estimator.class_weight is None:
+        return X, labels, None
+    weights = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True
+    )
+    if estimator.class_weight is not None:
+        classes, own = np.unique(labels, return_inverse=True)
+        weights *= _class_weights(estimator.class_weight, classes, own, weights)[own]
+    wrong = (weights > MAX_SAMPLE_WEIGHT) | ((weights > 0) & (weights < MIN_SAMPLE_WEIGHT))
+    if wrong.any():
+        raise ValueError(
+            f"sample_weight, times class_weight, must be 0 or from {MIN_SAMPLE_WEIGHT:g} to "
+            f"{MAX_SAMPLE_WEIGHT:g}, found {weights[np.argmax(wrong)]:g}: divide all weights by "
+            "a constant"
+        )
+    return X, labels, weights
 
 
-def weights_of_classes(
+def _class_weights(
     class_weight: Mapping[Any, float] | str,
     classes: NDArray[Any],
     own: NDArray[np.intp],
     weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Weights of classes (C,): those of a dict, 1 where it is silent, or balancing ones.
+    """Weights of classes (C,): those of a dict, 1 for classes not in it, or balancing ones.
 
     Parameters
     ----------
@@ -233,11 +229,11 @@ def weights_of_classes(
         balancing: NDArray[np.float64] = weights.sum() / np.where(totals > 0, totals, 1.0)
         return balancing / len(classes)
     found = np.array([class_weight.get(label, 1.0) for label in classes.tolist()], dtype=float)
-    strange = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
-    if strange.size:
+    wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    if wrong.size:
         raise ValueError(
             "class_weight must hold finite numbers of at least 0, found "
-            f"{found[strange[0]]} for class {classes[strange[0]].item()!r}"
+            f"{found[wrong[0]]} for class {classes[wrong[0]].item()!r}"
         )
     return found
 
@@ -250,50 +246,3 @@ def check_class_count(seen: NDArray[Any]) -> None:
             f"y must have samples (of positive weight) of at least 2 classes, found {len(seen)} "
             f"class: {names}"
         )
-
-
-def is_integer(value: Any) -> bool:
-    """Whether a value is an integer of any type, but not a bool."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _check_integer(
-    name: str, value: Any, lowest: int, highest: int | None, otherwise: str = ""
-) -> None:
-    if not is_integer(value) or value < lowest or (highest is not None and value > highest):
-        most = "" if highest is None else f" and at most {highest}"
-        raise ValueError(
-            f"{name} must be an integer of at least {lowest}{most}{otherwise}, found {value!r}"
-        )
-
-
-def _check_real(name: str, value: Any, lowest: float, highest: float, otherwise: str = "") -> None:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not (lowest <= value <= highest):
-        raise ValueError(
-            f"{name} must be a number from {lowest:g} to {highest:g}{otherwise}, found {value!r}"
-        )
-
-
-def _check_kernel(parameters: Mapping[str, Any]) -> None:
-    kernel, gamma = parameters["kernel"], parameters["gamma"]
-    if kernel is not None and not (isinstance(kernel, str) and kernel == "rbf"):
-        raise ValueError(f"kernel must be 'rbf' or None, found {kernel!r}")
-    n_anchors = parameters["n_anchors"]
-    if not (isinstance(n_anchors, str) and n_anchors == "auto"):
-        _check_integer("n_anchors", n_anchors, 1, None, " or 'auto'")
-    if not (isinstance(gamma, str) and gamma in ("scale", "median")):
-        _check_real("gamma", gamma, 1e-30, 1e30, ", 'scale' or 'median'")
-
-
-def anchor_count(n_anchors: int | str, n_rows: int, n_features: int) -> int:
-    """How many kernel anchors there are; more than rows to draw them from are refused."""
-    if isinstance(n_anchors, str):
-        many = n_features <= _FEATURES_OF_MANY_ANCHORS
-        return min(n_rows, _MANY_ANCHORS if many else _SOME_ANCHORS)
-    if n_anchors > n_rows:
-        raise ValueError(
-            f"n_anchors={n_anchors} anchors cannot be drawn from {n_rows} rows; give a smaller "
-            "n_anchors, or more rows at first"
-        )
-    return n_anchors

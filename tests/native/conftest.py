@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from bitclass._native import _kernels
+from bitclass._native import _kernels, threads
+
+
+@pytest.fixture(autouse=True)
+def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests use more threads than this machine has CPUs."""
+    monkeypatch.setattr(threads, "available_cpus", lambda: 8)
 
 
 @pytest.fixture(params=_kernels.available_levels())

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import Projection, _kernels, reference
+from bitclass._native import HammingIndex, Projection, _kernels, predict, reference
 
 FEATURE_TYPES = (np.float16, np.float32, np.float64)
 THREADS = (1, 2, 3, 7)
@@ -90,7 +90,7 @@ def test_zeros_of_both_signs_are_positive_and_nan_is_not(level, dtype):
     scores = np.array([[0.0, -0.0, -1e-30, np.nan, np.inf, -np.inf, 1, -1, 0.0, -0.0, -1]], dtype)
     codes = np.empty((1, 2), np.uint8)
     pack = getattr(_kernels, f"pack_signs_{np.dtype(dtype).name}")
-    pack(scores, np.zeros(11, dtype), codes, 1)
+    assert pack(scores, np.zeros(11, dtype), codes, 1) == 0  # the first row that is not finite
     assert codes.tolist() == [[0b01010011, 0b011]]
 
 
@@ -181,39 +181,64 @@ def test_any_strides_and_alignment_are_read(level, precision, dtype):
         )
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("standardise", [False, True])
 @pytest.mark.parametrize("dtype", FEATURE_TYPES)
-def test_a_row_with_an_entry_that_is_not_finite_counts_as_zeros(level, dtype, standardise):
-    # Wherever the entry stands: first, last, or followed by others in the same lane of a register.
+def test_the_first_entry_that_is_not_finite_is_named(level, dtype, standardise, precision):
+    # Wherever it stands: first, last, or followed by others in the same lane of a register.
     X, projection, intercept, rng = problem(7, 400, 130, 40, dtype)
-    for row in range(3, 393):
-        X[row, row // 3 % 130] = (np.nan, -np.nan, np.inf)[row % 3]
-    X[393, :], X[394, :], X[395] = np.nan, -np.inf, 1e-40
-    X[396, 5], X[396, 90] = np.nan, np.inf
     centre = scale = None
     if standardise:
         centre = rng.standard_normal(130).astype(np.float32)
         scale = rng.uniform(0.1, 10, 130).astype(np.float32)
-    hash_function = Projection(projection, intercept, precision="int8", centre=centre, scale=scale)
-    quantised = reference.quantise_projection(projection, intercept, centre, scale)
-    codes = hash_function.encode(X)
-    with np.errstate(invalid="ignore"):
-        assert_array_equal(codes, reference.encode_int8(X, quantised))
-    zeros = np.packbits(quantised.thresholds >= 0, bitorder="little")
-    assert_array_equal(codes[3:395], np.broadcast_to(zeros, (392, 5)))
+    hash_function = Projection(
+        projection, intercept, precision=precision, centre=centre, scale=scale
+    )
+    index = HammingIndex(hash_function.encode(X[:9]))
+    for row, column, value in ((0, 0, np.nan), (17, 3, np.inf), (399, 129, -np.inf)):
+        bad = X.copy()
+        bad[row, column] = value
+        bad[row, column + 1 :] = np.nan
+        bad[row + 1 :, 5] = np.nan
+        message = f"X must be finite: row {row}, feature {column} is {value}$"
+        for threads in (1, 3):
+            with pytest.raises(ValueError, match=message):
+                hash_function.encode(bad, n_threads=threads)
+            with pytest.raises(ValueError, match=message):
+                predict(hash_function, index, bad, n_threads=threads)
+        for alone in (bad[row : row + 1], np.asfortranarray(bad[row : row + 2])):
+            with pytest.raises(ValueError, match=message):
+                hash_function.encode(alone, first_row=row)
 
 
-def test_entries_that_overflow_do_no_harm(level):
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_rows_too_large_for_the_arithmetic_are_refused(level, precision, n):
     _, projection, intercept, _ = problem(7, 6, 130, 40)
-    with np.errstate(over="ignore"):
-        huge = Projection(
-            projection,
-            intercept,
-            precision="int8",
-            centre=np.full(130, -3e38, np.float32),
-            scale=np.full(130, 1e-3, np.float32),
+    scale = np.full(130, 1e-3, np.float32)
+    hash_function = Projection(projection, intercept, precision=precision, scale=scale)
+    X = np.zeros((n, 130), np.float32)
+    X[-1] = 3e38
+    with pytest.raises(ValueError, match=f"X: row {n - 1}, feature 0 is 3e\\+38, too large"):
+        hash_function.encode(X)
+    wide = X.astype(np.float64)
+    wide[-1] = 1
+    wide[-1, 7] = -1e200
+    if precision == "int8":
+        with pytest.raises(ValueError, match=f"X: row {n - 1}, feature 7 is -1e\\+200, too large"):
+            hash_function.encode(wide)
+    else:
+        assert_array_equal(
+            hash_function.encode(wide)[-1], reference.encode(wide, projection, intercept)[-1]
         )
-    huge.encode(np.full((3, 130), 3e38, np.float32))
+
+
+@pytest.mark.parametrize("dtype", FEATURE_TYPES)
+def test_a_row_of_tiny_entries_counts_as_zeros(level, dtype):
+    _, projection, intercept, _ = problem(7, 6, 130, 40)
+    hash_function = Projection(projection, intercept, precision="int8")
+    zeros = np.zeros((1, 130), dtype)
+    assert_array_equal(hash_function.encode(zeros + dtype(1e-40)), hash_function.encode(zeros))
 
 
 def test_int8_follows_float32_for_features_of_very_different_sizes():

@@ -13,8 +13,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import bitclass
-from bitclass._native import HammingIndex, _kernels, effective_threads, reference
-from bitclass._native.threads import available_cpus
+from bitclass import blas
+from bitclass._native import HammingIndex, _kernels, effective_threads, reference, threads
 
 
 def random_search(seed=0, n=2000):
@@ -62,10 +62,10 @@ def test_many_python_threads_search_at_once():
     failures = []
 
     def search():
-        for threads in (1, 2, 3, 7):
-            found = index.nearest(codes, n_threads=threads)
+        for n_threads in (1, 2, 3, 7):
+            found = index.nearest(codes, n_threads=n_threads)
             if not (np.array_equal(found[0], indices) and np.array_equal(found[1], distances)):
-                failures.append(threads)
+                failures.append(n_threads)
 
     callers = [threading.Thread(target=search) for _ in range(12)]
     for caller in callers:
@@ -152,18 +152,30 @@ def test_idle_workers_use_no_time():
 
 
 def test_positive_and_negative_n_jobs_count_as_in_scikit_learn():
-    cpus = available_cpus()
     assert effective_threads(5) == 5
     assert effective_threads(np.int64(2)) == 2
-    assert effective_threads(-1) == cpus
-    assert effective_threads(-2) == max(1, cpus - 1)
+    assert effective_threads(-1) == 8
+    assert effective_threads(-2) == 7
     assert effective_threads(-1000) == 1
+
+
+def test_no_setting_exceeds_the_cpus(monkeypatch):
+    assert effective_threads(64) == 8
+    with threads.thread_limit(64):
+        assert effective_threads(None) == 8
+    monkeypatch.setenv("BITCLASS_NUM_THREADS", "64")
+    assert effective_threads(None) == 8
+    previous = bitclass.set_num_threads(64)
+    try:
+        assert effective_threads(None) == 8
+    finally:
+        bitclass.set_num_threads(previous)
 
 
 def test_none_asks_the_setting_then_the_environment_then_the_machine(monkeypatch):
     monkeypatch.delenv("BITCLASS_NUM_THREADS", raising=False)
     assert bitclass.set_num_threads(None) is None
-    assert effective_threads(None) == available_cpus()
+    assert effective_threads(None) == 8
     monkeypatch.setenv("BITCLASS_NUM_THREADS", "3")
     assert effective_threads(None) == 3
     try:
@@ -175,14 +187,72 @@ def test_none_asks_the_setting_then_the_environment_then_the_machine(monkeypatch
     assert effective_threads(None) == 3
 
 
-def test_wrong_thread_counts_are_refused(monkeypatch):
-    with pytest.raises(ValueError, match="n_jobs: 0"):
-        effective_threads(0)
-    with pytest.raises(TypeError, match=r"n_jobs: .*str"):
-        effective_threads("2")
-    with pytest.raises(ValueError, match="n_threads: expected at least 1, found 0"):
-        bitclass.set_num_threads(0)
-    for text in ("0", "-1", "two", "1.5"):
-        monkeypatch.setenv("BITCLASS_NUM_THREADS", text)
-        with pytest.raises(ValueError, match=r"BITCLASS_NUM_THREADS: .*positive integer"):
-            effective_threads(None)
+@pytest.mark.parametrize("bad", [0, 1.5, 2**31, -(2**31), 10**30, True, np.True_, "2"])
+def test_wrong_thread_counts_are_refused_by_name(bad):
+    with pytest.raises(ValueError, match="n_jobs: "):
+        effective_threads(bad)
+    with pytest.raises(ValueError, match="n_threads: "):
+        bitclass.set_num_threads(bad)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
+def test_a_wrong_environment_variable_is_refused_by_name(monkeypatch, text):
+    monkeypatch.setenv("BITCLASS_NUM_THREADS", text)
+    with pytest.raises(ValueError, match=r"BITCLASS_NUM_THREADS: .*positive integer"):
+        effective_threads(None)
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "expected"),
+    [
+        ("0::/", {"cpu.max": "150000 100000\n"}, 2),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "300000 100000\n"}, 3),
+        ("0::/elsewhere", {"cpu.max": "50000 100000\n"}, 1),
+        ("0::/", {"cpu.max": "max 100000\n"}, threads.MAX_THREADS),
+        (
+            "5:memory:/x\n4:cpu,cpuacct:/x",
+            {
+                "cpu,cpuacct/x/cpu.cfs_quota_us": "250000",
+                "cpu,cpuacct/x/cpu.cfs_period_us": "100000",
+            },
+            3,
+        ),
+        (
+            "4:cpu,cpuacct:/host/path",
+            {"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            4,
+        ),
+        (
+            "4:cpu:/",
+            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+            threads.MAX_THREADS,
+        ),
+        (None, {}, threads.MAX_THREADS),
+    ],
+)
+def test_the_cpu_quota_of_a_cgroup_counts(tmp_path, membership, files, expected):
+    if membership is not None:
+        (tmp_path / "membership").write_text(membership + "\n")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert threads.cgroup_quota(tmp_path / "membership", tmp_path) == expected
+
+
+def blas_threads():
+    return [library.get_num_threads() for library in blas._libraries()]
+
+
+def test_blas_limits_nest_overlap_and_never_raise():
+    before = blas_threads()
+    with blas.training_threads(64):
+        assert blas_threads() == before
+    first, second = blas.blas_limit(1), blas.single_threaded_blas()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert set(blas_threads()) == {1}
+    with blas.training_threads(2):
+        assert set(blas_threads()) == {1}
+    second.__exit__(None, None, None)
+    assert blas_threads() == before

@@ -26,6 +26,13 @@ class HammingIndex:
         distances: NDArray[np.int32],
         n_threads: int,
     ) -> None: ...
+    def scores(
+        self,
+        codes: NDArray[np.uint8],
+        n_bits: int,
+        scores: NDArray[np.int32],
+        n_threads: int,
+    ) -> None: ...
     @property
     def n_classes(self) -> int: ...
     @property
@@ -39,7 +46,7 @@ class Int8Projection:
         centre: NDArray[np.float32] | None,
         inverse_scale: NDArray[np.float32] | None,
     ) -> None: ...
-    def encode(self, X: NDArray[Any], codes: NDArray[np.uint8], n_threads: int) -> None: ...
+    def encode(self, X: NDArray[Any], codes: NDArray[np.uint8], n_threads: int) -> int: ...
     def predict(
         self,
         index: HammingIndex,
@@ -47,32 +54,32 @@ class Int8Projection:
         indices: NDArray[np.int64],
         distances: NDArray[np.int32],
         n_threads: int,
-    ) -> None: ...
+    ) -> int: ...
 
 def pack_signs_float32(
     scores: NDArray[np.float32],
     intercept: NDArray[np.float32],
     codes: NDArray[np.uint8],
     n_threads: int,
-) -> None: ...
+) -> int: ...
 def pack_signs_float64(
     scores: NDArray[np.float64],
     intercept: NDArray[np.float64],
     codes: NDArray[np.uint8],
     n_threads: int,
-) -> None: ...
+) -> int: ...
 def encode_row_float32(
     x: NDArray[np.float32],
     projection: NDArray[np.float32],
     intercept: NDArray[np.float32],
     code: NDArray[np.uint8],
-) -> None: ...
+) -> bool: ...
 def encode_row_float64(
     x: NDArray[np.float64],
     projection: NDArray[np.float64],
     intercept: NDArray[np.float64],
     code: NDArray[np.uint8],
-) -> None: ...
+) -> bool: ...
 def widen(X: NDArray[np.float16], wide: NDArray[np.float32], n_threads: int) -> None: ...
 def half_margins(
     codes: NDArray[np.uint8],

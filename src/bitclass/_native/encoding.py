@@ -103,7 +103,9 @@ class Projection:
         """What the scores are computed in, "float32" or "int8"."""
         return self._arguments[2]
 
-    def encode(self, X: NDArray[Any], *, n_threads: int | None = None) -> NDArray[np.uint8]:
+    def encode(
+        self, X: NDArray[Any], *, n_threads: int | None = None, first_row: int = 0
+    ) -> NDArray[np.uint8]:
         """Encode rows of features.
 
         Parameters
@@ -112,20 +114,28 @@ class Projection:
             Any strides.
         n_threads : int or None
             See :func:`bitclass._native.threads.effective_threads`.
+        first_row : int
+            Number of the first row, for errors.
 
         Returns
         -------
         (n, ceil(r / 8)) uint8
             Packed codes.
+
+        Raises
+        ------
+        ValueError
+            If a row is not finite, or too large for the numbers it is computed in.
         """
         self.check(X)
         threads = effective_threads(n_threads, name="n_threads")
         codes = np.empty((len(X), packed_width(self.n_bits)), dtype=np.uint8)
         if self._quantised is not None:
             for rows, block in adjacent_rows(X):
-                self._quantised.encode(block, codes[rows], threads)
+                bad = self._quantised.encode(block, codes[rows], threads)
+                require_finite(block, bad, first_row + rows.start)
         else:
-            for rows, block in self.float_blocks(X, threads):
+            for rows, block in self.float_blocks(X, threads, first_row):
                 codes[rows] = block
         return codes
 
@@ -138,7 +148,7 @@ class Projection:
             raise ValueError(f"X: expected shape (n, {self.n_features}), found {X.shape}")
 
     def float_blocks(
-        self, X: NDArray[Any], threads: int
+        self, X: NDArray[Any], threads: int, first_row: int = 0
     ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
         """Encode with NumPy's product, block by block.
 
@@ -152,10 +162,10 @@ class Projection:
         if len(X) == 1:
             code = np.empty((1, packed_width(self.n_bits)), dtype=np.uint8)
             x = np.ascontiguousarray(X[0], dtype=dtype)
-            if dtype == np.float32:
-                _kernels.encode_row_float32(x, projection, intercept, code[0])
-            else:
-                _kernels.encode_row_float64(x, projection, intercept, code[0])
+            is_float32 = dtype == np.float32
+            encode = _kernels.encode_row_float32 if is_float32 else _kernels.encode_row_float64
+            finite = encode(x, projection, intercept, code[0])
+            require_finite(X, int(finite), first_row)
             yield slice(0, 1), code
             return
         pack = _kernels.pack_signs_float32 if dtype == np.float32 else _kernels.pack_signs_float64
@@ -173,9 +183,11 @@ class Projection:
             if X.dtype == np.float16:
                 _kernels.widen(_readable(block), wide[:n], threads)
                 block = wide[:n]
-            np.matmul(block, projection, out=scores[:n])
+            with np.errstate(over="ignore", invalid="ignore"):  # refused below
+                np.matmul(block, projection, out=scores[:n])
             # So little work that no other thread is woken for it.
-            pack(scores[:n], intercept, codes[:n], 1)
+            bad = pack(scores[:n], intercept, codes[:n], 1)
+            require_finite(X[rows], bad, first_row + start)
             yield rows, codes[:n]
 
     @property
@@ -231,6 +243,19 @@ def adjacent_rows(X: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
     for start in range(0, len(X), rows_a_block):
         rows = slice(start, min(start + rows_a_block, len(X)))
         yield rows, _readable(X[rows])
+
+
+def require_finite(X: NDArray[Any], bad: int, first_row: int) -> None:
+    """Raise ValueError if `bad`, the first row whose sums are not finite, is one of `X`."""
+    if bad >= len(X):
+        return
+    row = X[bad]
+    columns = np.flatnonzero(~np.isfinite(row))
+    where = f"row {first_row + bad}, feature "
+    if len(columns) > 0:
+        raise ValueError(f"X must be finite: {where}{columns[0]} is {row[columns[0]]}")
+    largest = int(np.argmax(np.abs(row)))
+    raise ValueError(f"X: {where}{largest} is {row[largest]:g}, too large to be encoded")
 
 
 def _is_readable(X: NDArray[Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native.encoding import Projection, adjacent_rows
+from bitclass._native.encoding import Projection, adjacent_rows, require_finite
 from bitclass._native.search import HammingIndex, threads_for
 
 __all__ = ["predict"]
@@ -22,6 +22,7 @@ def predict(
     X: NDArray[Any],
     *,
     n_threads: int | None = None,
+    first_row: int = 0,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Find the nearest class of each row of features, block by block.
 
@@ -35,11 +36,18 @@ def predict(
     X : (n, d) float16, float32 or float64
     n_threads : int or None
         See :func:`bitclass._native.threads.effective_threads`.
+    first_row : int
+        Number of the first row, for errors.
 
     Returns
     -------
     indices : (n,) int64
     distances : (n,) int32
+
+    Raises
+    ------
+    ValueError
+        If a row is not finite.
     """
     projection.check(X)
     threads = threads_for(len(X), _ROWS_A_CHUNK, n_threads)
@@ -47,10 +55,11 @@ def predict(
     distances = np.empty(len(X), dtype=np.int32)
     if projection.quantised is not None:
         for rows, block in adjacent_rows(X):
-            projection.quantised.predict(
+            bad = projection.quantised.predict(
                 index.prepared, block, indices[rows], distances[rows], threads
             )
+            require_finite(block, bad, first_row + rows.start)
     else:
-        for rows, codes in projection.float_blocks(X, threads):
+        for rows, codes in projection.float_blocks(X, threads, first_row):
             index.prepared.nearest(codes, indices[rows], distances[rows], threads)
     return indices, distances

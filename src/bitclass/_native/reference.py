@@ -26,6 +26,7 @@ __all__ = [
     "nearest",
     "pair_sums",
     "quantise_projection",
+    "scores",
     "shift_margins",
     "top_k",
     "update_codes",
@@ -205,6 +206,12 @@ def top_k(
         indices[block] = keys % len(weights)
         distances[block] = keys // len(weights)
     return indices, distances
+
+
+def scores(codes: NDArray[np.uint8], weights: NDArray[np.uint8], n_bits: int) -> NDArray[np.int32]:
+    """Inner products ``w_c.b`` of codes (n, bytes) and weights (C, bytes), shape (n, C)."""
+    products = unpack(codes, n_bits).astype(np.int32) @ unpack(weights, n_bits).astype(np.int32).T
+    return np.asarray(products, dtype=np.int32)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -91,16 +90,47 @@ class HammingIndex:
         indices : (n, k) int64
         distances : (n, k) int32
         """
+        k = self.check_k(k)
         codes = np.ascontiguousarray(codes)
-        k = operator.index(k)
-        if not 1 <= k <= self._prepared.n_classes:
-            found = f"expected 1 to {self._prepared.n_classes}, the number of classes, found {k}"
-            raise ValueError(f"k: {found}")
         indices = np.empty((len(codes), k), dtype=np.int64)
         distances = np.empty((len(codes), k), dtype=np.int32)
         threads = effective_threads(n_threads, name="n_threads")
         self._prepared.top_k(codes, indices, distances, threads)
         return indices, distances
+
+    def scores(
+        self, codes: NDArray[np.uint8], n_bits: int, *, n_threads: int | None = None
+    ) -> NDArray[np.int32]:
+        """Inner products of all codes with the weights of all classes.
+
+        Parameters
+        ----------
+        codes : (n, bytes) uint8
+        n_bits : int
+            Number of bits r of a code, of which the last byte may hold fewer than 8.
+        n_threads : int or None
+            See :func:`bitclass._native.threads.effective_threads`.
+
+        Returns
+        -------
+        (n, C) int32
+            ``r - 2 * Hamming distance``.
+        """
+        codes = np.ascontiguousarray(codes)
+        scores = np.empty((len(codes), self._prepared.n_classes), dtype=np.int32)
+        threads = effective_threads(n_threads, name="n_threads")
+        self._prepared.scores(codes, n_bits, scores, threads)
+        return scores
+
+    def check_k(self, k: Any) -> int:
+        """`k` as an int, or a ValueError if it is no number of classes from 1 to C."""
+        n_classes = self._prepared.n_classes
+        is_integer = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
+        if not is_integer or not 1 <= k <= n_classes:
+            raise ValueError(
+                f"k: expected an integer from 1 to {n_classes}, the number of classes, found {k!r}"
+            )
+        return int(k)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HammingIndex, (self._weights,)

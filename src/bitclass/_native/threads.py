@@ -2,16 +2,14 @@
 
 In order of precedence:
 
-1. the `n_threads` or `n_jobs` argument of the call, where it is not None;
+1. the `n_threads` or `n_jobs` argument of the call, if it is not None;
 2. :func:`thread_limit`, a setting of the calling thread for a while;
 3. :func:`set_num_threads`, a setting of the process;
 4. the environment variable ``BITCLASS_NUM_THREADS``;
-5. the number of CPUs this process may run on.
+5. the number of CPUs this process may use.
 
-The number is a limit for the threads of this library's own pool; results do not depend on it. The
-float32 products are NumPy's, whose BLAS has threads of its own: limit these with
-``threadpoolctl.threadpool_limits`` or ``OPENBLAS_NUM_THREADS`` and their like. `threadpoolctl` does
-not know this library's pool.
+None of them exceeds the last: more threads than CPUs only wait for each other. Results do not
+depend on the number of threads. BLAS has threads of its own, see :mod:`bitclass.blas`.
 """
 
 from __future__ import annotations
@@ -21,20 +19,70 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 __all__ = ["available_cpus", "effective_threads", "set_num_threads", "thread_limit"]
 
 ENVIRONMENT_VARIABLE = "BITCLASS_NUM_THREADS"
+MAX_THREADS = 2**31 - 1
 
 _setting: int | None = None
 _limit: ContextVar[int | None] = ContextVar("bitclass_thread_limit", default=None)
 
 
 def available_cpus() -> int:
-    """Count the CPUs this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Count the CPUs this process may use, by its affinity and by the CPU quota of its cgroup."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    cpus = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return max(1, min(cpus, _cgroup_quota()))
+
+
+@cache
+def _cgroup_quota() -> int:
+    """CPUs that the cgroups of this process allow, rounded up; `MAX_THREADS` without a quota."""
+    return cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+
+
+def cgroup_quota(membership: Path, root: Path) -> int:
+    """CPUs allowed by the cgroups, version 1 or 2, that the file `membership` lists."""
+    quota = MAX_THREADS
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return quota
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top = root
+        elif "cpu" in controllers.split(","):
+            top = root / controllers
+            if not top.is_dir():
+                top = root / "cpu"
+        else:
+            continue
+        # A parent's quota holds for its children. In a container the path may be the host's, of
+        # which only the root can be seen.
+        relative = PurePosixPath(path.lstrip("/"))
+        for folder in (relative, *relative.parents):
+            quota = min(quota, _quota_of(top / folder))
+    return quota
+
+
+def _quota_of(folder: Path) -> int:
+    try:
+        if (folder / "cpu.max").exists():
+            allowed, period = (folder / "cpu.max").read_text().split()
+        else:
+            allowed = (folder / "cpu.cfs_quota_us").read_text()
+            period = (folder / "cpu.cfs_period_us").read_text()
+        microseconds, of_microseconds = int(allowed), int(period)
+    except (OSError, ValueError):  # no such file, or "max"
+        return MAX_THREADS
+    if microseconds <= 0 or of_microseconds <= 0:  # -1: no quota
+        return MAX_THREADS
+    return -(-microseconds // of_microseconds)
 
 
 def set_num_threads(n_threads: int | None) -> int | None:
@@ -43,12 +91,12 @@ def set_num_threads(n_threads: int | None) -> int | None:
     Parameters
     ----------
     n_threads : int >= 1 or None
-        None goes back to ``BITCLASS_NUM_THREADS`` or, without it, all CPUs.
+        None returns to ``BITCLASS_NUM_THREADS`` or, without it, all CPUs.
 
     Returns
     -------
     int or None
-        The setting before.
+        The previous setting.
 
     Examples
     --------
@@ -61,7 +109,7 @@ def set_num_threads(n_threads: int | None) -> int | None:
     global _setting
     previous = _setting
     if n_threads is not None:
-        n_threads = operator.index(n_threads)
+        n_threads = _thread_count(n_threads, "n_threads")
         if n_threads < 1:
             raise ValueError(f"n_threads: expected at least 1, found {n_threads}")
     _setting = n_threads
@@ -70,7 +118,7 @@ def set_num_threads(n_threads: int | None) -> int | None:
 
 @contextmanager
 def thread_limit(n_jobs: int | None) -> Iterator[None]:
-    """Hold the kernels that this thread calls to a number of threads, for a while.
+    """Limit the kernels that this thread calls to a number of threads, for a while.
 
     Parameters
     ----------
@@ -79,9 +127,9 @@ def thread_limit(n_jobs: int | None) -> Iterator[None]:
 
     Examples
     --------
-    >>> with thread_limit(3):
+    >>> with thread_limit(1):
     ...     effective_threads(None)
-    3
+    1
     """
     if n_jobs is None:
         yield
@@ -99,36 +147,55 @@ def effective_threads(n_jobs: int | None, *, name: str = "n_jobs") -> int:
     Parameters
     ----------
     n_jobs : int or None
-        A positive number is taken as it is; -1 means all CPUs, -2 all but one, and so on; None
+        A positive number is that many threads; -1 means all CPUs, -2 all but one, and so on; None
         leaves it to :func:`thread_limit`, :func:`set_num_threads`, the environment and the
-        machine, in this order.
+        machine, in this order. Never more than :func:`available_cpus`.
     name : str
         What the caller calls the argument, for errors.
 
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    ValueError
+        If `n_jobs` is 0, not an integer or beyond 32 bits.
+
     Examples
     --------
-    >>> effective_threads(3)
-    3
+    >>> effective_threads(1)
+    1
     """
+    cpus = available_cpus()
     if n_jobs is None:
         limit = _limit.get()
-        if limit is not None:
-            return limit
-        if _setting is not None:
-            return _setting
-        return _from_environment() or available_cpus()
-    try:
-        n_jobs = operator.index(n_jobs)
-    except TypeError:
-        found = type(n_jobs).__name__
-        raise TypeError(f"{name}: expected an integer or None, found {found}") from None
+        if limit is None:
+            limit = _setting
+        if limit is None:
+            limit = _from_environment()
+        return cpus if limit is None else min(limit, cpus)
+    n_jobs = _thread_count(n_jobs, name)
     if n_jobs == 0:
         raise ValueError(f"{name}: 0 has no meaning; expected a positive or a negative integer")
-    return n_jobs if n_jobs > 0 else max(1, available_cpus() + 1 + n_jobs)
+    return min(n_jobs, cpus) if n_jobs > 0 else max(1, cpus + 1 + n_jobs)
+
+
+def _thread_count(value: Any, name: str) -> int:
+    """`value` as an int, or a ValueError that names it."""
+    try:
+        if type(value).__name__ in ("bool", "bool_"):
+            raise TypeError
+        count = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name}: expected an integer or None, found {value!r}") from None
+    if abs(count) > MAX_THREADS:
+        raise ValueError(f"{name}: expected an integer of 32 bits or None, found {value!r}")
+    return count
 
 
 def _from_environment() -> int | None:
-    """Value of ``BITCLASS_NUM_THREADS``, or None where it is unset or empty."""
+    """Value of ``BITCLASS_NUM_THREADS``, or None if it is unset or empty."""
     text = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     if not text:
         return None

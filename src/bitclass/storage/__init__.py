@@ -1,4 +1,4 @@
-"""Files of bitclass: versioned, atomic, and read as if an enemy had written them.
+"""Files of bitclass: versioned, atomic, and read as untrusted input.
 
 `docs/format.md` is the specification. NumPy and the kernels are all that this needs, so that a
 deployed predictor stays light.
@@ -17,7 +17,7 @@ from bitclass.storage.model_file import (
     read_header,
     save,
 )
-from bitclass.storage.strict_json import ModelFileError, parse_json
+from bitclass.storage.strict_json import ModelFileError, parse_json, shown
 
 __all__ = [
     "ANCHOR_LAYOUT",
@@ -42,6 +42,7 @@ __all__ = [
     "read_header",
     "save",
     "saved_anchors",
+    "shown",
     "tensor_of",
     "write",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.anchors import RbfAnchors
+from bitclass.hash_function import RbfAnchors
 from bitclass.storage.layout import Expected
 from bitclass.storage.strict_json import ModelFileError
 
@@ -23,8 +23,8 @@ ANCHOR_LAYOUT = {
 }
 
 # As the estimator takes them; anchors that are farther away have squares past float32.
-_LEAST_GAMMA, _MOST_GAMMA = 1e-30, 1e30
-_FARTHEST_ANCHOR = 1e9
+_MIN_GAMMA, _MAX_GAMMA = 1e-30, 1e30
+_MAX_ANCHOR = 1e9
 
 
 def saved_anchors(anchors: RbfAnchors | None) -> dict[str, NDArray[Any]]:
@@ -46,16 +46,16 @@ def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
         return None
     missing = [name for name in ANCHOR_LAYOUT if name not in tensors]
     if missing:
-        raise ModelFileError(f"tensor {missing[0]!r} is missing, for there is {there[0]!r}")
+        raise ModelFileError(f"tensor {missing[0]!r} is missing beside {there[0]!r}")
     anchors, centre, scale, gamma = (tensors[name] for name in ANCHOR_LAYOUT)
     for name, values in zip(ANCHOR_LAYOUT, (anchors, centre, scale, gamma), strict=True):
         if not np.isfinite(values).all():
             raise ModelFileError(f"tensor {name!r} must hold finite numbers only")
     if not (scale >= np.finfo(np.float32).tiny).all():
         raise ModelFileError("tensor 'anchor_scale' must hold positive numbers only")
-    if gamma.shape != (1,) or not _LEAST_GAMMA <= gamma[0] <= _MOST_GAMMA:
+    if gamma.shape != (1,) or not _MIN_GAMMA <= gamma[0] <= _MAX_GAMMA:
         raise ModelFileError("tensor 'anchor_gamma' must hold one number from 1e-30 to 1e30")
-    if not (np.abs(anchors) <= _FARTHEST_ANCHOR).all():
+    if not (np.abs(anchors) <= _MAX_ANCHOR).all():
         raise ModelFileError("tensor 'anchors' must hold numbers from -1e9 to 1e9")
     with np.errstate(over="ignore", invalid="ignore"):
         return RbfAnchors(anchors, centre, scale, float(gamma[0]))

@@ -6,10 +6,8 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
-
-from bitclass.storage.temporary import remove_abandoned, temporary_file
 
 __all__ = ["atomic_write", "check_writable"]
 
@@ -23,8 +21,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     At every moment `path` is absent, the old file or the whole new one. On an error the new file is
     removed; a process that is killed may leave it behind, under a name of its own
-    (``.bitclass-*.tmp``), and the next write into the folder removes it. A link stays one: the file
-    that it points to is replaced. The permissions of a file that is replaced are kept.
+    (``.bitclass-*.tmp``). A link stays one: the file that it points to is replaced. The permissions
+    of a file that is replaced are kept.
 
     Parameters
     ----------
@@ -43,15 +41,19 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     folder = os.path.dirname(target)
     try:
         mode = _mode_to_keep(target)
-        remove_abandoned(folder)
-        with temporary_file(folder) as (temporary, file):
-            if mode is not None:
-                os.chmod(temporary, mode)
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
+        temporary = os.path.join(folder, f".bitclass-{os.urandom(8).hex()}.tmp")
+        try:
+            with open(temporary, "xb") as file:
+                if mode is not None:
+                    os.chmod(temporary, mode)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
             os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
     except OSError as error:
         # Of a full disk the system tells no name, of a missing folder that of our own file.
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error

@@ -21,19 +21,19 @@ from bitclass.storage.atomic import atomic_write
 from bitclass.storage.layout import DTYPES, Tensor, tensor_of
 from bitclass.storage.strict_json import ModelFileError, finite_float, parse_json, shown
 
-__all__ = ["MOST_HEADER_BYTES", "VERSIONS", "Container", "opened", "write"]
+__all__ = ["MAX_HEADER_BYTES", "VERSIONS", "Container", "opened", "write"]
 
 #: Format versions that are understood; the last is the one that is written.
 VERSIONS = (1,)
 #: A longer header is refused. It holds names and numbers, no data.
-MOST_HEADER_BYTES = 4 << 20
+MAX_HEADER_BYTES = 4 << 20
 
 _METADATA = "__metadata__"
 _KEY = "bitclass"
 _LENGTH_BYTES = 8
 # Data begins at a multiple of this, and larger numbers come first, so that all are aligned.
 _ALIGNMENT = 8
-_LARGEST_LENGTH = 1 << 48
+_MAX_LENGTH = 1 << 48
 
 _Json = TypeVar("_Json")
 
@@ -121,9 +121,9 @@ def write(
         }
     text = _as_json(table).encode()
     text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
-    if len(text) > MOST_HEADER_BYTES:
+    if len(text) > MAX_HEADER_BYTES:
         raise ValueError(
-            f"the header would take {len(text)} bytes, and at most {MOST_HEADER_BYTES} may be: "
+            f"the header would take {len(text)} bytes, which is more than {MAX_HEADER_BYTES}: "
             "shorten the summary"
         )
     with atomic_write(path) as file:
@@ -175,17 +175,15 @@ def _container(file: BinaryIO, kind: str) -> Container:
         raise ModelFileError("not a regular file")
     size = status.st_size
     if size < _LENGTH_BYTES:
-        raise ModelFileError(f"not a {kind} file: it has {size} bytes only")
+        raise ModelFileError(f"not a bitclass {kind} file: it has only {size} bytes")
     length = int.from_bytes(_read(file, _LENGTH_BYTES), "little")
     left = size - _LENGTH_BYTES
+    if length > MAX_HEADER_BYTES:
+        raise ModelFileError(f"not a bitclass {kind} file: it does not begin with a header")
     if length > left:
         raise ModelFileError(
-            f"not a {kind} file, or cut short: its header should have {length} bytes, and {left} "
-            "are there"
-        )
-    if length > MOST_HEADER_BYTES:
-        raise ModelFileError(
-            f"its header has {length} bytes, more than the {MOST_HEADER_BYTES} that may be"
+            f"not a bitclass {kind} file, or cut short: its header should have {length} bytes, and "
+            f"only {left} follow"
         )
     table = _table(_read(file, length))
     header, version = _our_header(table.pop(_METADATA, None), kind)
@@ -198,7 +196,7 @@ def _container(file: BinaryIO, kind: str) -> Container:
 
 def _table(raw: bytes) -> dict[str, Any]:
     if not raw.startswith(b"{"):
-        raise ModelFileError("not a safetensors file: its header is no JSON object")
+        raise ModelFileError("not a bitclass file: its header is not JSON")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -273,7 +271,7 @@ def _tensors(table: dict[str, Any], n_bytes: int) -> tuple[dict[str, Tensor], di
 def _are_lengths(values: Any) -> bool:
     """Whether values are a list of integers that a file could have as lengths."""
     return isinstance(values, list) and all(
-        type(value) is int and 0 <= value <= _LARGEST_LENGTH for value in values
+        type(value) is int and 0 <= value <= _MAX_LENGTH for value in values
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ __all__ = ["decode_labels", "encode_labels", "label_tensor"]
 _TIME_UNITS = "Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as"
 # How NumPy writes these types: byte order, kind, bytes (characters for text), unit of time.
 _NUMBER = re.compile(r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]")
-_TIME = re.compile(rf"[<>][mM]8(\[([1-9][0-9]{{0,8}})?({_TIME_UNITS})\])?")
+_TIME = re.compile(rf"[<>][mM]8\[([1-9][0-9]{{0,8}})?({_TIME_UNITS})\]")
 _TEXT = re.compile(r"([<>]U|\|S)([1-9][0-9]{0,8})")
 _OBJECTS = "|O"
 
@@ -28,7 +29,7 @@ _SUPPORTED = (
 )
 _OBJECT_TYPES = (str, int, float, bool)
 
-# Text of fixed width takes the room of the longest label for each. More than this, and more than
+# Text of fixed width takes the space of the longest label for each. More than this, and more than
 # this many times what the file holds, is refused, or a small file could claim any memory.
 _WIDE_LABEL_BYTES = 16 << 20
 _WIDE_LABEL_FACTOR = 64
@@ -115,7 +116,7 @@ def decode_labels(dtype: str, array: NDArray[Any], n_labels: int) -> NDArray[Any
     else:
         values = _values(array, n_labels)
         labels = _objects(values) if dtype == _OBJECTS else _text(dtype, values, array.size)
-        n_distinct = len(set(values))
+        n_distinct = _count_distinct(values)
     if n_distinct != n_labels:
         raise ModelFileError(f"labels must be distinct, found {n_distinct} among {n_labels}")
     return labels
@@ -128,8 +129,7 @@ def _numbers(dtype: str, array: NDArray[Any]) -> NDArray[Any]:
         exact = None
     if exact is None or exact.str != dtype:
         raise ModelFileError(f"labels of type {shown(dtype)} are not understood")
-    little = exact.newbyteorder("<")
-    labels = array.view(little) if exact.kind in "mM" else array
+    labels = array.view(exact.newbyteorder("<")) if exact.kind in "mM" else array
     if (exact.kind == "f" and np.isnan(labels).any()) or (
         exact.kind in "mM" and np.isnat(labels).any()
     ):
@@ -155,6 +155,15 @@ def _values(array: NDArray[np.uint8], n_labels: int) -> list[str | int | float |
     return values
 
 
+def _count_distinct(values: list[Any]) -> int:
+    """How many values differ; by sorting, since a file may hold numbers that share one hash."""
+    count = 0
+    for is_text in (True, False):
+        ordered = sorted(value for value in values if (type(value) is str) == is_text)
+        count += sum(a != b for a, b in pairwise(ordered)) + bool(ordered)
+    return count
+
+
 def _objects(values: list[Any]) -> NDArray[Any]:
     labels = np.empty(len(values), dtype=object)
     labels[:] = values
@@ -166,11 +175,11 @@ def _text(dtype: str, values: list[Any], n_bytes: int) -> NDArray[Any]:
     matched = _TEXT.fullmatch(dtype)
     assert matched is not None
     width = int(matched[2])
-    room = len(values) * width * (4 if "U" in matched[1] else 1)
-    if room > max(_WIDE_LABEL_BYTES, _WIDE_LABEL_FACTOR * n_bytes):
+    n_wide = len(values) * width * (4 if "U" in matched[1] else 1)
+    if n_wide > max(_WIDE_LABEL_BYTES, _WIDE_LABEL_FACTOR * n_bytes):
         raise ModelFileError(
-            f"{len(values)} labels as wide as {width} characters would take {room} bytes, where "
-            f"their text has {n_bytes}; as objects (labels.astype(object)) they need not"
+            f"{len(values)} labels as wide as {width} characters would take {n_wide} bytes, where "
+            f"their text has {n_bytes}; as objects (labels.astype(object)) they do not"
         )
     if not all(type(value) is str for value in values):
         raise ModelFileError(f"labels of type {dtype} must all be text")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bitclass._native import Precision, QuantisedProjection
 from bitclass.codes import packed_width
+from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.storage.anchor_tensors import ANCHOR_LAYOUT, anchors_from, saved_anchors
 from bitclass.storage.container import Container, opened, write
@@ -52,7 +53,7 @@ _OF_ALL = {
 } | ANCHOR_LAYOUT
 
 # A million bits, the most there can be, divided by this is still a finite number.
-_LEAST_TEMPERATURE = 1e-300
+_MIN_TEMPERATURE = 1e-300
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def save(
     model : PackedModel
     projection : {"float32", "float16", "int8"}, default="float32"
         What to save the projection in. "float32" changes nothing at all; "float16" takes half the
-        room; "int8" takes a quarter, and changes nothing for a model that predicts in int8.
+        space; "int8" takes a quarter, and changes nothing for a model that predicts in int8.
 
     Raises
     ------
@@ -112,11 +113,11 @@ def save(
     --------
     >>> import os, tempfile
     >>> import numpy as np
+    >>> from bitclass.hash_function import HashFunction
     >>> model = PackedModel(
     ...     classes=np.array(["left", "right"]),
     ...     weights=np.array([[0], [1]], dtype=np.uint8),
-    ...     projection=np.array([[1.0]], dtype=np.float32),
-    ...     intercept=np.zeros(1),
+    ...     hash_function=HashFunction(np.ones((1, 1), dtype=np.float32), np.zeros(1)),
     ... )
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(os.path.join(folder, "sides.safetensors"), model)
@@ -130,10 +131,11 @@ def save(
         )
     dtype, classes = encode_labels(model.classes)
     tensors = {"weights": model.weights, "classes": classes}
-    for name, values in (("centre", model.centre), ("scale", model.scale)):
-        if values is not None:
-            tensors[name] = values
-    tensors |= _saved_projection(model, projection) | saved_anchors(model.anchors)
+    hash_function = model.hash_function
+    for name in ("centre", "scale"):
+        if getattr(hash_function, name) is not None:
+            tensors[name] = getattr(hash_function, name)
+    tensors |= _saved_projection(hash_function, projection) | saved_anchors(hash_function.anchors)
     layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(dtype)}
     try:
         _check_lengths(
@@ -144,7 +146,7 @@ def save(
     except ModelFileError as error:
         raise ValueError(f"the model cannot be saved: {error}") from None
     header = {
-        "precision": model.precision,
+        "precision": hash_function.precision,
         "temperature": float(model.temperature),
         "labels": dtype,
         "summary": model.summary,
@@ -221,28 +223,28 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
 # -------------------------------------------------------------------------------------------------
 
 
-def _saved_projection(model: PackedModel, kind: ProjectionType) -> dict[str, NDArray[Any]]:
+def _saved_projection(h: HashFunction, kind: ProjectionType) -> dict[str, NDArray[Any]]:
     """Arrays of the hash function."""
     if kind == "float32":
-        return {"projection": model.projection, "intercept": model.intercept}
+        return {"projection": h.projection, "intercept": h.intercept}
     if kind == "int8":
-        quantised = model.quantised
+        quantised = h.quantised
         return {
             "projection": quantised.weights,
             "column_scale": quantised.steps,
             "thresholds": quantised.thresholds,
         }
-    standardised = model.projection.astype(np.float64)
-    if model.scale is not None:
-        standardised *= model.scale[:, None]
+    standardised = h.projection.astype(np.float64)
+    if h.scale is not None:
+        standardised *= h.scale[:, None]
     largest = np.abs(standardised).max(axis=0)
     column_scale = np.where(largest > 0, largest, 1.0)
     rounded = (standardised / column_scale).astype(np.float16)
-    intercept = model.intercept
-    if model.centre is not None:
+    intercept = h.intercept
+    if h.centre is not None:
         # Rounding the projection must not move the codes of the rows in the middle.
-        lost = model.projection - _unscaled(rounded, column_scale, model.scale).astype(np.float64)
-        intercept = intercept + model.centre.astype(np.float64) @ lost
+        lost = h.projection - _unscaled(rounded, column_scale, h.scale).astype(np.float64)
+        intercept = intercept + h.centre.astype(np.float64) @ lost
     return {"projection": rounded, "column_scale": column_scale, "intercept": intercept}
 
 
@@ -269,17 +271,21 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
         _check_intercept(intercept)
     assert intercept is not None
     try:
-        return PackedModel(
-            decode_labels(header.labels, tensors["classes"], header.n_classes),
-            tensors["weights"],
+        hash_function = HashFunction(
             projection,
             intercept,
             centre=centre,
             scale=scale,
-            temperature=header.temperature,
             precision=header.precision,
-            quantised=quantised,
             anchors=anchors_from(tensors),
+            quantised=quantised,
+        )
+        labels = decode_labels(header.labels, tensors["classes"], header.n_classes)
+        return PackedModel(
+            labels,
+            tensors["weights"],
+            hash_function,
+            temperature=header.temperature,
             summary=header.summary,
         )
     except ModelFileError:
@@ -325,6 +331,11 @@ def _header(container: Container) -> ModelHeader:
     _check_temperature(temperature)
     labels = container.field("labels", str)
     summary: dict[str, Any] = container.field("summary", dict)
+    names = summary.get("feature_names")
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+    ):
+        raise ModelFileError("the summary's 'feature_names' must be a list of texts")
     saved = container.tensors.get("projection")
     if saved is None or saved.type not in _PROJECTIONS:
         raise ModelFileError(f"tensor 'projection' must be one of {list(_PROJECTIONS)}")
@@ -332,10 +343,15 @@ def _header(container: Container) -> ModelHeader:
     layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(labels)}
     lengths = check_layout(container.tensors, layout)
     _check_lengths(lengths)
+    n_features = lengths.get("inputs", lengths["features"])
+    if names is not None and len(names) != n_features:
+        raise ModelFileError(
+            f"the summary's 'feature_names' must be {n_features}, found {len(names)}"
+        )
     return ModelHeader(
         container.version,
         lengths["classes"],
-        lengths.get("inputs", lengths["features"]),
+        n_features,
         lengths["bits"],
         labels,
         projection,
@@ -354,13 +370,13 @@ def _check_lengths(lengths: dict[str, int]) -> None:
     width = packed_width(lengths["bits"])
     if lengths["bytes"] != width:
         raise ModelFileError(
-            f"tensor 'weights' must have {width} bytes a class for the {lengths['bits']} bits of "
+            f"tensor 'weights' must have {width} bytes per class for the {lengths['bits']} bits of "
             f"the projection, found {lengths['bytes']}"
         )
 
 
 def _check_temperature(temperature: float) -> None:
-    if not _LEAST_TEMPERATURE <= temperature < np.inf:
+    if not _MIN_TEMPERATURE <= temperature < np.inf:
         raise ModelFileError(f"temperature must be a positive number, found {temperature!r}")
 
 

@@ -1,4 +1,16 @@
-"""The alternation of the paper: a W-step with B fixed, a B-step with W fixed, until both rest."""
+"""The alternation of the paper: a W-step with B fixed, a B-step with W fixed, until both rest.
+
+In one bit of all classes the W-step is a binary quadratic program for any loss (see `LossTable`):
+
+    f(w) = sum_{q != c} J[q, c] w_q w_c + g.w
+
+with ``J[q, c] = sum_{i in q} delta`` and
+``g_c = sum_{i not in c} b_i beta[i, c] - sum_{i in c} b_i sum_{c'} beta[i, c']``.
+For the exponential loss ``H = J + J'`` and g are the paper's.
+
+In the B-step bit k of sample i takes the sign of smaller loss; only classes whose weight bit
+differs from the own class's matter, and a tie keeps the present bit.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass._native import RELATIVE_TOLERANCE, update_codes
+from bitclass.codes import pack, sign
 from bitclass.losses import LossTable
-from bitclass.training.b_step import b_step
+from bitclass.training.bqp import Solver
 from bitclass.training.groups import Groups
 from bitclass.training.margins import Margins
-from bitclass.training.w_step import Solver, w_step
 
-__all__ = ["HISTORY_DTYPE", "Alternation", "alternate"]
+__all__ = ["HISTORY_DTYPE", "Alternation", "alternate", "b_step", "hinge_weights", "w_step"]
 
-#: One entry a bit update: the logarithm of the objective after bit `bit` was updated in the
+_LOOK_UPS_PER_CALL = 1 << 31
+
+#: One entry per bit update: the logarithm of the objective after bit `bit` was updated in the
 #: W-step (step "W") or B-step (step "B") of round `round`.
 HISTORY_DTYPE = np.dtype(
     [("round", np.int32), ("step", "U1"), ("bit", np.int32), ("log_objective", np.float64)]
@@ -89,6 +104,108 @@ def alternate(
             f"W-step, {objective:.6g} after the B-step, {len(groups.labels)} distinct codes"
         )
     return Alternation(weights, groups, np.concatenate(history), n_rounds, converged)
+
+
+def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Closed form of the hinge loss: ``w_c = sign(C sum_{i in c} b_i - sum_i b_i)``.
+
+    Parameters
+    ----------
+    code_sums : (C, r), the weighted sum of the codes of each class
+
+    Returns
+    -------
+    (C, r) int8 in {-1, +1}
+    """
+    lead = len(code_sums) * code_sums - code_sums.sum(axis=0)
+    return sign(lead)
+
+
+def w_step(margins: Margins, table: LossTable, solver: Solver) -> NDArray[np.float64]:
+    """Update the weights bit by bit; `margins.weights` (C, r) is changed in place.
+
+    Returns
+    -------
+    (r,) logarithm of what the update of each bit took off the objective (-inf for nothing)
+    """
+    n_bits = margins.weights.shape[1]
+    log_decreases = np.full(n_bits, -np.inf)
+    # One bit moves a half margin by at most 2, so a unit chosen now serves for a while.
+    n_bits_per_unit = max(1, int(100 / table.log_step)) if table.log_step else n_bits
+    for k in range(n_bits):
+        if k % n_bits_per_unit == 0:
+            top = margins.top() if table.log_step else 0
+            tables, mixing = table.quadratic_tables(top)
+        H, g = quadratic_program(margins, k, tables, mixing)
+        column, decrease = solver(H, g, np.ascontiguousarray(margins.weights[:, k]))
+        if decrease > 0:
+            margins.set_bit(k, column)
+            log_decreases[k] = np.log(decrease) + table.log_step * top
+    return log_decreases
+
+
+def quadratic_program(
+    margins: Margins, k: int, tables: NDArray[np.float64], mixing: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """H and g of the program in bit k, as ``f(w) = w' H w / 2 + g.w``.
+
+    Parameters
+    ----------
+    margins : Margins of (g, C)
+    k : int
+    tables, mixing : see `LossTable.quadratic_tables`
+
+    Returns
+    -------
+    H : (C, C), ``J + J'`` with diagonal 0
+    g : (C,)
+    """
+    pairs = margins.pair_sums(k, tables)
+    # Sums over i not in c, and over i in c; of rows whose bit is +1, and -1.
+    others, own = (np.tensordot(mixing[1], pairs.sum(axis=axis), (0, 1)) for axis in (2, 3))
+    positive, negative = others + own
+    g = (others[0] - others[1]) - (own[0] - own[1])
+    # What is left where the two sums cancel is rounding, and must not decide a tie.
+    g[np.abs(g) <= RELATIVE_TOLERANCE * (positive + negative)] = 0.0
+    delta = np.tensordot(mixing[0], pairs.sum(axis=0), (0, 0))
+    return delta + delta.T, g
+
+
+def b_step(
+    groups: Groups, weights: NDArray[np.int8], table: LossTable
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """Update every bit of the code of every group once.
+
+    Parameters
+    ----------
+    groups : Groups
+    weights : (C, r) int8 in {-1, +1}
+    table : LossTable
+
+    Returns
+    -------
+    codes : (g, bytes) packed
+    log_decreases : (r,) logarithm of what the update of each bit took off the objective
+    """
+    n_bits = weights.shape[1]
+    packed = pack(weights)
+    codes = np.empty_like(groups.codes)
+    log_decreases = np.full(n_bits, -np.inf)
+    # In parts, so that an interrupt is heard between them.
+    step = max(1, _LOOK_UPS_PER_CALL // (n_bits * len(weights)))
+    for start in range(0, len(codes), step):
+        rows = slice(start, start + step)
+        codes[rows], decreases = update_codes(
+            groups.codes[rows],
+            packed,
+            groups.labels[rows],
+            groups.weights[rows],
+            n_bits,
+            table.values,
+            table.log_step,
+        )
+        log_decreases = np.logaddexp(log_decreases, decreases)
+    return codes, log_decreases
 
 
 def _entries(

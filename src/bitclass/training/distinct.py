@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass._warn import warn
 from bitclass.codes import pack
 
 __all__ = ["CodeWarning", "make_distinct"]
@@ -74,11 +74,11 @@ def make_distinct(
     if n_left:
         message += (
             f"; {n_left} of them still have, for n_bits={n_bits} makes only {2**n_bits} "
-            "patterns: raise n_bits"
+            "patterns; raise n_bits"
         )
     else:
         message += "; they were given the nearest spare patterns: a larger n_bits tells them apart"
-    warnings.warn(message, CodeWarning, stacklevel=6)
+    warn(message, CodeWarning)
     return weights
 
 

@@ -1,23 +1,26 @@
 """Starting codes: what the alternation begins with, and all that the hinge loss ever sees of X.
 
-Each kind is a pure function of a row (its features, its label, or its place), so that rows may come
-in any batches, on any machine, and still get the same codes; or of the sums over all rows, when
-every sample starts with the code of its class.
+Codes of rows are a pure function of a row (its features or its number), so that rows may come in
+any batches, on any machine, and still get the same codes. Codes of classes are a function of the
+sums over all rows, and every sample starts with the code of its class.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from bitclass._native import Projection
-from bitclass.codes import pack, packed_width, sign
+from bitclass.codes import pack, packed_width, sign, unpack
+from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.cca_itq import cca_itq_projection
+
+if TYPE_CHECKING:
+    from bitclass.training.statistics import Sums
 
 __all__ = [
     "STARTING_CODES",
@@ -38,85 +41,70 @@ _MEANS_REGULARISATION = 0.03
 
 
 class StartingCodes(Protocol):
-    """Gives each row its starting code."""
+    """Gives the codes that training starts from."""
 
     n_bits: int
     kind: str
-    of_rows: bool  # whether rows have codes of their own
+    per_row: bool  # whether rows have codes of their own, or that of their class
 
     def fingerprint(self) -> str:
-        """Equal for two objects that give every row the same code."""
+        """Equal for two objects that give the same codes."""
         ...
 
-    def codes(
-        self,
-        X: NDArray[Any],
-        classes: NDArray[Any],
-        own: NDArray[np.intp],
-        first_row: int,
-    ) -> NDArray[np.uint8]:
-        """Packed starting codes of a block of rows.
+    def row_codes(self, X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
+        """Packed codes (n, ceil(r / 8)) of rows X (n, d) whose numbers are `rows` (n,).
 
-        Parameters
-        ----------
-        X : (n, d) float32 or float64
-        classes : (C,) labels
-        own : (n,) index of each row's class in `classes`
-        first_row : int, how many rows came before this block
-
-        Returns
-        -------
-        (n, ceil(r / 8)) uint8
+        Asked for only where `per_row`.
         """
         ...
 
+    def code_sums(self, sums: Sums) -> NDArray[np.float64]:
+        """Weighted sums of the starting codes of each class, (C, r)."""
+        ...
 
-class MeanCodes:
-    """Signs of random projections of the class means, in coordinates without correlation.
 
-    Every sample starts with the code of its class. In coordinates in which the features are
-    uncorrelated, classes that are hard to tell apart have means, and thus codes, near each other,
-    and bits are easy to predict from the features; all that is needed are sums over all rows.
-    """
+class _ClassCodes:
+    """Codes of classes: every sample starts with the code of its class."""
 
-    kind = "means"
-    of_rows = False
+    per_row = False
+    kind: str
 
     def __init__(self, n_bits: int, seed: int) -> None:
         self.n_bits = n_bits
         self.seed = seed
 
     def fingerprint(self) -> str:
-        """Equal for two objects that give every row the same code."""
-        return f"means {self.n_bits} {self.seed}"
+        """Equal for two objects that give the same codes."""
+        return f"{self.kind} {self.n_bits} {self.seed}"
 
-    def codes(
-        self, X: NDArray[Any], classes: NDArray[Any], own: NDArray[np.intp], first_row: int
-    ) -> NDArray[np.uint8]:
+    def row_codes(self, X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
         """Rows have no codes of their own."""
-        raise TypeError("codes of class means need the sums over all rows: see of_sums")
+        raise AssertionError("per_row is False")
 
-    def of_sums(
-        self,
-        gram: NDArray[np.float64],
-        feature_sums: NDArray[np.float64],
-        class_weights: NDArray[np.float64],
-    ) -> NDArray[np.int8]:
-        """Starting codes of the classes.
+    def class_codes(self, sums: Sums) -> NDArray[np.int8]:
+        """Code of each class, (C, r) in {-1, +1}."""
+        raise NotImplementedError
 
-        Parameters
-        ----------
-        gram : (d, d) ``sum weight z z'``
-        feature_sums : (C, d) ``sum weight z`` over the rows of each class
-        class_weights : (C,) ``sum weight`` over the rows of each class, positive
+    def code_sums(self, sums: Sums) -> NDArray[np.float64]:
+        """Weighted sums of the starting codes of each class, (C, r)."""
+        return self.class_codes(sums) * sums.class_weights[:, None]
 
-        Returns
-        -------
-        (C, r) int8 in {-1, +1}
-        """
-        total = class_weights.sum()
-        column_sums = feature_sums.sum(axis=0)
-        covariance = (gram - np.outer(column_sums, column_sums / total)) / total
+
+class MeanCodes(_ClassCodes):
+    """Signs of random projections of the class means, in coordinates without correlation.
+
+    In coordinates in which the features are uncorrelated, classes that are hard to tell apart have
+    means, and thus codes, near each other, and bits are easy to predict from the features; all
+    that is needed are sums over all rows.
+    """
+
+    kind = "means"
+
+    def class_codes(self, sums: Sums) -> NDArray[np.int8]:
+        """Code of each class, (C, r) in {-1, +1}."""
+        total = sums.total_weight
+        column_sums = sums.column_sums
+        covariance = (sums.gram - np.outer(column_sums, column_sums / total)) / total
         variances = np.maximum(np.diag(covariance), 0.0)
         deviations = np.sqrt(np.where(variances > 1e-12, variances, 1.0))
         covariance /= np.outer(deviations, deviations)
@@ -127,51 +115,44 @@ class MeanCodes:
             raise ValueError(
                 "the sums are such as no rows can have: the features' covariances are not positive"
             ) from None
-        drawn = np.random.default_rng(self.seed).standard_normal((len(gram), self.n_bits))
+        random = np.random.default_rng(self.seed)
+        drawn = random.standard_normal((len(sums.gram), self.n_bits))
         directions = scipy.linalg.solve_triangular(factor, drawn, lower=True, trans="T")
-        means = feature_sums / class_weights[:, None]
+        means = sums.feature_sums / sums.class_weights[:, None]
         means -= means.mean(axis=0)
         return sign(means @ (directions / deviations[:, None]))
 
 
-class RandomCodes:
+class RandomCodes(_ClassCodes):
     """A random code for each class, drawn from the seed and the label alone.
 
-    Every sample starts with the code of its class. The draw does not depend on which other classes
-    there are or in what order they come.
+    The draw does not depend on which other classes there are or in what order they come.
     """
 
     kind = "random"
-    of_rows = True
 
-    def __init__(self, n_bits: int, seed: int) -> None:
-        self.n_bits = n_bits
-        self.seed = seed
-
-    def fingerprint(self) -> str:
-        """Equal for two objects that give every row the same code."""
-        return f"random {self.n_bits} {self.seed}"
-
-    def of_classes(self, classes: NDArray[Any]) -> NDArray[np.uint8]:
-        """Packed random codes of labels, shape (C, ceil(r / 8))."""
+    def class_codes(self, sums: Sums) -> NDArray[np.int8]:
+        """Code of each class, (C, r) in {-1, +1}."""
         width = packed_width(self.n_bits)
         drawn = b"".join(
             hashlib.shake_256(f"{self.seed}:{_name(label)!r}".encode()).digest(width)
-            for label in classes.tolist()
+            for label in sums.classes.tolist()
         )
-        codes = np.frombuffer(drawn, dtype=np.uint8).reshape(len(classes), width).copy()
-        codes[:, -1] &= np.uint8((1 << ((self.n_bits - 1) % 8 + 1)) - 1)
-        return codes
-
-    def codes(
-        self, X: NDArray[Any], classes: NDArray[Any], own: NDArray[np.intp], first_row: int
-    ) -> NDArray[np.uint8]:
-        """Packed starting codes of a block of rows."""
-        present, place = np.unique(own, return_inverse=True)
-        return self.of_classes(classes[present])[place]
+        codes = np.frombuffer(drawn, dtype=np.uint8).reshape(len(sums.classes), width)
+        return unpack(codes, self.n_bits)
 
 
-class ProjectionCodes:
+class _RowCodes:
+    """Codes of rows: the sums over all rows hold those of their codes."""
+
+    per_row = True
+
+    def code_sums(self, sums: Sums) -> NDArray[np.float64]:
+        """Weighted sums of the starting codes of each class, (C, r)."""
+        return sums.code_sums
+
+
+class ProjectionCodes(_RowCodes):
     """Signs of a linear map of the features, ``sign(P'x + t)``, computed in int8.
 
     Integers give a row the same code in any batch, and several times faster.
@@ -184,8 +165,6 @@ class ProjectionCodes:
     kind : str
         What the map was found by.
     """
-
-    of_rows = True
 
     def __init__(
         self,
@@ -200,47 +179,41 @@ class ProjectionCodes:
         self.centre = centre
         self.scale = scale
         projection = (mapping / scale[:, None]).astype(np.float32)
-        self._hash_function = Projection(
+        self._hash_function = HashFunction(
             projection,
             -(centre @ projection.astype(np.float64)),
-            precision="int8",
             centre=centre.astype(np.float32),
             scale=scale.astype(np.float32),
         )
 
     def fingerprint(self) -> str:
-        """Equal for two objects that give every row the same code."""
+        """Equal for two objects that give the same codes."""
         digest = hashlib.sha256(np.ascontiguousarray(self.mapping).tobytes())
         digest.update(self.centre.tobytes())
         digest.update(self.scale.tobytes())
         return f"projection {digest.hexdigest()}"
 
-    def codes(
-        self, X: NDArray[Any], classes: NDArray[Any], own: NDArray[np.intp], first_row: int
-    ) -> NDArray[np.uint8]:
-        """Packed starting codes of a block of rows."""
+    def row_codes(self, X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
+        """Packed codes (n, ceil(r / 8)) of rows X (n, d)."""
         return self._hash_function.encode(X)
 
 
-class GivenCodes:
-    """Codes that the user gives, one a row."""
+class GivenCodes(_RowCodes):
+    """Codes that the user gives, one per row."""
 
     kind = "given"
-    of_rows = True
 
     def __init__(self, codes: NDArray[Any]) -> None:
         self.n_bits = codes.shape[1]
         self._packed = pack(codes)
 
     def fingerprint(self) -> str:
-        """Equal for two objects that give every row the same code."""
+        """Equal for two objects that give the same codes."""
         return f"given {hashlib.sha256(self._packed.tobytes()).hexdigest()}"
 
-    def codes(
-        self, X: NDArray[Any], classes: NDArray[Any], own: NDArray[np.intp], first_row: int
-    ) -> NDArray[np.uint8]:
-        """Packed starting codes of a block of rows."""
-        return self._packed[first_row : first_row + len(own)]
+    def row_codes(self, X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
+        """Packed codes (n, ceil(r / 8)) of the rows of these numbers (n,)."""
+        return self._packed[rows]
 
 
 def _name(label: Any) -> Any:

@@ -2,31 +2,103 @@
 
 The ridge regression needs ``G = X'X``, the column sums and ``X'B``. With the hinge loss B = W[y],
 so ``X'B = S'W`` with S the per-class feature sums, and W needs only the per-class sums of the
-starting codes. So these sums are all of hinge training, and of all training where every sample
-starts with the code of its class. Where rows start with codes of their own, the other losses also
-keep these, packed, ceil(r / 8) bytes a sample.
+starting codes. These sums are all of hinge training, and of all training where every sample starts
+with the code of its class. Where rows start with codes of their own, the other losses also keep
+these codes, packed, ceil(r / 8) bytes per sample.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import add_gram, class_sums
-from bitclass.anchors import RbfAnchors
 from bitclass.codes import pack, packed_width, unpack
+from bitclass.hash_function import RbfAnchors
 from bitclass.rows import Features, dense_rows, row_blocks
 from bitclass.training.groups import Groups
-from bitclass.training.starting_codes import GivenCodes, MeanCodes, StartingCodes
+from bitclass.training.starting_codes import StartingCodes
 
-__all__ = ["Statistics", "check_label_kinds"]
+__all__ = ["Statistics", "Sums", "check_label_kinds"]
 
-# Sample weights outside this range are not multiplied in float32.
-_SMALLEST_WEIGHT, _LARGEST_WEIGHT = 1e-12, 1e12
+# Sample weights outside this range are multiplied in float64.
+MIN_FLOAT32_WEIGHT, MAX_FLOAT32_WEIGHT = 1e-12, 1e12
+_ROWS_PER_BLOCK = 4096
+
+# Class index, packed code and weight of some rows.
+_KeptRows = tuple[NDArray[np.intp], NDArray[np.uint8], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over rows of C classes, each of which has rows.
+
+    Attributes
+    ----------
+    classes : (C,) labels
+    gram : (d, d) ``sum weight z z'`` with ``z = (x - shift) / scale``
+    feature_sums : (C, d) ``sum weight z`` over the rows of each class
+    class_weights : (C,) ``sum weight`` over the rows of each class
+    code_sums : (C, r) ``sum weight b`` over the starting codes of the rows of each class, or
+        (C, 0) where rows have no starting codes of their own
+    n_rows : int
+    shift, scale : (d,)
+    """
+
+    classes: NDArray[Any]
+    gram: NDArray[np.float64]
+    feature_sums: NDArray[np.float64]
+    class_weights: NDArray[np.float64]
+    code_sums: NDArray[np.float64]
+    n_rows: int
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of all sample weights."""
+        return float(self.class_weights.sum())
+
+    @property
+    def column_sums(self) -> NDArray[np.float64]:
+        """Sum of ``weight z`` over all rows, shape (d,)."""
+        return self.feature_sums.sum(axis=0)
+
+    def without(self, other: Sums) -> Sums:
+        """Sums over the rows that are not in `other`; every class must keep weight."""
+        place = np.searchsorted(self.classes, other.classes)
+        feature_sums, code_sums = self.feature_sums.copy(), self.code_sums.copy()
+        class_weights = self.class_weights.copy()
+        feature_sums[place] -= other.feature_sums
+        code_sums[place] -= other.code_sums
+        class_weights[place] -= other.class_weights
+        gram = self.gram - other.gram
+        # A feature that varies only in the rows taken away leaves rounding, not scatter.
+        totals = feature_sums.sum(axis=0)
+        scatter = np.diag(gram) - totals**2 / class_weights.sum()
+        gone = scatter <= _ROUNDING * np.diag(self.gram)
+        gram[gone] = gram[:, gone] = 0.0
+        feature_sums[:, gone] = 0.0
+        return replace(
+            self,
+            gram=gram,
+            feature_sums=feature_sums,
+            class_weights=class_weights,
+            code_sums=code_sums,
+            n_rows=self.n_rows - other.n_rows,
+        )
+
+
+# Less of a feature's scatter than this is the rounding of sums of float32.
+_ROUNDING = 1e-5
 
 
 class Statistics:
@@ -37,7 +109,7 @@ class Statistics:
     starting : StartingCodes
     shift, scale : (d,)
         Features are summed as ``z = (x - shift) / scale``, so that no digits are lost to a large
-        mean or a strange unit. Any values near mean and standard deviation will do.
+        mean or an unusual unit. Any values near mean and standard deviation will do.
     keep_codes : bool
         Whether to keep the packed starting codes of all rows, where they have codes of their own.
     anchors : RbfAnchors, optional
@@ -48,10 +120,15 @@ class Statistics:
     classes : (C,) labels, sorted
     gram : (d, d) float64, ``sum weight z z'``
     feature_sums : (C, d) float64, ``sum weight z`` over the rows of each class
-    code_sums : (C, r) float64, ``sum weight b`` over the rows of each class; (C, 0) where the
-        starting codes are those of the classes
+    code_sums : (C, r) float64, ``sum weight b`` over the rows of each class; (C, 0) where rows have
+        no starting codes of their own
     class_weights : (C,) float64, ``sum weight`` over the rows of each class
+    refined_weights : (C,) float64
+        The class weights that the refined model was learned from, 0 for classes that came later;
+        all 0 where no refined model belongs to these sums.
     n_rows : int
+    n_changes : int
+        How often rows or classes were added or removed.
     """
 
     def __init__(
@@ -59,7 +136,8 @@ class Statistics:
         starting: StartingCodes,
         shift: NDArray[np.float64],
         scale: NDArray[np.float64],
-        keep_codes: bool,
+        *,
+        keep_codes: bool = False,
         anchors: RbfAnchors | None = None,
     ) -> None:
         n_features = len(shift)
@@ -67,74 +145,186 @@ class Statistics:
         self.shift = shift
         self.scale = scale
         self.anchors = anchors
-        self.keep_codes = keep_codes and starting.of_rows
+        self.keep_codes = keep_codes and starting.per_row
         self.classes: NDArray[Any] = np.empty(0)
         self.gram = np.zeros((n_features, n_features))
         self.feature_sums = np.zeros((0, n_features))
-        self.code_sums = np.zeros((0, starting.n_bits if starting.of_rows else 0))
+        self.code_sums = np.zeros((0, starting.n_bits if starting.per_row else 0))
         self.class_weights = np.zeros(0)
+        self.refined_weights = np.zeros(0)
         self.n_rows = 0
-        self._labels: list[NDArray[np.intp]] = []
-        self._codes: list[NDArray[np.uint8]] = []
+        self.n_changes = 0
+        self._row_labels: list[NDArray[np.intp]] = []
+        self._row_codes: list[NDArray[np.uint8]] = []
         self._row_weights: list[NDArray[np.float64]] = []
 
-    def add_classes(self, classes: NDArray[Any]) -> None:
-        """Make room for classes that are not known yet."""
-        check_label_kinds(self.classes, classes)
-        if len(classes) == 0:
-            return
-        union = np.unique(classes) if len(self.classes) == 0 else np.union1d(self.classes, classes)
-        if len(union) == len(self.classes):
-            return
-        place = np.searchsorted(union, self.classes)
-        for name in ("feature_sums", "code_sums", "class_weights"):
-            old = getattr(self, name)
-            new = np.zeros((len(union), *old.shape[1:]))
-            new[place] = old
-            setattr(self, name, new)
-        self._labels = [place[labels] for labels in self._labels]
-        self.classes = union
+    # ---------------------------------------------------------------------------------------------
+    # Adding rows, all or nothing
+    # ---------------------------------------------------------------------------------------------
 
-    def add(self, X: Features, labels: NDArray[Any], weights: NDArray[np.float64] | None) -> None:
-        """Add a batch of rows.
+    def add(
+        self,
+        X: Features,
+        labels: NDArray[Any],
+        weights: NDArray[np.float64] | None = None,
+        classes: NDArray[Any] | None = None,
+    ) -> None:
+        """Add a batch of rows: all of it, or, if anything is raised, none of it.
 
         Parameters
         ----------
         X : (n, d)
         labels : (n,) labels, of classes new or known
         weights : (n,) sample weights, or None for ones
+        classes : (k,) labels of further classes to make room for
+
+        Raises
+        ------
+        ValueError
+            If the sums of the batch are not finite; the message names a row and a feature.
         """
-        batch_classes, own = np.unique(labels, return_inverse=True)
-        self.add_classes(batch_classes)
-        own = np.searchsorted(self.classes, batch_classes)[own]
-        self.class_weights += np.bincount(own, weights=weights, minlength=len(self.classes))
-        for rows, block in row_blocks(X):
-            of_block = None if weights is None else weights[rows]
-            block = self._features(block)
-            if self.starting.of_rows:
-                codes = self.starting.codes(block, self.classes, own[rows], self.n_rows)
-                signs = unpack(codes, self.starting.n_bits).astype(np.float32)
-                class_sums(signs, own[rows], of_block, self.code_sums)
-            Z = self.standardised(block)
-            class_sums(Z, own[rows], of_block, self.feature_sums)
-            if of_block is not None:
-                extreme = of_block.min() < _SMALLEST_WEIGHT or of_block.max() > _LARGEST_WEIGHT
-                Z = Z.astype(np.float64) if extreme else Z
-                Z *= np.sqrt(of_block).astype(Z.dtype)[:, None]
-            add_gram(Z, self.gram)
-            self.n_rows += len(block)
-            if self.keep_codes:
-                self._codes.append(codes)
-        if self.keep_codes:
-            self._labels.append(own)
-            self._row_weights.append(np.ones(len(own)) if weights is None else weights)
+        rows = np.arange(self.n_rows, self.n_rows + X.shape[0])
+        sums, codes = self.summed(X, labels, weights, rows)
+        if not _all_finite(sums):
+            raise ValueError(self._overflow(X))
+        kept = []
+        if codes is not None:
+            own = np.searchsorted(sums.classes, labels)
+            kept.append((own, codes, np.ones(len(own)) if weights is None else weights))
+        announced = sums.classes if classes is None else np.union1d(sums.classes, classes)
+        self._absorb(sums, announced, kept)
+
+    def add_classes(self, classes: NDArray[Any]) -> None:
+        """Make room for classes that have no rows yet."""
+        check_label_kinds(self.classes, classes)
+        empty = np.empty(0, dtype=classes.dtype)
+        self._absorb(self._empty_sums(empty, 0), np.unique(classes))
+
+    def summed(
+        self,
+        X: Features,
+        labels: NDArray[Any],
+        weights: NDArray[np.float64] | None,
+        rows: NDArray[np.intp],
+    ) -> tuple[Sums, NDArray[np.uint8] | None]:
+        """Sums of some rows, which are not added.
+
+        Parameters
+        ----------
+        X : (n, d)
+        labels : (n,)
+        weights : (n,), or None for ones
+        rows : (n,) numbers of the rows, by which given starting codes are found
+
+        Returns
+        -------
+        sums : Sums, of the classes that occur
+        codes : (n, bytes) packed starting codes, or None where they are not kept
+        """
+        classes, own = np.unique(labels, return_inverse=True)
+        check_label_kinds(self.classes, classes)
+        sums = self._empty_sums(classes, X.shape[0])
+        sums.class_weights[:] = np.bincount(own, weights=weights, minlength=len(classes))
+        kept = []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, block in row_blocks(X):
+                of_block = None if weights is None else weights[part]
+                block = self.features(block)
+                if self.starting.per_row:
+                    codes = self.starting.row_codes(block, rows[part])
+                    signs = unpack(codes, self.starting.n_bits).astype(np.float32)
+                    class_sums(signs, own[part], of_block, sums.code_sums)
+                    if self.keep_codes:
+                        kept.append(codes)
+                Z = self.standardised(block)
+                class_sums(Z, own[part], of_block, sums.feature_sums)
+                if of_block is not None:
+                    low, high = of_block.min(), of_block.max()
+                    if low < MIN_FLOAT32_WEIGHT or high > MAX_FLOAT32_WEIGHT:
+                        Z = Z.astype(np.float64)
+                    Z *= np.sqrt(of_block).astype(Z.dtype)[:, None]
+                add_gram(Z, sums.gram)
+        width = packed_width(self.starting.n_bits)
+        return sums, _joined(kept, (0, width), np.uint8) if self.keep_codes else None
+
+    def _empty_sums(self, classes: NDArray[Any], n_rows: int) -> Sums:
+        d, n_bits = len(self.shift), self.code_sums.shape[1]
+        return Sums(
+            classes,
+            np.zeros((d, d)) if n_rows else np.zeros((0, 0)),
+            np.zeros((len(classes), d)),
+            np.zeros(len(classes)),
+            np.zeros((len(classes), n_bits)),
+            n_rows,
+            self.shift,
+            self.scale,
+        )
+
+    def _overflow(self, X: Features) -> str:
+        """Name the entry of a batch whose square cannot be summed."""
+        largest, where = 0.0, (0, 0)
+        for part, block in row_blocks(X):
+            size = np.abs(self.standardised(block) if self.anchors is None else block)
+            row, column = np.unravel_index(int(np.argmax(size)), size.shape)
+            if size[row, column] > largest:
+                largest, where = float(size[row, column]), (part.start + int(row), int(column))
+        value = dense_rows(X, slice(where[0], where[0] + 1))[0, where[1]]
+        return (
+            f"X must hold numbers whose squares can be summed: row {where[0]} has {value:g} in "
+            f"feature {where[1]}, where earlier rows have mean {self.shift[where[1]]:g} and "
+            f"standard deviation {self.scale[where[1]]:g}; the batch was not added"
+            if self.anchors is None
+            else f"X must hold numbers whose squares can be summed, found {value:g} in row "
+            f"{where[0]}; the batch was not added"
+        )
+
+    def _absorb(self, sums: Sums, classes: NDArray[Any], kept: Sequence[_KeptRows] = ()) -> None:
+        """Add sums, and make room for `classes`, which include theirs; keep rows of `sums`."""
+        union = classes if len(self.classes) == 0 else np.union1d(self.classes, classes)
+        if len(union) == len(self.classes):
+            union = self.classes
+        old, new = np.searchsorted(union, self.classes), np.searchsorted(union, sums.classes)
+        grown: dict[str, Any] = {"classes": union}
+        grows = union is not self.classes
+        per_class = (
+            ("feature_sums", sums.feature_sums),
+            ("code_sums", sums.code_sums),
+            ("class_weights", sums.class_weights),
+            ("refined_weights", None),
+        )
+        updates = []
+        for name, added in per_class:
+            values = getattr(self, name)
+            if grows:
+                values = np.zeros((len(union), *values.shape[1:]))
+                values[old] = getattr(self, name)
+                grown[name] = values
+            if added is not None and len(added):
+                updates.append((values, new, values[new] + added))
+        labels = [old[labels] for labels in self._row_labels] if grows else self._row_labels
+        grown["_row_labels"] = labels + [new[rows[0]] for rows in kept]
+        grown["_row_codes"] = self._row_codes + [rows[1] for rows in kept]
+        grown["_row_weights"] = self._row_weights + [rows[2] for rows in kept]
+        # From here on nothing allocates, and an interrupt waits until all of it is done.
+        with _uninterrupted():
+            if sums.n_rows:
+                self.gram += sums.gram
+            for values, place, total in updates:
+                values[place] = total
+            self.n_rows += sums.n_rows
+            self.n_changes += 1
+            self.__dict__.update(grown)
+
+    # ---------------------------------------------------------------------------------------------
+    # Features as they are summed
+    # ---------------------------------------------------------------------------------------------
 
     @property
     def n_features(self) -> int:
         """Number of features of a row."""
         return len(self.shift) if self.anchors is None else self.anchors.n_features
 
-    def _features(self, block: NDArray[Any]) -> NDArray[Any]:
+    def features(self, block: NDArray[Any]) -> NDArray[Any]:
         """The features that are summed, of a block of dense rows."""
         return block if self.anchors is None else self.anchors.similarities(block)
 
@@ -146,38 +336,115 @@ class Statistics:
 
     def standardised_rows(self, X: Features, rows: NDArray[np.intp]) -> NDArray[Any]:
         """Features of chosen rows of X as they are summed, shape (m, d)."""
-        return self.standardised(self._features(dense_rows(X, rows)))
+        return self.standardised(self.features(dense_rows(X, rows)))
 
-    def without_rows(self) -> Statistics:
-        """Statistics of the same features and starting codes, for some of the rows.
+    # ---------------------------------------------------------------------------------------------
+    # What is read from the sums
+    # ---------------------------------------------------------------------------------------------
 
-        Codes that are given go by the place of a row, and do not count here.
+    @property
+    def total_weight(self) -> float:
+        """Sum of all sample weights."""
+        return float(self.class_weights.sum())
+
+    def sums(self) -> Sums:
+        """Sums of the classes that have rows; a view where all have."""
+        seen: Any = self.class_weights > 0
+        if seen.all():
+            seen = slice(None)
+        return Sums(
+            self.classes[seen],
+            self.gram,
+            self.feature_sums[seen],
+            self.class_weights[seen],
+            self.code_sums[seen],
+            self.n_rows,
+            self.shift,
+            self.scale,
+        )
+
+    def groups(self, starting_sums: NDArray[np.float64]) -> Groups:
+        """All rows with their starting codes, grouped: one group per class, or from kept codes.
+
+        Labels count the classes that have rows, from 0 on.
         """
-        given = isinstance(self.starting, GivenCodes)
-        starting = MeanCodes(self.starting.n_bits, seed=0) if given else self.starting
-        return Statistics(starting, self.shift, self.scale, False, self.anchors)
+        if not self.keep_codes:
+            weights = self.class_weights[self.class_weights > 0]
+            own = np.arange(len(weights))
+            return Groups(own, pack(starting_sums >= 0), weights, own)
+        place = np.cumsum(self.class_weights > 0) - 1
+        labels, codes, weights = self.kept_rows()
+        return Groups.of_samples(place[labels], codes, weights)
 
-    def kept_rows(
-        self,
-    ) -> tuple[NDArray[np.intp], NDArray[np.uint8], NDArray[np.float64]]:
+    def kept_rows(self) -> tuple[NDArray[np.intp], NDArray[np.uint8], NDArray[np.float64]]:
         """What is kept of each row: the index of its class, its packed code, its weight."""
         width = packed_width(self.starting.n_bits)
         # Joined once, so that asking again copies nothing.
-        self._labels = [_joined(self._labels, (0,), np.intp)]
-        self._codes = [_joined(self._codes, (0, width), np.uint8)]
+        self._row_labels = [_joined(self._row_labels, (0,), np.intp)]
+        self._row_codes = [_joined(self._row_codes, (0, width), np.uint8)]
         self._row_weights = [_joined(self._row_weights, (0,), np.float64)]
-        return self._labels[0], self._codes[0], self._row_weights[0]
+        return self._row_labels[0], self._row_codes[0], self._row_weights[0]
 
     def keep_rows(
-        self,
-        labels: NDArray[np.intp],
-        codes: NDArray[np.uint8],
-        weights: NDArray[np.float64],
+        self, labels: NDArray[np.intp], codes: NDArray[np.uint8], weights: NDArray[np.float64]
     ) -> None:
-        """Keep rows that were counted in the sums before: see `kept_rows`."""
-        self._labels.append(labels)
-        self._codes.append(codes)
+        """Keep rows that are counted in the sums: see `kept_rows`."""
+        self._row_labels.append(labels)
+        self._row_codes.append(codes)
         self._row_weights.append(weights)
+
+    def fingerprint(self) -> str:
+        """Text of 32 digits that differs for the sums of other rows."""
+        about = f"{self.starting.fingerprint()} {self.n_rows}"
+        digest = hashlib.blake2b(about.encode(), digest_size=16)
+        for sums in (self.gram, self.feature_sums, self.code_sums, self.class_weights):
+            digest.update(np.ascontiguousarray(sums).data)
+        return digest.hexdigest()
+
+    def cross(
+        self,
+        class_codes: NDArray[np.int8],
+        batches: Iterable[Features] = (),
+        codes: NDArray[np.uint8] | None = None,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Sums of ``weight z b'`` and ``weight b`` over all rows.
+
+        Every row has the code of its class, unless it comes once more with a code of its own.
+
+        Parameters
+        ----------
+        class_codes : (C, r) int8
+        batches : all rows that were added, in order
+        codes : (n, bytes) packed, the codes of all rows
+
+        Returns
+        -------
+        cross : (d, r) float64
+        code_sum : (r,) float64
+        """
+        cross = self.feature_sums.T @ class_codes.astype(np.float64)
+        code_sum = self.class_weights @ class_codes.astype(np.float64)
+        if codes is None:
+            return cross, code_sum
+        own, _, weights = self.kept_rows()
+        packed = pack(class_codes)
+        differs = np.any(codes != packed[own], axis=1)
+        n_bits, first_row = len(code_sum), 0
+        for X in batches if differs.any() else ():
+            chosen = np.flatnonzero(differs[first_row : first_row + X.shape[0]])
+            for start in range(0, len(chosen), _ROWS_PER_BLOCK):
+                part = chosen[start : start + _ROWS_PER_BLOCK]
+                rows = first_row + part
+                change = unpack(codes[rows], n_bits) - unpack(packed[own[rows]], n_bits)
+                weighted = change * weights[rows, None]
+                cross += self.standardised_rows(X, part).astype(np.float64).T @ weighted
+                code_sum += weighted.sum(axis=0)
+            first_row += X.shape[0]
+        return cross, code_sum
+
+    # ---------------------------------------------------------------------------------------------
+    # Merging and removing
+    # ---------------------------------------------------------------------------------------------
 
     def merge(self, other: Statistics) -> None:
         """Add the sums of other rows, whose starting codes must come from the same function."""
@@ -192,22 +459,26 @@ class Statistics:
             raise ValueError("statistics of the hinge loss and of another cannot be merged")
         if other.starting.fingerprint() != self.starting.fingerprint():
             raise ValueError("statistics of different starting codes cannot be merged")
-        self.add_classes(other.classes)
-        place = np.searchsorted(self.classes, other.classes)
+        check_label_kinds(self.classes, other.classes)
         # Their z becomes ours by z * stretch + move.
         stretch = other.scale / self.scale
         move = (other.shift - self.shift) / self.scale
         stretched = other.feature_sums * stretch
         crossed = np.outer(stretched.sum(axis=0), move)
-        self.gram += other.gram * np.outer(stretch, stretch) + crossed + crossed.T
-        self.gram += other.total_weight * np.outer(move, move)
-        self.feature_sums[place] += stretched + np.outer(other.class_weights, move)
-        self.code_sums[place] += other.code_sums
-        self.class_weights[place] += other.class_weights
-        self.n_rows += other.n_rows
-        self._labels += [place[labels] for labels in other._labels]
-        self._codes += other._codes
-        self._row_weights += other._row_weights
+        gram = other.gram * np.outer(stretch, stretch) + crossed + crossed.T
+        gram += other.total_weight * np.outer(move, move)
+        sums = Sums(
+            other.classes,
+            gram,
+            stretched + np.outer(other.class_weights, move),
+            other.class_weights,
+            other.code_sums,
+            other.n_rows,
+            self.shift,
+            self.scale,
+        )
+        kept = list(zip(other._row_labels, other._row_codes, other._row_weights, strict=True))
+        self._absorb(sums, other.classes, kept)
 
     def remove_classes(self, labels: NDArray[Any]) -> None:
         """Forget classes.
@@ -225,137 +496,52 @@ class Statistics:
         weights = np.where(self.class_weights > 0, self.class_weights, 1.0)
         scaled = self.feature_sums / np.sqrt(weights)[:, None]
         within = (self.gram - scaled.T @ scaled) / max(self.total_weight, 1e-300)
-        self.gram -= self.class_weights[gone].sum() * within + scaled[gone].T @ scaled[gone]
+        removed = self.class_weights[gone].sum() * within + scaled[gone].T @ scaled[gone]
         # Exact where all rows have the same weight.
         share = self.class_weights[gone].sum() / max(self.total_weight, 1e-300)
-        n_rows = self.n_rows
-        self.n_rows -= round(n_rows * share)
+        left: dict[str, Any] = {
+            "gram": self.gram - removed,
+            "n_changes": self.n_changes + 1,
+            "n_rows": self.n_rows - round(self.n_rows * share),
+        }
         if self.keep_codes:
             own, codes, row_weights = self.kept_rows()
             stay = ~gone[own]
-            kept_all = len(own) == n_rows  # and no kept row stands for several
+            if len(own) == self.n_rows:  # no kept row stands for several
+                left["n_rows"] = int(stay.sum())
             place = np.cumsum(~gone) - 1
-            self._labels, self._codes = [place[own[stay]]], [codes[stay]]
-            self._row_weights = [row_weights[stay]]
-            if kept_all:
-                self.n_rows = int(stay.sum())
-        for name in ("classes", "feature_sums", "code_sums", "class_weights"):
-            setattr(self, name, getattr(self, name)[~gone])
+            left["_row_labels"], left["_row_codes"] = [place[own[stay]]], [codes[stay]]
+            left["_row_weights"] = [row_weights[stay]]
+        for name in ("classes", "feature_sums", "code_sums", "class_weights", "refined_weights"):
+            left[name] = getattr(self, name)[~gone]
+        self.__dict__.update(left)
 
-    def fingerprint(self) -> str:
-        """Text that differs for the sums of other rows, in 32 digits."""
-        about = f"{self.starting.fingerprint()} {self.n_rows}"
-        digest = hashlib.blake2b(about.encode(), digest_size=16)
-        for sums in (self.gram, self.feature_sums, self.code_sums, self.class_weights):
-            digest.update(np.ascontiguousarray(sums).data)
-        return digest.hexdigest()
 
-    @property
-    def total_weight(self) -> float:
-        """Sum of all sample weights."""
-        return float(self.class_weights.sum())
+def _all_finite(sums: Sums) -> bool:
+    return all(
+        bool(np.isfinite(values).all())
+        for values in (sums.gram, sums.feature_sums, sums.class_weights)
+    )
 
-    def starting_sums(self) -> NDArray[np.float64]:
-        """Weighted sums of the starting codes of the S classes that have rows, shape (S, r)."""
-        seen = self.class_weights > 0
-        if not isinstance(self.starting, MeanCodes):
-            return self.code_sums[seen]
-        weights = self.class_weights[seen]
-        codes = self.starting.of_sums(self.gram, self.feature_sums[seen], weights)
-        return codes * weights[:, None]
 
-    def groups(self, starting_sums: NDArray[np.float64]) -> Groups:
-        """All rows with their starting codes, grouped: one group a class, or from kept codes.
-
-        Labels count the classes that have rows, from 0 on.
-        """
-        if not self.starting.of_rows:
-            weights = self.class_weights[self.class_weights > 0]
-            own = np.arange(len(weights))
-            return Groups(own, pack(starting_sums >= 0), weights, own)
-        place = np.cumsum(self.class_weights > 0) - 1
-        return Groups.of_samples(
-            place[np.concatenate(self._labels)],
-            np.concatenate(self._codes),
-            np.concatenate(self._row_weights),
-        )
-
-    def follow(
-        self,
-        moved: NDArray[np.bool_],
-        class_codes: NDArray[np.uint8],
-        codes: NDArray[np.uint8],
-    ) -> NDArray[np.uint8]:
-        """Give the rows of moved classes (C,) the code of their class; `codes` (n, bytes)."""
-        own = np.concatenate(self._labels)
-        return np.where(moved[own, None], class_codes[own], codes)
-
-    def cross(
-        self,
-        class_codes: NDArray[np.int8],
-        batches: Iterable[tuple[int, Features]] = (),
-        codes: NDArray[np.uint8] | None = None,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sums of ``weight z b'`` and ``weight b`` over all rows.
-
-        Every row has the code of its class, unless it comes once more with a code of its own.
-
-        Parameters
-        ----------
-        class_codes : (C, r) int8
-        batches : rows that were added, each batch as its first row's number and X (m, d)
-        codes : (n, bytes) packed, the codes of all rows
-
-        Returns
-        -------
-        cross : (d, r) float64
-        code_sum : (r,) float64
-        """
-        cross = self.feature_sums.T @ class_codes.astype(np.float64)
-        code_sum = self.class_weights @ class_codes.astype(np.float64)
-        if codes is None:
-            return cross, code_sum
-        own, weights = np.concatenate(self._labels), np.concatenate(self._row_weights)
-        packed = pack(class_codes)
-        differs = np.any(codes != packed[own], axis=1)
-        if not differs.any():
-            return cross, code_sum
-        for first_row, X in batches:
-            chosen = np.flatnonzero(differs[first_row : first_row + X.shape[0]])
-            rows = first_row + chosen
-            old = packed[own[rows]]
-            self.add_differences(X, chosen, codes[rows], old, weights[rows], cross, code_sum)
-        return cross, code_sum
-
-    def add_differences(
-        self,
-        X: Features,
-        chosen: NDArray[np.intp],
-        new: NDArray[np.uint8],
-        old: NDArray[np.uint8],
-        weights: NDArray[np.float64],
-        cross: NDArray[np.float64],
-        code_sum: NDArray[np.float64],
-    ) -> None:
-        """Add ``weight z (new - old)'`` to `cross` and ``weight (new - old)`` to `code_sum`.
-
-        Parameters
-        ----------
-        X : (n, d)
-        chosen : (k,) the rows of X to count
-        new, old : (k, bytes) packed codes of these rows
-        weights : (k,) sample weights of these rows
-        cross : (d, r), changed in place
-        code_sum : (r,), changed in place
-        """
-        n_bits = len(code_sum)
-        for start in range(0, len(chosen), 4096):
-            part = slice(start, start + 4096)
-            Z = self.standardised_rows(X, chosen[part]).astype(np.float64)
-            change = (unpack(new[part], n_bits) - unpack(old[part], n_bits)).astype(np.float64)
-            change *= weights[part, None]
-            cross += Z.T @ change
-            code_sum += change.sum(axis=0)
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done; other threads than the main one never see it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[Any] = []
+    before = signal.getsignal(signal.SIGINT)
+    if before is None:  # set by a program that embeds Python, which we cannot restore
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if waiting and callable(before):
+            before(*waiting[0])
 
 
 def _fingerprint(anchors: RbfAnchors | None) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from bitclass.storage import (
     label_tensor,
     opened,
     saved_anchors,
+    shown,
     write,
 )
 from bitclass.training.starting_codes import (
@@ -41,7 +43,8 @@ __all__ = ["load_statistics", "save_statistics"]
 
 _KIND = "statistics"
 # As many as the estimator takes.
-_MOST_BITS = int(np.iinfo(np.int16).max) // 2
+_MAX_BITS = int(np.iinfo(np.int16).max) // 2
+MAX_ROWS = 1 << 53
 
 _SUMS = {
     "shift": Expected("F64", ("features",)),
@@ -50,6 +53,8 @@ _SUMS = {
     "feature_sums": Expected("F64", ("classes", "features")),
     "class_weights": Expected("F64", ("classes",)),
 }
+# Written since version 0.2.
+_REFINED = {"refined_weights": Expected("F64", ("classes",), required=False)}
 _OF_ROW_CODES = {"code_sums": Expected("F64", ("classes", "bits"))}
 _KEPT_ROWS = {
     "row_labels": Expected("I32", ("rows",)),
@@ -63,7 +68,9 @@ _MAPPING = {
 }
 _STARTING: dict[str, dict[str, Expected]] = {
     "means": {},
-    "random": _OF_ROW_CODES,
+    # Version 0.1 wrote the sums of codes that follow from the labels.
+    "random": {"code_sums": Expected("F64", ("classes", "bits"), required=False)}
+    | {name: replace(tensor, required=False) for name, tensor in _KEPT_ROWS.items()},
     "projection": _OF_ROW_CODES | _MAPPING,
     "cca_itq": _OF_ROW_CODES | _MAPPING,
 }
@@ -95,7 +102,7 @@ def save_statistics(
     ):
         # Random codes are drawn from the label as Python writes it, so these must not change.
         raise ValueError("labels that are NumPy scalars inside an array of objects cannot be saved")
-    for name in _sums_of(statistics):
+    for name in [*_sums_of(statistics), *_REFINED]:
         tensors[name] = np.asarray(getattr(statistics, name), dtype=np.float64)
     tensors |= saved_anchors(statistics.anchors)
     if statistics.keep_codes:
@@ -103,6 +110,11 @@ def save_statistics(
         tensors["row_labels"] = labels.astype(np.int32)
         if (weights != 1).any():
             tensors["row_weights"] = weights
+    try:
+        lengths = {"classes": len(statistics.classes), "bits": statistics.starting.n_bits}
+        _check_values(tensors, lengths)
+    except ModelFileError as error:  # a file that cannot be read back is never written
+        raise ValueError(f"the statistics cannot be saved: {error}") from None
     header = {
         "starting": starting,
         "keep_codes": statistics.keep_codes,
@@ -150,14 +162,15 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
             _starting(starting, tensors, lengths["bits"]),
             tensors["shift"],
             tensors["scale"],
-            container.field("keep_codes", bool),
-            anchors_from(tensors),
+            keep_codes=container.field("keep_codes", bool),
+            anchors=anchors_from(tensors),
         )
         statistics.classes = classes
         for name in _sums_of(statistics):
             setattr(statistics, name, tensors[name])
-        if not statistics.starting.of_rows:
+        if not statistics.starting.per_row:
             statistics.code_sums = np.zeros((len(classes), 0))
+        statistics.refined_weights = tensors.get("refined_weights", np.zeros(len(classes)))
         statistics.n_rows = container.field("n_rows", int)
         if statistics.keep_codes:
             labels = tensors["row_labels"].astype(np.intp)
@@ -169,14 +182,12 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
 
 def _sums_of(statistics: Statistics) -> list[str]:
     """Names of the sums that there are."""
-    return [*_SUMS, *(_OF_ROW_CODES if statistics.starting.of_rows else ())]
+    return [*_SUMS, *(_OF_ROW_CODES if statistics.starting.per_row else ())]
 
 
 def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    if isinstance(starting, RandomCodes):
-        return {"kind": "random", "seed": int(starting.seed)}, {}
-    if isinstance(starting, MeanCodes):
-        return {"kind": "means", "seed": int(starting.seed), "bits": starting.n_bits}, {}
+    if isinstance(starting, (MeanCodes, RandomCodes)):
+        return {"kind": starting.kind, "seed": int(starting.seed), "bits": starting.n_bits}, {}
     if isinstance(starting, ProjectionCodes):
         return {"kind": starting.kind}, {
             "starting_mapping": starting.mapping,
@@ -217,25 +228,27 @@ def _check_header(container: Container, starting: Mapping[str, Any]) -> dict[str
     container.refuse_other_fields("starting", "keep_codes", "n_rows", "labels", "notes")
     keep_codes = container.field("keep_codes", bool)
     n_rows = container.field("n_rows", int)
-    layout = _SUMS | _STARTING[kind] | ANCHOR_LAYOUT
+    layout = _SUMS | _REFINED | _STARTING[kind] | ANCHOR_LAYOUT
     layout |= {"classes": label_tensor(container.field("labels", str))}
     if keep_codes:
         layout |= _KEPT_ROWS
     lengths = check_layout(container.tensors, layout)
-    if kind == "means":
-        if type(starting.get("bits")) is not int or keep_codes:
-            raise ModelFileError("codes of class means must have 'bits', and no rows have codes")
-        lengths["bits"] = starting["bits"]
-    if not 1 <= lengths["bits"] <= _MOST_BITS:
-        raise ModelFileError(f"bits must be 1 to {_MOST_BITS}, found {lengths['bits']}")
+    if kind in ("means", "random"):
+        lengths["bits"] = starting.get("bits", lengths.get("bits"))
+        if type(lengths["bits"]) is not int:
+            raise ModelFileError("starting codes of classes must have 'bits'")
+    if not 1 <= lengths["bits"] <= _MAX_BITS:
+        raise ModelFileError(f"bits must be 1 to {_MAX_BITS}, found {lengths['bits']}")
     if lengths["features"] == 0:
         raise ModelFileError("the number of features must not be 0")
     # A kept row may stand for several that were equal.
-    if n_rows < lengths.get("rows", 0):
-        raise ModelFileError(f"n_rows is {n_rows}, but {lengths.get('rows', 0)} rows are kept")
-    if keep_codes and lengths["bytes"] != packed_width(lengths["bits"]):
+    if not lengths.get("rows", 0) <= n_rows <= MAX_ROWS:
         raise ModelFileError(
-            f"tensor 'row_codes' must have {packed_width(lengths['bits'])} bytes a row for "
+            f"n_rows must be {lengths.get('rows', 0)} to {MAX_ROWS}, found {shown(n_rows)}"
+        )
+    if keep_codes and "bytes" in lengths and lengths["bytes"] != packed_width(lengths["bits"]):
+        raise ModelFileError(
+            f"tensor 'row_codes' must have {packed_width(lengths['bits'])} bytes per row for "
             f"{lengths['bits']} bits, found {lengths['bytes']}"
         )
     return lengths
@@ -245,7 +258,7 @@ def _check_values(tensors: Mapping[str, NDArray[Any]], lengths: Mapping[str, int
     for name, values in tensors.items():
         if name != "classes" and values.dtype.kind == "f" and not np.isfinite(values).all():
             raise ModelFileError(f"tensor {name!r} must hold finite numbers only")
-    for name in ("class_weights", "row_weights"):
+    for name in ("class_weights", "refined_weights", "row_weights"):
         if name in tensors and (tensors[name] < 0).any():
             raise ModelFileError(f"tensor {name!r} must not hold negative numbers")
     for name in ("scale", "starting_scale"):

@@ -1,4 +1,4 @@
-"""The hash function h(x) = sign(P'x + t): a ridge regression of the codes on the features."""
+"""P and t of the hash function h(x) = sign(P'x + t): a ridge regression of codes on features."""
 
 from __future__ import annotations
 
@@ -8,33 +8,31 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-__all__ = ["Correlation", "HashFunction", "correlation", "ridge"]
+from bitclass._native import Precision
+from bitclass.hash_function import HashFunction, RbfAnchors
+from bitclass.training.statistics import Sums
+
+__all__ = ["Correlation", "Ridge", "correlation", "ridge"]
 
 # The penalties that generalised cross-validation chooses from.
 _PENALTIES = np.logspace(-6, 2, 33)
 
 
 @dataclass(frozen=True)
-class HashFunction:
-    """A learned hash function.
+class Ridge:
+    """A ridge regression of codes on features.
 
     Attributes
     ----------
-    projection : (d, r) float32
-    intercept : (r,) float64
-    centre, scale : (d,) float32
-        Mean and standard deviation of the features, by which int8 encoding quantises rows.
-    fit : float
+    hash_function : HashFunction
+    explained : float
         Share of the variance of the codes that the regression explains, in [0, 1].
     alpha : float
         The penalty.
     """
 
-    projection: NDArray[np.float32]
-    intercept: NDArray[np.float64]
-    centre: NDArray[np.float32]
-    scale: NDArray[np.float32]
-    fit: float
+    hash_function: HashFunction
+    explained: float
     alpha: float
 
 
@@ -54,10 +52,9 @@ class Correlation:
     norms: NDArray[np.float64]
 
 
-def correlation(
-    gram: NDArray[np.float64], column_sums: NDArray[np.float64], total_weight: float
-) -> Correlation:
-    """Correlations of features from ``sum weight z z'`` (d, d) and ``sum weight z`` (d,)."""
+def correlation(sums: Sums) -> Correlation:
+    """Correlations of the features over all rows."""
+    gram, column_sums, total_weight = sums.gram, sums.column_sums, sums.total_weight
     mean = column_sums / total_weight
     diagonal = np.diag(gram) - column_sums * mean
     # A constant feature has nothing to say; dividing by 1 leaves its weight at 0.
@@ -72,39 +69,33 @@ def correlation(
 
 
 def ridge(
-    gram: NDArray[np.float64],
-    column_sums: NDArray[np.float64],
+    sums: Sums,
     cross: NDArray[np.float64],
     code_sum: NDArray[np.float64],
-    total_weight: float,
-    n_rows: int,
-    shift: NDArray[np.float64],
-    scale: NDArray[np.float64],
     alpha: float | None,
-) -> HashFunction:
+    *,
+    precision: Precision = "int8",
+    anchors: RbfAnchors | None = None,
+) -> Ridge:
     """Regress codes on features, with an intercept that is not penalised.
-
-    Sums are of ``z = (x - shift) / scale``; the hash function takes x itself.
 
     The penalty is `alpha` times the variance of each feature, which is an ordinary ridge on
     standardised features: scaling a feature changes nothing.
 
     Parameters
     ----------
-    gram : (d, d) ``sum weight z z'``
-    column_sums : (d,) ``sum weight z``
+    sums : Sums
     cross : (d, r) ``sum weight z b'``
     code_sum : (r,) ``sum weight b``
-    total_weight : float
-    n_rows : int
-    shift, scale : (d,)
     alpha : float, or None to choose it by generalised cross-validation
+    precision, anchors : see `HashFunction`
 
     Returns
     -------
-    HashFunction
+    Ridge
     """
-    features = correlation(gram, column_sums, total_weight)
+    features = correlation(sums)
+    column_sums, total_weight, scale = sums.column_sums, sums.total_weight, sums.scale
     constant = np.diag(features.matrix) == 0.0
     code_mean = code_sum / total_weight
     cross = cross - np.outer(column_sums, code_mean)
@@ -112,7 +103,7 @@ def ridge(
     code_variance = float(np.sum(total_weight - code_sum * code_mean))
     if alpha is None:
         # Weights of 1 and more stand for rows; shares of a whole do not make the rows fewer.
-        count = max(total_weight, n_rows)
+        count = max(total_weight, sums.n_rows)
         alpha, solution = _cross_validated(features.matrix, cross, code_variance, count)
     else:
         features.matrix[np.diag_indices_from(features.matrix)] = 1.0 + alpha
@@ -123,13 +114,19 @@ def ridge(
 
     # From the rounded projection, so that rounding does not move the codes of the mean.
     rounded = projection.astype(np.float64)
-    centre = features.mean * scale + shift
+    centre = features.mean * scale + sums.shift
     intercept = code_mean - rounded.T @ centre
-    fit = min(max(explained / code_variance, 0.0), 1.0) if code_variance > 0 else 0.0
+    share = min(max(explained / code_variance, 0.0), 1.0) if code_variance > 0 else 0.0
     deviation = scale * np.where(constant, 1.0, features.norms / np.sqrt(total_weight))
-    return HashFunction(
-        projection, intercept, centre.astype(np.float32), deviation.astype(np.float32), fit, alpha
+    hash_function = HashFunction(
+        projection,
+        intercept,
+        centre=centre.astype(np.float32),
+        scale=deviation.astype(np.float32),
+        precision=precision,
+        anchors=anchors,
     )
+    return Ridge(hash_function, share, alpha)
 
 
 def _cross_validated(

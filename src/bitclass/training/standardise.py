@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.rows import Features, row_blocks, sample_rows
+from bitclass.rows import Features, compute_dtype, row_blocks, sample_rows
 
 __all__ = ["standardisation"]
 
 _SAMPLE_ROWS = 10_000
 # The projection is float32 and divides by the scale, so both must stay well within its range.
-_SMALLEST, _LARGEST = 1e-30, 1e30
+MIN_SCALE, MAX_SCALE = 1e-30, 1e30
+# Deviations smaller than this, relative to the mean, are lost in float32 and in float64.
+_FLOAT32_DIGITS, _FLOAT64_DIGITS = 1e-7, 1e-13
 
 
 def standardisation(
@@ -37,17 +39,23 @@ def standardisation(
         centre += weights[rows] @ block.astype(np.float64)
     centre /= total
     variance = np.zeros(X.shape[1])
+    largest = np.zeros(X.shape[1])
     for rows, block in row_blocks(sample):
-        variance += weights[rows] @ (block - centre) ** 2
+        deviation = block - centre
+        np.maximum(largest, np.abs(deviation).max(axis=0, initial=0.0), out=largest)
+        variance += weights[rows] @ deviation**2
     variance /= total
+    digits = _FLOAT32_DIGITS if compute_dtype(X) == np.float32 else _FLOAT64_DIGITS
     # Below this a column is constant, and what is left is the rounding of its values.
-    constant = variance <= (1e-7 * np.abs(centre)) ** 2
-    scale = np.sqrt(np.where(constant, 1.0, variance))
-    strange = np.flatnonzero((scale < _SMALLEST) | (scale > _LARGEST) | (np.abs(centre) > _LARGEST))
-    if strange.size:
-        j = strange[0]
+    constant = largest <= digits * np.abs(centre)
+    scale = np.where(constant, 1.0, np.sqrt(variance))
+    unfit = (scale < MIN_SCALE) | (scale > MAX_SCALE) | (np.abs(centre) > MAX_SCALE)
+    unfit |= ~constant & (scale < _FLOAT32_DIGITS * np.abs(centre))
+    if unfit.any():
+        j = int(np.argmax(unfit))
         raise ValueError(
             f"X must have features that float32 can hold, found mean {centre[j]:g} and standard "
-            f"deviation {scale[j]:g} in feature {j}: rescale it"
+            f"deviation {largest[j] if scale[j] == 0 else scale[j]:g} in feature {j}: rescale it, "
+            "with StandardScaler for instance"
         )
     return centre.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)

@@ -6,16 +6,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import class_sums
-from bitclass.anchors import RbfAnchors, squared_distances
+from bitclass.hash_function import RbfAnchors, squared_distances
 from bitclass.rows import Features, dense_rows, sample_rows
 
-__all__ = ["choose_anchors"]
+__all__ = ["anchor_count", "choose_anchors"]
+
+# Anchors of the kernel by default: more where they cost little, and are needed most.
+_SOME_ANCHORS, _MANY_ANCHORS = 1000, 2000
+_MAX_FEATURES_OF_MANY_ANCHORS = 128
+
 
 _ROWS_FOR_WIDTH = 1000
 # Of k-means: what follows moves anchors little, and models not at all.
 _ROUNDS = 4
-_ROWS_AN_ANCHOR = 16
-_ROWS_AT_ONCE = 4096
+_ROWS_PER_ANCHOR = 16
+_ROWS_PER_BLOCK = 4096
+
+
+def anchor_count(n_anchors: int | str, n_rows: int, n_features: int) -> int:
+    """How many kernel anchors there are; more than rows to draw them from are refused."""
+    if isinstance(n_anchors, str):
+        many = n_features <= _MAX_FEATURES_OF_MANY_ANCHORS
+        return min(n_rows, _MANY_ANCHORS if many else _SOME_ANCHORS)
+    if n_anchors > n_rows:
+        raise ValueError(
+            f"n_anchors={n_anchors} anchors cannot be drawn from {n_rows} rows; give a smaller "
+            "n_anchors, or more rows at first"
+        )
+    return n_anchors
 
 
 def choose_anchors(
@@ -40,10 +58,10 @@ def choose_anchors(
     """
     chosen = np.sort(random.choice(X.shape[0], n_anchors, replace=False))
     anchors = ((dense_rows(X, chosen) - centre) / scale).astype(np.float32)
-    n_most = min(X.shape[0], _ROWS_AN_ANCHOR * n_anchors)
-    around = np.sort(random.choice(X.shape[0], n_most, replace=False))
+    n_rows = min(X.shape[0], _ROWS_PER_ANCHOR * n_anchors)
+    around = np.sort(random.choice(X.shape[0], n_rows, replace=False))
     for _ in range(_ROUNDS):
-        anchors = _moved_to_the_middle(X, around, anchors, centre, scale)
+        anchors = _k_means_round(X, around, anchors, centre, scale)
     if gamma == "scale":
         width = 1.0 / anchors.shape[1]
     elif gamma == "median":
@@ -55,7 +73,7 @@ def choose_anchors(
     return RbfAnchors(anchors, centre.astype(np.float32), scale.astype(np.float32), width)
 
 
-def _moved_to_the_middle(
+def _k_means_round(
     X: Features,
     rows: NDArray[np.intp],
     anchors: NDArray[np.float32],
@@ -65,8 +83,8 @@ def _moved_to_the_middle(
     """One round of k-means: each anchor at the mean of those of the rows that are nearest to it."""
     sums = np.zeros(anchors.shape)
     counts = np.zeros(len(anchors), dtype=np.intp)
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        block = dense_rows(X, rows[start : start + _ROWS_AT_ONCE])
+    for start in range(0, len(rows), _ROWS_PER_BLOCK):
+        block = dense_rows(X, rows[start : start + _ROWS_PER_BLOCK])
         Z = ((block - centre) / scale).astype(np.float32)
         nearest = np.argmin(squared_distances(Z, anchors), axis=1)
         class_sums(Z, nearest, None, sums)

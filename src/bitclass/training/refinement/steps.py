@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bitclass._native import HammingIndex
 from bitclass.codes import pack
 
-__all__ = ["Refinement", "Schedule", "batch_size"]
+__all__ = ["Refinement", "Schedule", "rows_per_step"]
 
 # Chosen on held-out training rows of five data sets: see docs/accuracy.md.
 _STEP_OF_PROJECTION = 0.2  # divided by sqrt(d), which is the size of an entry of Q
@@ -62,8 +62,8 @@ class Schedule:
         return min(1.0, share / _WARM_UP) * math.cos(0.5 * math.pi * min(share, 1.0))
 
 
-def batch_size(n_rows: int) -> int:
-    """Rows of a mini-batch: 256, or 512 where there are many."""
+def rows_per_step(n_rows: int) -> int:
+    """Rows per mini-batch: 256, or 512 where there are many."""
     return min(n_rows, 256 if n_rows < 20_000 else 512)
 
 

@@ -1,0 +1,391 @@
+"""From sums over rows to a model: the outline of the paper.
+
+Starting codes give the first class weights; the alternation improves weights and codes in turn; a
+ridge regression of the codes on the features is the hash function; refinement improves projection
+and weights together on the rows themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from bitclass._native import Precision
+from bitclass._warn import warn
+from bitclass.blas import single_threaded_blas
+from bitclass.codes import pack, unpack
+from bitclass.losses import Loss, LossTable
+from bitclass.model import PackedModel
+from bitclass.rows import Features, dense_rows, sample_rows
+from bitclass.training.alternation import HISTORY_DTYPE, alternate, hinge_weights
+from bitclass.training.anchors import anchor_count, choose_anchors
+from bitclass.training.bqp import Solver
+from bitclass.training.distinct import make_distinct
+from bitclass.training.refinement import Rows, class_mean_weights, refine
+from bitclass.training.ridge import ridge
+from bitclass.training.standardise import standardisation
+from bitclass.training.starting_codes import start_codes
+from bitclass.training.statistics import Statistics, Sums
+
+__all__ = ["Fitted", "Settings", "fit_model", "start_statistics", "update_model"]
+
+# The program of one bit holds a number for each pair of classes, several times: 1 GB here.
+MAX_CLASSES_OF_PROGRAMS = 4096
+# With refine="auto" fewer rows than this are not refined: too few could be held out.
+_MIN_ROWS_TO_REFINE = 500
+# Rows whose similarities to the anchors tell how these are standardised.
+_ROWS_FOR_SIMILARITIES = 10_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to learn: the checked parameters of the estimator.
+
+    Attributes
+    ----------
+    n_bits : int
+    loss : Loss
+    table : LossTable, or None for the closed forms of the hinge loss
+    solver : solves the binary quadratic program of one bit
+    max_rounds : int, limit on the rounds of the alternation
+    alpha : float, penalty of the ridge regression, or None to choose it by cross-validation
+    refine : bool or "auto"
+    kernel : bool, whether rows are hashed by their similarities to anchors
+    n_anchors : int or "auto"
+    gamma : float or str, width of the kernel
+    precision : what codes are computed in at prediction
+    random_state : seed or source of randomness
+    max_bytes : int, memory that the table of margins may take
+    report : called with each line of progress
+    """
+
+    n_bits: int
+    loss: Loss
+    table: LossTable | None
+    solver: Solver
+    max_rounds: int
+    alpha: float | None
+    refine: bool | Literal["auto"]
+    kernel: bool
+    n_anchors: int | str
+    gamma: float | str
+    precision: Precision
+    random_state: int | np.random.RandomState | None
+    max_bytes: int
+    report: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What training ends with.
+
+    Attributes
+    ----------
+    model : PackedModel, of the classes that have rows
+    history : (m,) of `HISTORY_DTYPE`
+    n_rounds : int
+    alpha : float or None, the penalty of the regression, where it is known
+    refinement : dict or None, facts about the refinement, where it took place
+    """
+
+    model: PackedModel
+    history: NDArray[np.void]
+    n_rounds: int
+    alpha: float | None = None
+    refinement: dict[str, Any] | None = None
+
+    @property
+    def is_refined(self) -> bool:
+        """Whether the model is a refined one."""
+        return self.refinement is not None and bool(self.refinement.get("taken"))
+
+
+def start_statistics(
+    settings: Settings,
+    X: Features,
+    labels: NDArray[Any],
+    weights: NDArray[np.float64] | None,
+    initial_codes: str | NDArray[Any],
+) -> Statistics:
+    """Empty statistics, with anchors and starting codes set up on sample rows.
+
+    Parameters
+    ----------
+    settings : Settings
+    X : (n, d)
+    labels : (n,)
+    weights : (n,), or None for ones
+    initial_codes : name of the starting codes, or (n, r) codes
+    """
+    weights = np.ones(len(labels)) if weights is None else weights
+    centre, scale = standardisation(X, weights)
+    random = check_random_state(settings.random_state)
+    anchors = None
+    if settings.kernel:
+        n_anchors = anchor_count(settings.n_anchors, *X.shape)
+        anchors = choose_anchors(X, n_anchors, settings.gamma, centre, scale, random)
+        sample = sample_rows(X.shape[0], _ROWS_FOR_SIMILARITIES)
+        X = anchors.similarities(dense_rows(X, sample))
+        labels, weights = labels[sample], weights[sample]
+        centre, scale = standardisation(X, weights)
+    starting = start_codes(
+        initial_codes, settings.n_bits, X, labels, weights, centre, scale, random
+    )
+    keep_codes = not settings.loss.closed_form
+    return Statistics(starting, centre, scale, keep_codes=keep_codes, anchors=anchors)
+
+
+def fit_model(
+    settings: Settings,
+    statistics: Statistics,
+    rows: Rows | None = None,
+    n_rows: int | None = None,
+) -> Fitted:
+    """Learn a model from sums over rows, and from the rows where they are at hand.
+
+    Parameters
+    ----------
+    settings : Settings
+    statistics : Statistics
+    rows : passes over the rows that were summed, where they are at hand
+        A row whose features are gone counts in the regression with the code that most of its
+        class has.
+    n_rows : int, how many rows pass, where they are a sample of those that were summed
+
+    Returns
+    -------
+    Fitted
+    """
+    sums = statistics.sums()
+    code_sums = statistics.starting.code_sums(sums)
+    codes = _weights_and_codes(settings, statistics, sums, code_sums)
+
+    weights = make_distinct(codes.weights, code_sums, sums.classes.tolist())
+    moved = np.any(weights != codes.weights, axis=1)
+    class_codes = np.where(moved[:, None], weights, codes.class_codes)
+    cross, code_sum = _codes_times_features(
+        statistics, moved, class_codes, codes.row_codes, None if n_rows is not None else rows
+    )
+    regression = ridge(
+        sums,
+        cross,
+        code_sum,
+        settings.alpha,
+        precision=settings.precision,
+        anchors=statistics.anchors,
+    )
+    settings.report(f"hash function: {regression.explained:.1%} of the codes' variance explained")
+    temperature = _temperature(regression.explained, settings.n_bits, len(sums.classes))
+    model = PackedModel(
+        sums.classes, pack(weights), regression.hash_function, temperature=temperature
+    )
+    fitted = Fitted(model, codes.history, codes.n_rounds, regression.alpha)
+    return _refined(settings, statistics, fitted, rows, n_rows)
+
+
+def _refined(
+    settings: Settings,
+    statistics: Statistics,
+    fitted: Fitted,
+    rows: Rows | None,
+    n_rows: int | None,
+) -> Fitted:
+    """Refine the model where that is wanted and can be done."""
+    n_classes = len(fitted.model.classes)
+    wanted = settings.refine
+    if wanted == "auto":
+        wanted = rows is not None and statistics.n_rows >= max(_MIN_ROWS_TO_REFINE, 2 * n_classes)
+    if not wanted:
+        return fitted
+    if rows is None:
+        warn(
+            "refine=True: the model was not refined, because the rows of earlier batches are no "
+            "longer available; call fit or fit_batches"
+        )
+        return fitted
+    assert fitted.alpha is not None
+    # Steps are many small products, on which several BLAS threads mostly wait for each other.
+    with single_threaded_blas():
+        refined = refine(
+            fitted.model,
+            statistics,
+            rows,
+            n_rows=statistics.n_rows if n_rows is None else n_rows,
+            alpha=fitted.alpha,
+            seed=int(check_random_state(settings.random_state).randint(2**31 - 1)),
+            max_bytes=settings.max_bytes // 4,
+            report=settings.report,
+        )
+    if refined is None:
+        if settings.refine != "auto":
+            warn(
+                f"refine=True: the model was not refined, because {statistics.n_rows} rows of "
+                f"{n_classes} classes are too few to hold some out"
+            )
+        return fitted
+    if refined.report["taken"]:
+        statistics.refined_weights = statistics.class_weights.copy()
+    return replace(fitted, model=refined.model, refinement=refined.report)
+
+
+def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
+    """A refined model after more rows, or with classes removed; its hash function stays.
+
+    New classes get the weights that the hash function gives their means. So do known classes that
+    gained rows, where such weights were at least as good as the learned ones in refinement, or
+    where the new rows outnumber those that the weights were learned from. All others stay.
+
+    Parameters
+    ----------
+    fitted : Fitted, a refined one
+    statistics : Statistics
+
+    Returns
+    -------
+    Fitted
+    """
+    assert fitted.refinement is not None
+    sums, old = statistics.sums(), fitted.model
+    seen = statistics.class_weights > 0
+    now, before = sums.class_weights, statistics.refined_weights[seen]
+    place = np.minimum(np.searchsorted(old.classes, sums.classes), len(old.classes) - 1)
+    known = old.classes[place] == sums.classes
+    outgrown = now > before if fitted.refinement.get("weights_follow_means") else now > 2.0 * before
+    stay = known & ~outgrown
+    weights = class_mean_weights(old.hash_function, sums)
+    weights[stay] = old.unpacked_weights()[place[stay]]
+    # Weights that stay come first, so that it is the others that give way.
+    order = np.argsort(~stay, kind="stable")
+    ordered = weights[order]
+    weights[order] = make_distinct(
+        ordered, ordered.astype(np.float64), sums.classes[order].tolist()
+    )
+    model = PackedModel(sums.classes, pack(weights), old.hash_function, temperature=old.temperature)
+    return replace(fitted, model=model)
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """Weights and codes of the C classes that have rows.
+
+    Attributes
+    ----------
+    weights : (C, r) int8
+    class_codes : (C, r) int8, the code that most rows of each class have
+    row_codes : (n, bytes) packed codes of all rows, or None where each has its class's code
+    history : (m,) of `HISTORY_DTYPE`
+    n_rounds : int
+    """
+
+    weights: NDArray[np.int8]
+    class_codes: NDArray[np.int8]
+    row_codes: NDArray[np.uint8] | None
+    history: NDArray[np.void]
+    n_rounds: int
+
+
+def _weights_and_codes(
+    settings: Settings, statistics: Statistics, sums: Sums, code_sums: NDArray[np.float64]
+) -> _Codes:
+    """Class weights and codes, by the closed forms of the hinge loss or by the alternation."""
+    if settings.table is None:
+        return _by_closed_forms(code_sums, sums.class_weights)
+    n_classes = len(sums.classes)
+    if n_classes > MAX_CLASSES_OF_PROGRAMS:
+        raise ValueError(
+            f"loss={settings.loss.name!r} compares all pairs of classes and takes at most "
+            f"{MAX_CLASSES_OF_PROGRAMS:,} of them, found {n_classes:,}; use loss='hinge'"
+        )
+    found = alternate(
+        statistics.groups(code_sums),
+        hinge_weights(code_sums),
+        settings.table,
+        settings.solver,
+        settings.max_rounds,
+        settings.max_bytes,
+        settings.report,
+    )
+    if not found.converged:
+        warn(
+            f"the alternation still changed bits in round {found.n_rounds}, the last one allowed; "
+            "increase max_iter",
+            ConvergenceWarning,
+        )
+    return _Codes(
+        found.weights,
+        unpack(found.groups.most_frequent_codes(), settings.n_bits),
+        found.groups.codes[found.groups.inverse] if statistics.keep_codes else None,
+        found.history,
+        found.n_rounds,
+    )
+
+
+def _by_closed_forms(code_sums: NDArray[np.float64], class_weights: NDArray[np.float64]) -> _Codes:
+    """The hinge loss: W from the code sums, then b_i = w_{y_i}, which is a fixed point."""
+    weights = hinge_weights(code_sums)
+    n_classes, n_bits = weights.shape
+    own = np.sum(weights * code_sums)
+    all_pairs = np.sum(weights.sum(axis=0) * code_sums.sum(axis=0))
+    after_w = all_pairs - n_classes * own
+    class_sums = weights.sum(axis=0, dtype=np.int64)
+    agreement = class_weights @ (weights @ class_sums)
+    after_b = agreement - n_classes * n_bits * class_weights.sum()
+    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
+    lowest = -2.0 * n_bits * (n_classes - 1) * class_weights.sum()
+    history = np.empty(2, dtype=HISTORY_DTYPE)
+    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
+    with np.errstate(divide="ignore"):
+        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
+    return _Codes(weights, weights, None, history, n_rounds=1)
+
+
+def _codes_times_features(
+    statistics: Statistics,
+    moved: NDArray[np.bool_],
+    class_codes: NDArray[np.int8],
+    row_codes: NDArray[np.uint8] | None,
+    rows: Rows | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """X'B and the sum of the codes, over all rows.
+
+    Parameters
+    ----------
+    statistics : Statistics
+    moved : (C,) whether the rows of a class follow its code, whatever theirs was
+    class_codes : (C, r), of the classes that have rows
+    row_codes : (n, bytes) packed codes of all rows, or None where each has its class's code
+    rows : passes over all rows, or None
+    """
+    seen = statistics.class_weights > 0
+    # Classes without rows take no part: their sums are 0, whatever code stands for them here.
+    all_codes = np.ones((len(seen), class_codes.shape[1]), dtype=np.int8)
+    all_codes[seen] = class_codes
+    if rows is None or row_codes is None:
+        return statistics.cross(all_codes)
+    follows = np.zeros(len(seen), dtype=bool)
+    follows[seen] = moved
+    own, _, _ = statistics.kept_rows()
+    row_codes = np.where(follows[own, None], pack(all_codes)[own], row_codes)
+    return statistics.cross(all_codes, (X for X, _, _ in rows()), row_codes)
+
+
+def _temperature(explained: float, n_bits: int, n_classes: int) -> float:
+    """Temperature of the probabilities, from how well the regression explains the codes.
+
+    If bits were hashed wrongly independently of each other, each with probability e, the posterior
+    of class c would be the softmax of ``w_c.h(x) * log((1 - e) / e) / 2``. The share of explained
+    variance gives e, for a bit whose regression value is normal around it. Bits are far from
+    independent where they outnumber the C - 1 directions that tell C classes apart.
+    """
+    explained = min(max(explained, 1e-6), 1.0 - 1e-6)
+    error = 0.5 * math.erfc(math.sqrt(explained / (1.0 - explained) / 2.0))
+    log_odds = math.log1p(-error) - math.log(max(error, 1e-12))
+    independent = min(1.0, (n_classes - 1) / n_bits)
+    return 2.0 / (log_odds * independent)

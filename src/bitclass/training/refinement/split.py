@@ -1,0 +1,162 @@
+"""Which rows refinement learns from, and which are held out from it.
+
+Rows are chosen by their numbers alone, so that batches and order of reading do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.rows import Features, dense_rows
+from bitclass.training.statistics import Statistics
+
+__all__ = ["Batch", "Rows", "Sample", "Split", "uniform"]
+
+#: X (m, d), labels (m,), weights (m,) or None; no row has weight 0.
+Batch = tuple[Features, NDArray[Any], NDArray[np.float64] | None]
+#: Each call passes over all rows, in the same order.
+Rows = Callable[[], Iterator[Batch]]
+
+_HELD_OUT_SHARE, _MAX_HELD_OUT_SHARE = 0.05, 0.2
+_MIN_HELD_OUT, _MAX_HELD_OUT = 200, 4096
+_ROWS_PER_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows.
+
+    Attributes
+    ----------
+    X : (m, d), as they are or whitened
+    own : (m,) index of each row's class
+    weights : (m,), or None for ones
+    rows : (m,) numbers of the rows, ascending
+    """
+
+    X: NDArray[Any]
+    own: NDArray[np.intp]
+    weights: NDArray[np.float64] | None
+    rows: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    def mean(self, values: NDArray[Any]) -> float:
+        """Mean of one value per row, by the rows' weights."""
+        return float(np.average(values, weights=self.weights))
+
+    @property
+    def effective_size(self) -> float:
+        """How many rows of equal weight would leave as much uncertainty."""
+        if self.weights is None:
+            return len(self.own)
+        return float(self.weights.sum() ** 2 / (self.weights @ self.weights))
+
+
+class Split:
+    """Held-out rows, and samples of the rows that remain for training.
+
+    Parameters
+    ----------
+    statistics : Statistics, the sums over all rows
+    rows : passes over the rows that were summed, or over a sample of them
+    n_rows : int, how many rows pass
+    seed : int
+    max_bytes : int, memory that a sample may take
+    """
+
+    def __init__(
+        self, statistics: Statistics, rows: Rows, n_rows: int, seed: int, max_bytes: int
+    ) -> None:
+        self._statistics = statistics
+        self._classes = statistics.sums().classes
+        self._rows = rows
+        self._seed = seed
+        self._n_samples = 0
+        max_rows = max(1024, max_bytes // (4 * len(statistics.shift)))
+        if n_rows > max_rows:  # rows of a sample are held twice for a moment
+            max_rows = max(1024, max_rows // 2)
+        n_rows = max(n_rows, 1)
+        share = min(max(_HELD_OUT_SHARE, _MIN_HELD_OUT / n_rows), _MAX_HELD_OUT_SHARE)
+        self.held_out = self._held_out(min(share, _MAX_HELD_OUT / n_rows))
+        #: Rows that are not held out, and how many of them a sample has.
+        self.n_training = max(n_rows - len(self.held_out), 0)
+        self.n_per_sample = min(self.n_training, max_rows)
+
+    def _held_out(self, share: float) -> Sample:
+        """The held-out rows; no class loses more than half of its weight to them."""
+        found = self._drawn(lambda rows: uniform(rows, self._seed, 0) < share)
+        weights = np.ones(len(found)) if found.weights is None else found.weights
+        lost = np.bincount(found.own, weights=weights, minlength=len(self._classes))
+        available = self._statistics.sums().class_weights
+        # The slack is for the order in which weights were added up.
+        stay = np.flatnonzero(2.0 * lost[found.own] <= (1.0 + 1e-9) * available[found.own])
+        kept = None if found.weights is None else found.weights[stay]
+        return Sample(found.X[stay], found.own[stay], kept, found.rows[stay])
+
+    def training_sample(self) -> Sample:
+        """Rows that are not held out: all, or others each time where memory holds only some."""
+        self._n_samples += 1
+        salt, share = self._n_samples, self.n_per_sample / max(self.n_training, 1)
+
+        def chosen(rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+            free = ~np.isin(rows, self.held_out.rows, assume_unique=True)
+            return free if share == 1.0 else free & (uniform(rows, self._seed, salt) < share)
+
+        return self._drawn(chosen)
+
+    def _drawn(self, choose: Callable[[NDArray[np.intp]], NDArray[np.bool_]]) -> Sample:
+        """Rows that `choose` picks by their numbers."""
+        blocks: list[NDArray[Any]] = []
+        own, weights, numbers = [], [], []
+        weighted, first_row = False, 0
+        for X, labels, of_rows in self._rows():
+            rows = np.arange(first_row, first_row + X.shape[0])
+            first_row += X.shape[0]
+            place = np.minimum(np.searchsorted(self._classes, labels), len(self._classes) - 1)
+            # A class without rows in the sums is not in the model.
+            chosen = np.flatnonzero(choose(rows) & (self._classes[place] == labels))
+            for start in range(0, len(chosen), _ROWS_PER_BLOCK):
+                blocks.append(dense_rows(X, chosen[start : start + _ROWS_PER_BLOCK]))
+            own.append(place[chosen])
+            numbers.append(rows[chosen])
+            weighted = weighted or of_rows is not None
+            weights.append(np.ones(len(chosen)) if of_rows is None else of_rows[chosen])
+        if first_row == 0:
+            raise ValueError("batches must give the rows each time it is called, found none")
+        return Sample(
+            _joined(blocks, self._statistics.n_features),
+            np.concatenate(own),
+            np.concatenate(weights) if weighted else None,
+            np.concatenate(numbers),
+        )
+
+
+def _joined(blocks: list[NDArray[Any]], n_features: int) -> NDArray[Any]:
+    """All blocks as one array; each is released once it is copied."""
+    if not blocks:
+        return np.empty((0, n_features), dtype=np.float32)
+    joined = np.empty((sum(map(len, blocks)), n_features), dtype=np.result_type(*blocks))
+    blocks.reverse()
+    at = 0
+    while blocks:
+        block = blocks.pop()
+        joined[at : at + len(block)] = block
+        at += len(block)
+    return joined
+
+
+def uniform(rows: NDArray[np.intp], seed: int, salt: int) -> NDArray[np.float64]:
+    """A number in [0, 1) for each row number, as good as random: the mixing of SplitMix64."""
+    start = (seed * 0x9E3779B97F4A7C15 + salt * 0xD1B54A32D192ED03) % 2**64
+    mixed = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
