@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from bitclass.io import DataFileError, open_rows
 
 
@@ -46,8 +44,3 @@ def read_all(paths, options):
         assert len(message) < 2000, message
         return "refused"
     return "valid"
-
-
-def small_rows():
-    """Nine rows of four features."""
-    return np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)

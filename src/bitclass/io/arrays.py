@@ -66,7 +66,7 @@ class ArraySource(Source):
 
     def __init__(self, open_file: Callable[[Path], ArrayFile], path: Path, request: Request):
         self.path = path
-        with reading(path, "an array file"):
+        with reading(path, getattr(open_file, "format_name", "MATLAB")):
             file = self._file = open_file(path)
         self.format_name = file.format_name
         with reading(path, file.format_name):

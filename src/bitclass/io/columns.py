@@ -220,6 +220,7 @@ def _selected(path: Path, columns: Sequence[Column], request: Request) -> list[s
     """Columns by name, place or pattern in the order of the request, less those with a !."""
     assert request.features is not None
     names = [column.name for column in columns]
+    patterned = [column.name for column in columns if not column.is_index]
     left_out: set[str] = set()
     chosen: list[str] = []
     for item in request.features:
@@ -227,7 +228,7 @@ def _selected(path: Path, columns: Sequence[Column], request: Request) -> list[s
         if item not in names and item.startswith("!"):
             text = item[1:]
         if text not in names and any(sign in text for sign in "*?["):
-            target = fnmatch.filter(names, text)
+            target = fnmatch.filter(patterned, text)
             if not target:
                 raise DataFileError(
                     f"{path}: no column matches {text!r}; there are: {listed(names)}"

@@ -86,7 +86,8 @@ def as_text(path: Path, values: NDArray[Any]) -> NDArray[Any]:
         except UnicodeDecodeError as error:
             raise DataFileError(f"{path}: the label of row {row} is not UTF-8 text") from error
         if not isinstance(text, str):
-            raise DataFileError(f"{path}: the label of row {row} is not text, found {text!r:.60}")
+            kind = type(text).__name__
+            raise DataFileError(f"{path}: the label of row {row} is {kind}, not text")
         texts.append(text)
     return np.array(texts, dtype=np.str_)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import io
 import re
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,7 @@ class SvmlightSource(Source):
 
     format_name = "SVMlight"
     is_sparse = True
+    seeks = False
 
     def __init__(self, path: Path, request: Request) -> None:
         self.path = path
@@ -37,21 +37,14 @@ class SvmlightSource(Source):
         self.low, self.high = -1, -1
         self.first_index = 0
         labels = LabelRange()
-        #: Row number and position in the (decompressed) file of the start of each block.
-        self._starts: list[tuple[int, int]] = []
-        with reading(path, self.format_name), open_stream(path) as stream:
-            position = 0
-            while lines := stream.readlines(_BLOCK_BYTES):
-                self._starts.append((self.n_rows, position))
-                position += sum(map(len, lines))
-                X, words = self._parse(lines, self.n_rows)
-                self.n_rows += len(words)
-                n_values += X.nnz
-                labels.add(set(words))
-                if X.nnz:
-                    low, high = int(X.indices.min()), int(X.indices.max())
-                    self.low = low if self.low < 0 else min(self.low, low)
-                    self.high = max(self.high, high)
+        for X, words in self._blocks(0):
+            self.n_rows += len(words)
+            n_values += X.nnz
+            labels.add(set(words))
+            if X.nnz:
+                low, high = int(X.indices.min()), int(X.indices.max())
+                self.low = low if self.low < 0 else min(self.low, low)
+                self.high = max(self.high, high)
         if self.n_rows == 0:
             raise DataFileError(f"{path}: has no rows")
         self.row_bytes = 8 + 12 * n_values / self.n_rows
@@ -59,58 +52,49 @@ class SvmlightSource(Source):
             self.label_range = labels
             self.labels = "first word"
 
-    def _parse(self, lines: Sequence[bytes], first_row: int) -> tuple[Any, list[str]]:
-        """Features (k, highest index + 1) and labels as written."""
+    def _blocks(self, start_row: int) -> Iterator[tuple[Any, list[str]]]:
+        """Features (k, highest index + 1) and labels as written, from a row on."""
+        row = 0
+        with reading(self.path, self.format_name), open_stream(self.path) as stream:
+            while lines := stream.readlines(_BLOCK_BYTES):
+                found = [match for line in lines if (match := _LINE.match(line))]
+                kept = found[max(0, start_row - row) :]
+                if kept:
+                    yield self._parsed(kept, row + len(found) - len(kept))
+                row += len(found)
+
+    def _parsed(self, lines: Sequence[re.Match[bytes]], row: int) -> tuple[Any, list[str]]:
         from sklearn.datasets import load_svmlight_file
 
-        words, rest = [], []
-        for line in lines:
-            found = _LINE.match(line)
-            if found is not None:
-                words.append(found[1].decode().removeprefix("+"))
-                # scikit-learn reads labels as floats, which is not what all of them are.
-                rest.append(b"0" + found[2])
-        for row, word in enumerate(words, first_row):
-            if "," in word or ":" in word:
-                raise DataFileError(
-                    f"{self.path}: row {row} has {word!r:.60} for a label; expected one label, "
-                    "then index:value pairs"
-                )
-        if not words:
-            return sp.csr_array((0, 1)), words
+        words = [line[1].decode().removeprefix("+") for line in lines]
+        wrong = next((word for word in words if "," in word or ":" in word), None)
+        if wrong is not None:
+            raise DataFileError(
+                f"{self.path}: row {row + words.index(wrong)} has {wrong!r:.60} for a label; "
+                "expected one label, then index:value pairs"
+            )
+        # scikit-learn reads labels as floats, which not all of them are, so it gets zeros.
+        text = b"".join(b"0" + line[2] for line in lines)
         try:
-            X, _ = load_svmlight_file(io.BytesIO(b"".join(rest)), zero_based=True)
+            X, _ = load_svmlight_file(io.BytesIO(text), zero_based=True)
         except ValueError as error:
             raise DataFileError(
-                f"{self.path}: rows {first_row} to {first_row + len(rest) - 1} are not all "
+                f"{self.path}: of rows {row} to {row + len(words) - 1}, one is not "
                 f"'label index:value ...' with rising indices: {error}"
             ) from error
         if X.shape[0] != len(words):
-            raise DataFileError(f"{self.path}: has a row after row {first_row} that is not read")
+            raise DataFileError(f"{self.path}: has a row after row {row} that cannot be read")
         return X, words
 
     def read(self, start_row: int, first_rows: int, n_rows: int) -> Iterator[Piece]:
         """Rows from `start_row` on, in pieces of any size."""
-        block = bisect.bisect_right(self._starts, start_row, key=lambda start: start[0]) - 1
-        row, position = self._starts[block]
-        with reading(self.path, self.format_name), open_stream(self.path) as stream:
-            stream.seek(position)
-            while lines := stream.readlines(_BLOCK_BYTES):
-                X, words = self._parse(lines, row)
-                if X.nnz and int(X.indices.min()) < self.first_index:
-                    raise DataFileError(f"{self.path}: has index 0, but first_index is 1")
-                if X.nnz and int(X.indices.max()) - self.first_index >= self.n_features:
-                    raise DataFileError(
-                        f"{self.path}: has index {int(X.indices.max())}, but indices end at "
-                        f"{self.n_features - 1 + self.first_index}"
-                    )
-                skipped = min(len(words), max(0, start_row - row))
-                row += len(words)
-                if skipped < len(words):
-                    shape = (X.shape[0], self.n_features)
-                    moved = (X.data, X.indices - self.first_index, X.indptr)
-                    labels = None if self.labels is None else np.array(words[skipped:])
-                    yield sp.csr_array(moved, shape=shape)[skipped:], labels
+        for X, words in self._blocks(start_row):
+            indices = X.indices - self.first_index
+            if X.nnz and not 0 <= indices.min() <= indices.max() < self.n_features:
+                raise DataFileError(f"{self.path}: has changed since it was opened")
+            labels = None if self.labels is None else np.array(words)
+            shape = (X.shape[0], self.n_features)
+            yield sp.csr_array((X.data, indices, X.indptr), shape=shape), labels
 
 
 def open_svmlight(paths: Sequence[Path], request: Request) -> list[Source]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import csv
 import io
 import itertools
@@ -111,6 +112,7 @@ class TableSource(Source):
         with reading(self.path, self.format_name), closing(self._batches(start_row)) as batches:
             for batch in batches:
                 if batch.num_rows:
+                    batch.validate(full=True)  # a damaged offset would crash what follows
                     yield self._features(batch, row), self._labels(batch, row)
                     row += batch.num_rows
 
@@ -249,46 +251,49 @@ class ArrowSource(TableSource):
     format_name = "Arrow"
     _schema: Any = None
 
-    def _readers(self, fields: Sequence[str] | None = None) -> Generator[Any, None, None]:
-        """Record batches, of some of the columns."""
-        ipc, lib = self._pa.ipc, self._pa.lib
+    def _record_batches(
+        self, fields: Sequence[str] | None = None, first: int = 0
+    ) -> Generator[Any, None, None]:
+        """Record batches from number `first` on, with some of the columns."""
+        ipc = self._pa.ipc
         options = ipc.IpcReadOptions()
+        batches: Iterator[Any]
         if fields is not None:
             places = sorted(self._schema.get_field_index(name) for name in fields)
             options = ipc.IpcReadOptions(included_fields=places)
         with self._pa.memory_map(str(self.path)) as mapped:
             try:
                 file = ipc.open_file(mapped, options=options)
-            except lib.ArrowInvalid:
+                batches = (file.get_batch(at) for at in range(first, file.num_record_batches))
+            except self._pa.ArrowInvalid:
                 mapped.seek(0)
-                stream = ipc.open_stream(mapped, options=options)
-                self._schema = self._schema or stream.schema
-                yield from stream
-                return
+                file = ipc.open_stream(mapped, options=options)
+                batches = itertools.islice(file, first, None)
             self._schema = self._schema or file.schema
-            for place in range(file.num_record_batches):
-                yield file.get_batch(place)
+            yield from batches
 
     def _open(self, request: Request) -> list[Column]:
-        with closing(self._readers()) as batches:
+        with closing(self._record_batches()) as batches:
             next(batches, None)
         return _schema_columns(self._pa.types, self._schema)
 
     def _count_rows(self) -> None:
-        with closing(self._readers(self._wanted[-1:])) as batches:
-            self.n_rows = sum(batch.num_rows for batch in batches)
+        with closing(self._record_batches(self._wanted[-1:])) as batches:
+            self._ends = list(itertools.accumulate(batch.num_rows for batch in batches))
+        self.n_rows = self._ends[-1] if self._ends else 0
 
     def _field_type(self, name: str) -> Any:
         return self._schema.field(name).type
 
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
         size = int(max(1, min(_PIECE_BYTES // self.row_bytes, 65_536)))
-        skipped = start_row
-        with closing(self._readers(self._wanted)) as batches:
+        first = bisect.bisect_right(self._ends, start_row)
+        skipped = start_row - (self._ends[first - 1] if first else 0)
+        with closing(self._record_batches(self._wanted, first)) as batches:
             for batch in batches:
                 for start in range(skipped, batch.num_rows, size):
                     yield batch.slice(start, size)
-                skipped = max(0, skipped - batch.num_rows)
+                skipped = 0
 
 
 class CsvSource(TableSource):
