@@ -256,7 +256,7 @@ class FileRows:
                 for X, labels in source.read(row, first, size):
                     if X is not None:
                         X = X.astype(self.dtype, copy=False)
-                        check_finite(source.path, X, offset + row, self.feature_names)
+                        check_finite(source.path, X, row, self.feature_names)
                     if labels is not None and self._label_dtype is not None:
                         labels = convert(source.path, labels, self._label_dtype, row)
                     yield X, labels
@@ -326,7 +326,7 @@ def check_finite(
         For the message.
     X : (k, d) array or CSR
     first_row : int
-        Number of the first row, counted over all files.
+        Number of the first row in the file.
     feature_names : sequence of str, optional
     """
     values = X if isinstance(X, np.ndarray) else X.data
@@ -348,6 +348,5 @@ def check_finite(
         value = values[at]
     name = repr(feature_names[column]) if feature_names else str(column)
     raise DataFileError(
-        f"{path}: row {first_row + row} (counted from 0 over all files) has {value} in feature "
-        f"{name}; features must be finite"
+        f"{path}: row {first_row + row} has {value} in feature {name}; features must be finite"
     )

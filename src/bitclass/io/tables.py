@@ -33,6 +33,9 @@ _PLAIN_INTEGER = re.compile(r"-?[0-9]+")
 class TableSource(Source):
     """A file of columns. Subclasses say which there are and give record batches."""
 
+    _schema: Any = None
+    _named = True
+
     def __init__(self, path: Path, request: Request) -> None:
         self.path = path
         self._pa = require("pyarrow", "parquet", path, self.format_name)
@@ -53,22 +56,16 @@ class TableSource(Source):
             choice.notes.append("features matched by name")
         self.details = "; ".join([*self._notes(), *choice.notes])
 
-    _named = True
-
     def _notes(self) -> list[str]:
         return []
 
     @abstractmethod
     def _open(self, request: Request) -> list[Column]:
-        """Find the columns."""
+        """Find the columns and set `_schema`."""
 
     @abstractmethod
     def _count_rows(self) -> None:
         """Set `n_rows`, and `label_range` if labels are text without a type."""
-
-    @abstractmethod
-    def _field_type(self, name: str) -> Any:
-        """The Arrow type of a column."""
 
     @abstractmethod
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
@@ -77,9 +74,9 @@ class TableSource(Source):
     def _set_types(self) -> None:
         types = self._pa.types
         if self.labels is not None and self.label_range is None:
-            kind = self._field_type(self.labels)
+            kind = self._schema.field(self.labels).type
             kind = kind.value_type if types.is_dictionary(kind) else kind
-            if _is_text(types, kind):
+            if _is_text(kind):
                 self.label_dtype = TEXT
             elif _is_number(types, kind):
                 self.label_dtype = np.dtype(kind.to_pandas_dtype())
@@ -90,7 +87,7 @@ class TableSource(Source):
                 )
         if not self.features:
             return
-        found = [self._field_type(name) for name in self.features]
+        found = [self._schema.field(name).type for name in self.features]
         if self._is_list:
             self.n_features = getattr(found[0], "list_size", -1)
             found = [found[0].value_type]
@@ -105,6 +102,9 @@ class TableSource(Source):
         if self.n_features < 1:
             raise DataFileError(f"{self.path}: column {self.features[0]!r} has empty lists")
         self.row_bytes = self.n_features * self.dtype.itemsize
+
+    def _piece_rows(self) -> int:
+        return int(max(1, min(_PIECE_BYTES // self.row_bytes, 65_536)))
 
     def read(self, start_row: int, first_rows: int, n_rows: int) -> Iterator[Piece]:
         """Rows from `start_row` on, in pieces of any size."""
@@ -128,9 +128,8 @@ class TableSource(Source):
 
     def _numbers(self, column: Any, name: str, row: int) -> NDArray[Any]:
         if column.null_count:
-            first = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
             raise DataFileError(
-                f"{self.path}: row {row + first} has no value in column {name!r}; "
+                f"{self.path}: row {row + _first_null(column)} has no value in column {name!r}; "
                 "features must be finite numbers"
             )
         values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
@@ -148,10 +147,10 @@ class TableSource(Source):
             )
         values = column.flatten()
         if values.null_count:
-            first = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+            missing = row + _first_null(values) // self.n_features
             raise DataFileError(
-                f"{self.path}: row {row + first // self.n_features} has no value at place "
-                f"{first % self.n_features} of column {name!r}; features must be finite numbers"
+                f"{self.path}: row {missing} has a list with a missing value in column {name!r}; "
+                "features must be finite numbers"
             )
         X: NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(-1, self.n_features)
         return X
@@ -163,16 +162,19 @@ class TableSource(Source):
         if self._pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if column.null_count:
-            first = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise DataFileError(f"{self.path}: row {row + first} has no label")
+            raise DataFileError(f"{self.path}: row {row + _first_null(column)} has no label")
         if self.label_range is not None:
             column = self._pa.compute.utf8_trim_whitespace(column)
         values = column.to_numpy(zero_copy_only=False)
         return values.astype(np.str_) if values.dtype.kind == "O" else np.asarray(values)
 
 
-def _is_text(types: Any, kind: Any) -> bool:
-    return bool(types.is_string(kind) or types.is_large_string(kind))
+def _first_null(column: Any) -> int:
+    return int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind) in ("string", "large_string", "string_view")
 
 
 def _is_number(types: Any, kind: Any) -> bool:
@@ -195,7 +197,7 @@ def _schema_columns(types: Any, schema: Any) -> list[Column]:
                 "integer" if types.is_integer(kind) and kind == field.type
                 else "number" if _is_number(types, kind) and kind == field.type
                 else "list" if is_list and _is_number(types, kind.value_type)
-                else "text" if _is_text(types, kind)
+                else "text" if _is_text(kind)
                 else "other",
                 is_index=field.name in index,
                 shown=f"its type is {field.type}",
@@ -229,18 +231,16 @@ class ParquetSource(TableSource):
     def _count_rows(self) -> None:
         self.n_rows = sum(self._group_rows)
 
-    def _field_type(self, name: str) -> Any:
-        return self._schema.field(name).type
-
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
         ends = list(itertools.accumulate(self._group_rows))
         groups = [group for group, end in enumerate(ends) if end > start_row]
         if not groups:
             return
         skipped = start_row - (ends[groups[0]] - self._group_rows[groups[0]])
-        size = int(max(1, min(_PIECE_BYTES // self.row_bytes, 65_536)))
         with self._file() as file:
-            for batch in file.iter_batches(size, row_groups=groups, columns=self._wanted):
+            for batch in file.iter_batches(
+                self._piece_rows(), row_groups=groups, columns=self._wanted
+            ):
                 yield batch.slice(skipped)
                 skipped = max(0, skipped - batch.num_rows)
 
@@ -249,7 +249,6 @@ class ArrowSource(TableSource):
     """An Arrow IPC file or stream (Feather version 2, Hugging Face datasets), memory-mapped."""
 
     format_name = "Arrow"
-    _schema: Any = None
 
     def _record_batches(
         self, fields: Sequence[str] | None = None, first: int = 0
@@ -282,11 +281,8 @@ class ArrowSource(TableSource):
             self._ends = list(itertools.accumulate(batch.num_rows for batch in batches))
         self.n_rows = self._ends[-1] if self._ends else 0
 
-    def _field_type(self, name: str) -> Any:
-        return self._schema.field(name).type
-
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        size = int(max(1, min(_PIECE_BYTES // self.row_bytes, 65_536)))
+        size = self._piece_rows()
         first = bisect.bisect_right(self._ends, start_row)
         skipped = start_row - (self._ends[first - 1] if first else 0)
         with closing(self._record_batches(self._wanted, first)) as batches:
@@ -318,6 +314,7 @@ class CsvSource(TableSource):
             values = [row[place].strip() for row in rows if place < len(row)]
             columns.append(_csv_column(place, name, values))
         self._names = [column.name for column in columns]
+        self._schema = self._pa.schema([(name, self._pa.float64()) for name in set(self._names)])
         return columns
 
     def _guess_header(self, records: Sequence[Sequence[str]], request: Request) -> bool:
@@ -337,9 +334,6 @@ class CsvSource(TableSource):
     def _notes(self) -> list[str]:
         what = "column names in the first line" if self._header else "no column names"
         return [what + (" (guessed)" if self._guessed else "")]
-
-    def _field_type(self, name: str) -> Any:
-        return self._pa.float64()
 
     def _count_rows(self) -> None:
         self.n_rows = 0
