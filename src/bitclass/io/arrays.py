@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,12 @@ class ArrayFile(ABC):
 
     Attributes
     ----------
-    shapes : dict
-        Shape of each array by name.
-    dtypes : dict
-        Type of each array by name; objects for what holds no numbers and no text.
+    shapes, dtypes : dict
+        Shape and type of each array by name.
+    sparse : set of str
+        Names of sparse matrices.
+    loaded : dict
+        Arrays and CSR matrices that their library can only load as a whole.
     """
 
     format_name: str
@@ -47,18 +49,32 @@ class ArrayFile(ABC):
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.dtypes: dict[str, np.dtype[Any]] = {}
         self.sparse: set[str] = set()
+        self.loaded: dict[str, Any] = {}
+
+    def _add(self, name: str, array: Any) -> None:
+        """Keep an array or sparse matrix in memory."""
+        if sp.issparse(array):
+            array = _checked_csr(array)
+            self.sparse.add(name)
+        self.loaded[name] = array
+        self.shapes[name], self.dtypes[name] = array.shape, array.dtype
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[ReadRows]:
+        """Give a function that reads rows of an array."""
+        if name in self.loaded:
+            yield lambda start, stop: self.loaded[name][start:stop]
+        else:
+            with self._open(name) as read:
+                yield read
 
     @abstractmethod
-    def open(self, name: str) -> Any:
-        """A context manager that gives a function to read rows of an array."""
+    def _open(self, name: str) -> AbstractContextManager[ReadRows]:
+        """The same for an array that is not loaded."""
 
     @abstractmethod
     def labels(self, name: str) -> NDArray[Any]:
         """A whole array of labels; text as str, bytes or objects."""
-
-    def row_bytes(self, name: str) -> float:
-        """Mean size of a row in memory."""
-        return float(self.dtypes[name].itemsize * self.shapes[name][1])
 
 
 class ArraySource(Source):
@@ -97,7 +113,6 @@ class ArraySource(Source):
         self.n_rows, self.n_features = shape
         self.dtype = dtype.newbyteorder("=")
         self.is_sparse = name in file.sparse
-        self.row_bytes = file.row_bytes(name)
 
     def _load_labels(self, name: str, beside_features: bool) -> None:
         path = self.path
@@ -160,8 +175,8 @@ class NpyFile(ArrayFile):
         return array
 
     @contextmanager
-    def open(self, name: str) -> Iterator[ReadRows]:
-        """Map each piece anew, so that pages of earlier pieces are released."""
+    def _open(self, name: str) -> Iterator[ReadRows]:
+        # Each piece is mapped anew, so that pages of earlier pieces are released.
         yield lambda start, stop: np.ascontiguousarray(self._array()[start:stop])
 
     def labels(self, name: str) -> NDArray[Any]:
@@ -176,31 +191,25 @@ class NpzFile(ArrayFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._in_memory: dict[str, Any] = {}
-        members = []
+        self._fortran: set[str] = set()
         with zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
             for member in members:
-                with archive.open(member) as stream:
-                    shape, fortran_order, dtype = _npy_header(path, member, stream)
                 name = member.removesuffix(".npy")
-                self.shapes[name], self.dtypes[name] = shape, dtype
-                if fortran_order and len(shape) > 1:
-                    self._in_memory[name] = None
+                with archive.open(member) as stream:
+                    self.shapes[name], fortran, self.dtypes[name] = _npy_header(path, name, stream)
+                if fortran and len(self.shapes[name]) > 1:
+                    self._fortran.add(name)
         if not members:
             raise DataFileError(f"{path}: holds no arrays")
         if _CSR_PARTS | {"format", "shape"} <= set(self.shapes):
-            matrix = sp.load_npz(path)
-            self.shapes, self.dtypes = {"matrix": matrix.shape}, {"matrix": matrix.dtype}
-            self._in_memory["matrix"] = _checked_csr(matrix)
-            self.sparse.add("matrix")
+            self.shapes, self.dtypes = {}, {}
+            self._add("matrix", sp.load_npz(path))
 
     @contextmanager
-    def open(self, name: str) -> Iterator[ReadRows]:
-        """Read rows of a member as a stream."""
-        if name in self._in_memory:
-            matrix = self._in_memory[name]
-            array = self._load(name) if matrix is None else matrix
+    def _open(self, name: str) -> Iterator[ReadRows]:
+        if name in self._fortran:
+            array = self.labels(name)
             yield lambda start, stop: array[start:stop]
             return
         dtype, n_columns = self.dtypes[name], self.shapes[name][1]
@@ -215,22 +224,12 @@ class NpzFile(ArrayFile):
                 return np.frombuffer(content, dtype).reshape(-1, n_columns)
 
             yield read
-            stream.read(1)  # at the end of the member, its checksum is compared
-
-    def _load(self, name: str) -> NDArray[Any]:
-        with np.load(self.path, allow_pickle=False) as arrays:
-            array: NDArray[Any] = arrays[name]
-            return array
 
     def labels(self, name: str) -> NDArray[Any]:
         """The array."""
-        return self._load(name)
-
-    def row_bytes(self, name: str) -> float:
-        """Mean size of a row in memory."""
-        if name in self.sparse:
-            return _csr_row_bytes(self._in_memory[name])
-        return super().row_bytes(name)
+        with np.load(self.path, allow_pickle=False) as arrays:
+            array: NDArray[Any] = arrays[name]
+            return array
 
 
 def _npy_header(path: Path, name: str, stream: Any) -> tuple[Any, bool, np.dtype[Any]]:
@@ -255,11 +254,6 @@ def _checked_csr(matrix: Any) -> Any:
     return rows
 
 
-def _csr_row_bytes(matrix: Any) -> float:
-    n_bytes = matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
-    return float(max(1, n_bytes / max(1, matrix.shape[0])))
-
-
 def matlab_file(path: Path) -> ArrayFile:
     """Open a MATLAB file of any version."""
     if scipy.io.matlab.matfile_version(str(path))[0] == 2:
@@ -274,43 +268,28 @@ class Matlab5File(ArrayFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._variables = {
-            name: value
-            for name, value in scipy.io.loadmat(str(path)).items()
-            if not name.startswith("__")
-        }
-        if not self._variables:
+        for name, value in scipy.io.loadmat(str(path)).items():
+            if not name.startswith("__") and hasattr(value, "dtype"):
+                self._add(name, value)
+        if not self.loaded:
             raise DataFileError(f"{path}: holds no variables")
-        for name, value in self._variables.items():
-            if sp.issparse(value):
-                value = self._variables[name] = _checked_csr(value)
-                self.sparse.add(name)
-            self.shapes[name] = getattr(value, "shape", ())
-            self.dtypes[name] = getattr(value, "dtype", np.dtype(object))
 
-    @contextmanager
-    def open(self, name: str) -> Iterator[ReadRows]:
-        """Rows of a variable in memory."""
-        array = self._variables[name]
-        yield lambda start, stop: array[start:stop]
+    def _open(self, name: str) -> AbstractContextManager[ReadRows]:
+        raise KeyError(name)
 
     def labels(self, name: str) -> NDArray[Any]:
         """Numbers, a char matrix or a cell array of text."""
-        labels = self._variables[name]
         if name in self.sparse:
             raise DataFileError(f"{self.path}: labels {name!r} are a sparse matrix")
+        labels = self.loaded[name].reshape(-1)
         if labels.dtype.kind == "O":
-            cells = [str(cell.item()) if cell.size == 1 else cell for cell in labels.reshape(-1)]
-            return np.array([*cells, None], dtype=object)[:-1]
-        if labels.dtype.kind == "U":
-            return np.char.rstrip(labels.reshape(-1))
-        return whole_numbers(labels.reshape(-1))
+            return _objects(str(cell.item()) if cell.size == 1 else cell for cell in labels)
+        return np.char.rstrip(labels) if labels.dtype.kind == "U" else whole_numbers(labels)
 
-    def row_bytes(self, name: str) -> float:
-        """Mean size of a row in memory."""
-        if name in self.sparse:
-            return _csr_row_bytes(self._variables[name])
-        return super().row_bytes(name)
+
+def _objects(values: Iterable[Any]) -> NDArray[Any]:
+    """An array (n,) of objects, also where they are arrays themselves."""
+    return np.array([*values, None], dtype=object)[:-1]
 
 
 def whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
@@ -360,8 +339,7 @@ class Hdf5File(ArrayFile):
         return self._h5py.File(self.path, "r", rdcc_nbytes=_HDF5_CACHE_BYTES, rdcc_nslots=10_007)
 
     @contextmanager
-    def open(self, name: str) -> Iterator[ReadRows]:
-        """Read rows of a dataset."""
+    def _open(self, name: str) -> Iterator[ReadRows]:
         with self._file() as file:
             item = file[name]
             if name in self.sparse:
@@ -391,25 +369,12 @@ class Hdf5File(ArrayFile):
             labels: NDArray[Any] = file[name][()]
             return labels
 
-    def row_bytes(self, name: str) -> float:
-        """Mean size of a row in memory."""
-        if name not in self.sparse:
-            return super().row_bytes(name)
-        with self._file() as file:
-            data, indices = file[f"{name}/data"], file[f"{name}/indices"]
-            n_bytes = data.size * (data.dtype.itemsize + indices.dtype.itemsize)
-        return float(8 + n_bytes / max(1, self.shapes[name][0]))
-
 
 class Matlab73File(Hdf5File):
     """A MATLAB file of version 7.3: HDF5 with the axes in reverse."""
 
     format_name = "MATLAB 7.3"
     _transposed = True
-
-    def __init__(self, path: Path) -> None:
-        self._loaded: dict[str, Any] = {}
-        super().__init__(path)
 
     def _visit(self, name: str, item: Any) -> None:
         if name.startswith("#") or name.rpartition("/")[0] in self.sparse:
@@ -419,23 +384,11 @@ class Matlab73File(Hdf5File):
             ends = item["jc"][()].astype(np.int64)
             shape = (int(item.attrs["MATLAB_sparse"]), len(ends) - 1)
             parts = (item["data"][()], item["ir"][()].astype(np.int64), ends)
-            columns = sp.csc_array(parts, shape=shape)
-            self._loaded[name] = _checked_csr(columns)
-            self.sparse.add(name)
-            self.shapes[name], self.dtypes[name] = shape, columns.dtype
+            self._add(name, sp.csc_array(parts, shape=shape))
         elif "MATLAB_empty" not in item.attrs:
             super()._visit(name, item)
         if name in self.dtypes and kind in ("char", "cell"):
             self.dtypes[name] = np.dtype({"char": "U1", "cell": "O"}[kind])
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[ReadRows]:
-        """Read rows of a variable."""
-        if name in self._loaded:
-            yield lambda start, stop: self._loaded[name][start:stop]
-            return
-        with super().open(name) as read:
-            yield read
 
     def labels(self, name: str) -> NDArray[Any]:
         """Numbers, a char matrix or a cell array of text."""
@@ -444,16 +397,8 @@ class Matlab73File(Hdf5File):
             if _matlab_class(item) == "char":
                 return np.array([_text(row) for row in item[()].T])
             if _matlab_class(item) == "cell":
-                cells = [file[reference] for reference in item[()].reshape(-1)]
-                texts = [_cell_text(cell) for cell in cells]
-                return np.array([*texts, None], dtype=object)[:-1]
+                return _objects(_cell_text(file[cell]) for cell in item[()].reshape(-1))
         return whole_numbers(super().labels(name).reshape(-1))
-
-    def row_bytes(self, name: str) -> float:
-        """Mean size of a row in memory."""
-        return (
-            _csr_row_bytes(self._loaded[name]) if name in self._loaded else super().row_bytes(name)
-        )
 
 
 def _matlab_class(item: Any) -> str:

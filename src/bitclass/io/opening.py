@@ -262,12 +262,8 @@ def _open_labels(
         raise DataFileError(f"{paths[0]}: labels are not read from SVMlight files of their own")
     note = ""
     if request.header is None and format in ("csv", "lines"):
-        if format == "csv":
-            from bitclass.io.tables import count_records
-
-            n_records = sum(count_records(path) for path in paths)
-        else:
-            n_records = sum(source.n_rows for source in _open_files(paths, None, request))
+        plain = replace(request, labels="0", header=False)
+        n_records = sum(source.n_rows for source in _open_files(paths, None, plain))
         if n_records in (n_rows, n_rows + len(paths)):
             header = n_records > n_rows
             request = replace(request, header=header)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -129,12 +130,12 @@ class FileRows:
     def __repr__(self) -> str:
         return f"<FileRows of {self.n_rows} x {self.n_features} {self.dtype}, {self.paths[0].name}>"
 
-    @property
+    @cached_property
     def rows_per_batch(self) -> int:
         """Rows per batch if not given: about 64 MB of features."""
-        row_bytes = max(source.row_bytes for source in self._sources)
-        if not self.is_sparse:
-            row_bytes = self.n_features * self.dtype.itemsize
+        row_bytes = float(self.n_features * self.dtype.itemsize)
+        if self.is_sparse:  # by the size of the files, which may be compressed
+            row_bytes = 2 * sum(path.stat().st_size for path in self.paths) / self.n_rows
         return int(min(max(_BATCH_BYTES // row_bytes, 1), _MAX_BATCH_ROWS))
 
     def batches(

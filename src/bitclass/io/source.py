@@ -60,8 +60,6 @@ class Source(ABC):
     dtype : dtype of the features
     is_sparse : bool
         Whether the features come as CSR.
-    row_bytes : float
-        Mean size of a row in memory.
     feature_names : tuple of str, or None
     features, labels : what a further file must have: names of columns or arrays
     label_dtype : dtype or None
@@ -80,7 +78,6 @@ class Source(ABC):
     n_features: int = 0
     dtype: np.dtype[Any] = np.dtype(np.float64)
     is_sparse: bool = False
-    row_bytes: float = 8.0
     feature_names: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
     labels: str | None = None

@@ -33,13 +33,12 @@ class SvmlightSource(Source):
         self.path = path
         if request.features is not None or isinstance(request.labels, str):
             raise DataFileError(f"{path}: SVMlight has no names; leave features= and labels= out")
-        self.n_rows, n_values = 0, 0
+        self.n_rows = 0
         self.low, self.high = -1, -1
         self.first_index = 0
         labels = LabelRange()
         for X, words in self._blocks(0):
             self.n_rows += len(words)
-            n_values += X.nnz
             labels.add(set(words))
             if X.nnz:
                 low, high = int(X.indices.min()), int(X.indices.max())
@@ -47,7 +46,6 @@ class SvmlightSource(Source):
                 self.high = max(self.high, high)
         if self.n_rows == 0:
             raise DataFileError(f"{path}: has no rows")
-        self.row_bytes = 8 + 12 * n_values / self.n_rows
         if request.labels is None:
             self.label_range = labels
             self.labels = "first word"

@@ -22,7 +22,7 @@ from bitclass.io.labels import TEXT, LabelRange
 from bitclass.io.source import Piece, Request, Source
 from bitclass.io.text import open_stream
 
-__all__ = ["ArrowSource", "CsvSource", "ParquetSource", "count_records"]
+__all__ = ["ArrowSource", "CsvSource", "ParquetSource"]
 
 _CSV_BLOCK_BYTES = 16 << 20
 _HEAD_RECORDS = 100
@@ -101,10 +101,11 @@ class TableSource(Source):
         self.dtype = np.result_type(*(np.dtype(kind.to_pandas_dtype()) for kind in found))
         if self.n_features < 1:
             raise DataFileError(f"{self.path}: column {self.features[0]!r} has empty lists")
-        self.row_bytes = self.n_features * self.dtype.itemsize
 
     def _piece_rows(self) -> int:
-        return int(max(1, min(_PIECE_BYTES // self.row_bytes, 65_536)))
+        return int(
+            max(1, min(_PIECE_BYTES // max(1, self.n_features * self.dtype.itemsize), 65_536))
+        )
 
     def read(self, start_row: int, first_rows: int, n_rows: int) -> Iterator[Piece]:
         """Rows from `start_row` on, in pieces of any size."""
@@ -372,7 +373,9 @@ class CsvSource(TableSource):
                         skip_rows_after_names=int(self._header),
                         block_size=_CSV_BLOCK_BYTES,
                     ),
-                    parse_options=_parse_options(self._pa, self._delimiter),
+                    parse_options=reader.ParseOptions(
+                        delimiter=self._delimiter, newlines_in_values=True
+                    ),
                     convert_options=reader.ConvertOptions(
                         column_types={str(place): kind for place, kind in types.items()},
                         include_columns=[str(place) for place in types],
@@ -390,27 +393,6 @@ class CsvSource(TableSource):
             column = f"in column {self._names[int(place[1])]!r}"
             message = message.replace(place[0], column, 1)
         return " ".join(message.split())[:300]
-
-
-def _parse_options(pa: Any, delimiter: str) -> Any:
-    return pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-
-
-def count_records(path: Path) -> int:
-    """Records of a CSV file, a header included."""
-    pa = require("pyarrow", "parquet", path, "CSV")
-    require("pyarrow.csv", "parquet", path, "CSV")
-    with reading(path, "CSV"):
-        delimiter, _, records = _head(path)
-        names = [str(place) for place in range(len(records[0]))]
-        with open_stream(path) as stream:
-            batches = pa.csv.open_csv(
-                stream,
-                pa.csv.ReadOptions(column_names=names, block_size=_CSV_BLOCK_BYTES),
-                _parse_options(pa, delimiter),
-                pa.csv.ConvertOptions(include_columns=["0"], column_types={"0": pa.string()}),
-            )
-            return sum(batch.num_rows for batch in batches)
 
 
 def _head(path: Path) -> tuple[str, int, list[list[str]]]:
