@@ -4,6 +4,7 @@ import bz2
 import gzip
 import itertools
 import lzma
+import pickle
 import subprocess
 import sys
 import threading
@@ -211,6 +212,20 @@ def test_an_error_while_reading_ahead_comes_after_the_items_before(tmp_path):
     ahead.close()
     assert closed == [True]
     assert threading.active_count() == n_threads
+
+
+def test_a_sample_of_few_rows_is_all_of_them(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(200.0).reshape(100, 2))
+    rows = open_rows(tmp_path / "a.npy")
+    np.testing.assert_array_equal(rows.sample()[0], next(rows.batches()).X)
+    assert rows.sample(70)[0].shape == (64, 2)
+
+
+@pytest.mark.parametrize("name", ["npy", "npz", "csv", "parquet_fixed", "hdf5", "svmlight"])
+def test_rows_can_be_pickled(tmp_path, name):
+    paths, options = make(BY_NAME[name], tmp_path, features(), labels_of("text", N_ROWS))
+    rows = pickle.loads(pickle.dumps(open_rows(paths, **options)))
+    np.testing.assert_array_equal(dense(next(rows.batches()).X), features())
 
 
 def test_two_passes_at_once(tmp_path):

@@ -315,11 +315,15 @@ class Hdf5File(ArrayFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._h5py = require("h5py", "hdf5", path, self.format_name)
         with self._h5py.File(path, "r") as file:
             file.visititems(self._visit)
         if not self.shapes:
             raise DataFileError(f"{path}: holds no datasets")
+
+    @property
+    def _h5py(self) -> Any:
+        # Not an attribute, so that rows can be pickled.
+        return require("h5py", "hdf5", self.path, self.format_name)
 
     def _visit(self, name: str, item: Any) -> None:
         if isinstance(item, self._h5py.Dataset):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,7 +103,7 @@ def choose_columns(
     Choice
     """
     names = [column.name for column in columns]
-    doubled = sorted({name for name in names if names.count(name) > 1}) if named else []
+    doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
         raise DataFileError(f"{path}: several columns have the same name: {listed(doubled)}")
     by_name = {column.name: column for column in columns}
@@ -116,7 +117,8 @@ def choose_columns(
     choice.label = _label_column(path, columns, request, taken, choice.notes, named)
     if choice.by_name:
         assert request.feature_names is not None
-        missing = [name for name in request.feature_names if name not in (wanted or names)]
+        known = set(wanted or names)
+        missing = [name for name in request.feature_names if name not in known]
         if missing:
             raise DataFileError(
                 f"{path}: has no column {listed(missing)}, which the model was fitted with; "
@@ -221,20 +223,19 @@ def _selected(path: Path, columns: Sequence[Column], request: Request) -> list[s
     assert request.features is not None
     names = [column.name for column in columns]
     patterned = [column.name for column in columns if not column.is_index]
+    known = set(names)
     left_out: set[str] = set()
     chosen: list[str] = []
     for item in request.features:
-        target, text = [], item
-        if item not in names and item.startswith("!"):
-            text = item[1:]
-        if text not in names and any(sign in text for sign in "*?["):
+        text = item[1:] if item not in known and item.startswith("!") else item
+        if text not in known and any(sign in text for sign in "*?["):
             target = fnmatch.filter(patterned, text)
             if not target:
                 raise DataFileError(
                     f"{path}: no column matches {text!r}; there are: {listed(names)}"
                 )
         else:
-            target = [_find(path, names, text)]
+            target = [text if text in known else _find(path, names, text)]
         if text is item:
             chosen += target
         else:

@@ -168,15 +168,17 @@ class FileRows:
         Parameters
         ----------
         n_rows : int
-            At most this many.
+            At most this many; all rows, in order, if there are no more.
 
         Returns
         -------
         X : (m, d) array or CSR
         labels : (m,) array, or None
         """
-        n_places = min(_SAMPLE_PLACES, n_rows, self.n_rows)
-        length = min(n_rows, self.n_rows) // n_places
+        if n_rows >= self.n_rows:
+            return self._rows(0, self.n_rows)
+        n_places = min(_SAMPLE_PLACES, n_rows)
+        length = n_rows // n_places
         starts = np.linspace(0, self.n_rows - length, n_places).astype(int).tolist()
         if all(source.seeks for source in [*self._sources, *self._label_sources]):
             found = [self._rows(start, length) for start in starts]

@@ -38,13 +38,13 @@ class TableSource(Source):
 
     def __init__(self, path: Path, request: Request) -> None:
         self.path = path
-        self._pa = require("pyarrow", "parquet", path, self.format_name)
         require("pyarrow.compute", "parquet", path, self.format_name)
         with reading(path, self.format_name):
             columns = self._open(request)
             choice = choose_columns(path, columns, request, named=self._named)
             self.features, self.labels = tuple(choice.features), choice.label
-            self._is_list = [c.kind for c in columns if c.name in choice.features] == ["list"]
+            kinds = {column.name: column.kind for column in columns}
+            self._is_list = [kinds[name] for name in choice.features] == ["list"]
             self._wanted = [*choice.features, *([choice.label] if choice.label else [])]
             self._count_rows()
             if self.n_rows == 0:
@@ -55,6 +55,11 @@ class TableSource(Source):
         if choice.by_name:
             choice.notes.append("features matched by name")
         self.details = "; ".join([*self._notes(), *choice.notes])
+
+    @property
+    def _pa(self) -> Any:
+        # Not an attribute, so that rows can be pickled.
+        return require("pyarrow", "parquet", self.path, self.format_name)
 
     def _notes(self) -> list[str]:
         return []
@@ -315,7 +320,8 @@ class CsvSource(TableSource):
             values = [row[place].strip() for row in rows if place < len(row)]
             columns.append(_csv_column(place, name, values))
         self._names = [column.name for column in columns]
-        self._schema = self._pa.schema([(name, self._pa.float64()) for name in set(self._names)])
+        self._places = {name: place for place, name in enumerate(self._names)}
+        self._schema = self._pa.schema([(name, self._pa.float64()) for name in self._places])
         return columns
 
     def _guess_header(self, records: Sequence[Sequence[str]], request: Request) -> bool:
@@ -339,7 +345,7 @@ class CsvSource(TableSource):
     def _count_rows(self) -> None:
         self.n_rows = 0
         self.label_range = LabelRange() if self.labels is not None else None
-        place = self._names.index(self._wanted[-1])
+        place = self._places[self._wanted[-1]]
         compute = self._pa.compute
         with closing(self._stream({place: self._pa.string()})) as batches:
             for batch in batches:
@@ -349,9 +355,10 @@ class CsvSource(TableSource):
                     self.label_range.add(distinct.to_pylist())
 
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        types = {self._names.index(name): self._pa.float64() for name in self.features or ()}
+        number = self._pa.float64()
+        types = {self._places[name]: number for name in self.features or ()}
         if self.labels is not None:
-            types[self._names.index(self.labels)] = self._pa.string()
+            types[self._places[self.labels]] = self._pa.string()
         skipped = start_row
         with closing(self._stream(types)) as batches:
             for batch in batches:
