@@ -25,6 +25,7 @@ from running import (
 import bitclass as library
 from bitclass import BinaryCodeClassifier
 from bitclass.codes import hamming
+from bitclass.hash_function import HashFunction
 from bitclass.io import open_rows
 from bitclass.model import PackedModel
 from bitclass.storage import save
@@ -81,8 +82,8 @@ def test_fit_gives_the_model_of_the_library(folder, fitted, ending):
         X, y = rows(0, 300)
         fitted = BinaryCodeClassifier(32, random_state=0).fit(X.astype(np.float64), y)
     np.testing.assert_array_equal(model.unpacked_weights(), fitted.weights_)
-    np.testing.assert_array_equal(model.projection, fitted.projection_)
-    np.testing.assert_array_equal(model.intercept, fitted.intercept_)
+    np.testing.assert_array_equal(model.hash_function.projection, fitted.projection_)
+    np.testing.assert_array_equal(model.hash_function.intercept, fitted.intercept_)
     X, _ = rows(1, 90)
     np.testing.assert_array_equal(model.predict(X), fitted.predict(X))
     told = json.loads((folder / f"{ending}.json").read_text())
@@ -304,7 +305,7 @@ def test_batches_of_a_file_give_the_model_of_the_library_in_batches(tmp_path):
     )
     model = library.load(tmp_path / "m")
     np.testing.assert_array_equal(model.unpacked_weights(), expected.weights_)
-    np.testing.assert_array_equal(model.projection, expected.projection_)
+    np.testing.assert_array_equal(model.hash_function.projection, expected.projection_)
 
 
 def columns(X, y, order=range(6), **more):
@@ -386,7 +387,8 @@ def large_model(path, n_classes, n_bits=64):
     rng = np.random.default_rng(0)
     weights = rng.integers(0, 256, (n_classes, n_bits // 8), dtype=np.uint8)
     projection = rng.standard_normal((4, n_bits), dtype=np.float32)
-    save(path, PackedModel(np.arange(n_classes), weights, projection, np.zeros(n_bits)))
+    hash_function = HashFunction(projection, np.zeros(n_bits))
+    save(path, PackedModel(np.arange(n_classes), weights, hash_function))
     return weights
 
 

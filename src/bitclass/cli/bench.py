@@ -15,6 +15,7 @@ from rich.table import Table
 
 from bitclass._native import get_config
 from bitclass.cli.options import Json
+from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 
 __all__ = ["command"]
@@ -81,14 +82,13 @@ def _random_model(
 ) -> PackedModel:
     weights = rng.integers(0, 256, (n_classes, -(-n_bits // 8)), dtype=np.uint8)
     weights[:, -1] &= np.uint8((1 << ((n_bits - 1) % 8 + 1)) - 1)
-    return PackedModel(
-        np.arange(n_classes),
-        weights,
+    hash_function = HashFunction(
         rng.standard_normal((n_features, n_bits), dtype=np.float32),
         np.zeros(n_bits),
         centre=np.zeros(n_features, dtype=np.float32),
         scale=np.ones(n_features, dtype=np.float32),
     )
+    return PackedModel(np.arange(n_classes), weights, hash_function)
 
 
 def _medians(work: dict[str, Callable[[], Any]], n_rounds: int) -> dict[str, float]:

@@ -137,7 +137,7 @@ class Inputs:
             return False  # without importing what images need
         from bitclass.images import find_images
 
-        return find_images(self.paths)
+        return bool(find_images(self.paths))
 
     def _open_images(
         self, model: PackedModel | None, cache: Path | None, n_jobs: int | None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from bitclass.calibration import Calibration
+from bitclass.cli.calibration import Calibration
 from bitclass.cli.data import (
     Inputs,
     check_outputs,

@@ -55,7 +55,7 @@ def command(
             written = (_write_npy if beside else _write_parquet)(rows, file, beside)
     shutil.rmtree(cache, ignore_errors=True)
     seconds = time.perf_counter() - start
-    facts = {
+    facts: dict[str, Any] = {
         "files": [str(path) for path in (out, *written)],
         "rows": rows.n_rows,
         "features": rows.n_features,

@@ -41,8 +41,10 @@ from bitclass.cli.saving import (
 )
 from bitclass.io import Rows
 from bitclass.losses import LOSSES
-from bitclass.training import SOLVERS, STARTING_CODES, Statistics
-from bitclass.validation import check_named_codes, check_parameters
+from bitclass.training import Statistics
+from bitclass.training.bqp import SOLVERS
+from bitclass.training.starting_codes import STARTING_CODES
+from bitclass.validation import settings_of
 
 __all__ = ["command"]
 
@@ -177,8 +179,8 @@ def command(
 def _check_settings(classifier: BinaryCodeClassifier) -> None:
     """Refuse parameters that training would refuse, before any work."""
     try:
-        check_parameters(classifier.get_params(deep=False))
-        check_named_codes(classifier.initial_codes)
+        classifier._validate_params()
+        settings_of(classifier.get_params(deep=False))
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -232,9 +234,11 @@ def _fit_rows(classifier: BinaryCodeClassifier, rows: Rows, saves: Checkpoint | 
                 else:
                     saves.save_if_due(statistics)
 
+        X, y = rows.sample()
+        assert y is not None
         classifier.fit_batches(
             batches,
-            sample=rows.sample(),
+            sample=(X, y),
             statistics=None if saves is None else saves.load(),
             on_batch=save,
             feature_names=rows.feature_names,

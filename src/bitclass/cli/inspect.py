@@ -55,7 +55,7 @@ def command(model: Model, plot: Plot = None, json: Json = False) -> None:
         "labels": [str(label) for label in packed.classes[:_SHOWN_CLASSES].tolist()],
         "bits": packed.n_bits,
         "features": packed.n_features,
-        "precision": packed.precision,
+        "precision": packed.hash_function.precision,
         "temperature": packed.temperature,
         "bit_balance": {
             "mean": float(balance.mean()),
