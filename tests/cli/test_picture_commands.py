@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pyarrow.parquet
 import pytest
+from bitclass.images.feature_store import opened_store
 from PIL import Image
 from running import assert_one_line, in_forks
 
@@ -20,7 +21,6 @@ from bitclass.cli.pictures import fill_store
 from bitclass.data import open_rows
 from bitclass.data.pictures import open_folder
 from bitclass.images import Gist, extract_features
-from bitclass.images.feature_store import opened_store
 
 CLASSES = ("across", "chequers", "down")
 TEST_PATHS = [f"test/{name}/{number:02d}.png" for name in CLASSES for number in range(4)]

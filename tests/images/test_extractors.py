@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from bitclass.images.recording import record_extractor, recorded_extractor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitclass.images import EfficientNetLite0, Gist, extractor_named, from_specification
-from bitclass.images.recording import record_extractor, recorded_extractor
 
 
 @pytest.mark.parametrize(

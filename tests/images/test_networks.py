@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from bitclass.images.torch_weights import read_weights
 from drawing import large_scenes, scene
 from onnx import TensorProto, helper, numpy_helper
 
 from bitclass.data import DataFileError
 from bitclass.images import EfficientNetLite0, OnnxNetwork, extractor_named, from_specification
 from bitclass.images import cnn as cnn_module
-from bitclass.images.torch_weights import read_weights
 
 STORED = Path(__file__).parents[1] / "golden" / "efficientnet_lite0_1280.npy"
 
@@ -28,15 +28,15 @@ def network():
 
 class TestEfficientNet:
     def test_features_are_those_of_the_reference_network(self, network):
-        # Stored by tests/golden/make_picture_features.py, which runs the network in torch.
+        # Stored by tests/golden/make_image_features.py, which runs the network in torch.
         expected = np.load(STORED)
         assert expected.max() > 1
         np.testing.assert_allclose(network.extract(large_scenes()), expected, rtol=0, atol=1e-3)
 
     def test_a_batch_is_as_one_by_one(self, network):
-        pictures = [scene(64, seed) for seed in range(18)]  # more than go through at once
-        alone = network.extract(pictures[17:])
-        np.testing.assert_allclose(network.extract(pictures)[17:], alone, rtol=0, atol=1e-4)
+        images = [scene(64, seed) for seed in range(18)]  # more than go through at once
+        alone = network.extract(images[17:])
+        np.testing.assert_allclose(network.extract(images)[17:], alone, rtol=0, atol=1e-4)
 
     def test_other_sizes(self):
         features = EfficientNetLite0(size=64).extract([scene(64, 0), scene(200, 1)[:90]])
@@ -44,7 +44,7 @@ class TestEfficientNet:
         assert np.isfinite(features).all()
         assert np.abs(features).max() > 0.1
 
-    def test_no_pictures(self, network):
+    def test_no_images(self, network):
         assert network.extract([]).shape == (0, 1280)
 
     def test_other_weights_are_refused(self, monkeypatch, tmp_path):
@@ -186,8 +186,8 @@ def places_file(path, form, *, channels_last=False):
     return path
 
 
-def pooled(pictures, mean=0.0, std=1.0):
-    means = [(picture.mean(axis=(0, 1)) - mean) / std for picture in pictures]
+def pooled(images, mean=0.0, std=1.0):
+    means = [(image.mean(axis=(0, 1)) - mean) / std for image in images]
     return np.array(means) @ KERNEL[:, :, 0, 0].T
 
 
@@ -197,10 +197,10 @@ class TestOnnx:
     def test_any_output_of_any_form(self, tmp_path, output, form):
         file = network_file(tmp_path / "small.onnx", **form)
         extractor = extractor_named(f"onnx:{file},output={output},size=32,mean=127,std=2/4/8")
-        pictures = [scene(32, seed) for seed in range(20)]
+        images = [scene(32, seed) for seed in range(20)]
         assert extractor.n_features == 8
-        expected = pooled(pictures, 127, np.array([2, 4, 8]))
-        np.testing.assert_allclose(extractor.extract(pictures), expected, rtol=1e-4, atol=1e-3)
+        expected = pooled(images, 127, np.array([2, 4, 8]))
+        np.testing.assert_allclose(extractor.extract(images), expected, rtol=1e-4, atol=1e-3)
 
     @pytest.mark.parametrize("channels_last", [False, True])
     @pytest.mark.parametrize("form", ["tokens", "maps last", "maps first", "one place"])
@@ -208,17 +208,17 @@ class TestOnnx:
         file = places_file(tmp_path / "places.onnx", form, channels_last=channels_last)
         extractor = extractor_named(f"onnx:{file},size=16,mean=0,std=1")
         assert extractor.n_features == 8
-        pictures = [scene(16, seed) for seed in range(3)]
+        images = [scene(16, seed) for seed in range(3)]
         np.testing.assert_allclose(
-            extractor.extract(pictures), pooled(pictures), rtol=1e-4, atol=1e-3
+            extractor.extract(images), pooled(images), rtol=1e-4, atol=1e-3
         )
 
     def test_maps_that_may_be_either_way_are_those_of_the_input_or_refused(self, tmp_path):
-        pictures = [scene(8, seed) for seed in range(3)]  # eight features at eight by eight places
+        images = [scene(8, seed) for seed in range(3)]  # eight features at eight by eight places
         first = places_file(tmp_path / "first.onnx", "maps first")
         extractor = extractor_named(f"onnx:{first},size=8,mean=0,std=1")
         np.testing.assert_allclose(
-            extractor.extract(pictures), pooled(pictures), rtol=1e-4, atol=1e-3
+            extractor.extract(images), pooled(images), rtol=1e-4, atol=1e-3
         )
         last = places_file(tmp_path / "last.onnx", "maps last", channels_last=True)
         with pytest.raises(DataFileError, match=r"last\.onnx: .*shape \(1, 8, 8, 8\).*output="):
@@ -239,9 +239,9 @@ class TestOnnx:
         file = network_file(tmp_path / "small.onnx")
         record = extractor_named(f"onnx:{file},output=pooled,size=32").specification()
         again = from_specification(record)
-        pictures = [scene(32, 0)]
-        expected = extractor_named(f"onnx:{file},output=pooled,size=32").extract(pictures)
-        np.testing.assert_array_equal(again.extract(pictures), expected)
+        images = [scene(32, 0)]
+        expected = extractor_named(f"onnx:{file},output=pooled,size=32").extract(images)
+        np.testing.assert_array_equal(again.extract(images), expected)
         network_file(file, n=1)
         with pytest.raises(DataFileError, match=r"small\.onnx: has changed since"):
             from_specification(record)
@@ -255,7 +255,7 @@ class TestOnnx:
             with pytest.raises(DataFileError, match=message):
                 extractor_named(f"onnx:{file}{options}")
         sized = network_file(tmp_path / "sized.onnx", side=32)
-        with pytest.raises(DataFileError, match=r"sized\.onnx: fails on pictures of 64 x 64"):
+        with pytest.raises(DataFileError, match=r"sized\.onnx: fails on images of 64 x 64"):
             extractor_named(f"onnx:{sized},output=pooled,size=64")
         for content in (b"", b"no network", file.read_bytes()[:200]):
             broken = tmp_path / "broken.onnx"

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from bitclass.cli.checks import check_room
 from bitclass.cli.errors import UsageError
-from bitclass.cli.pictures import fill_store
+from bitclass.cli.progress import rows_progress
 from bitclass.data.errors import import_extra
-from bitclass.data.pictures import PictureSet, printable
-from bitclass.images import Extractor
-from bitclass.images.feature_store import FeatureStore, opened_store
+from bitclass.data.pictures import PictureSet
+from bitclass.images import Extractor, ImageRows, image_rows
 from bitclass.storage import atomic_write
 
 __all__ = ["run_features"]
 
 _ENDINGS = (".npy", ".parquet")
-_GROUP_BYTES = 64 << 20
 
 
 def run_features(
@@ -40,74 +39,70 @@ def run_features(
     if as_parquet:
         import_extra("pyarrow.parquet", "parquet", out, "Parquet")
     start = time.perf_counter()
-    with opened_store(out.with_name(out.name + ".partial"), pictures, extractor) as store:
-        n_before = store.n_done
-        fill_store(store, pictures, extractor, jobs)
-        written = (_write_parquet if as_parquet else _move)(store, pictures, out)
-        store.remove()
+    cache = out.with_name(out.name + ".partial")
+    with rows_progress(len(pictures)) as progress:
+        rows = image_rows(
+            pictures,
+            extractor,
+            cache=cache,
+            n_jobs=jobs,
+            progress=lambda done: progress("extracting", done),
+        )
+    written = (_write_parquet if as_parquet else _write_npy)(rows, out)
+    shutil.rmtree(cache)
     seconds = time.perf_counter() - start
-    _tell(store, pictures, extractor, written, n_before, seconds, as_json)
+    _tell(rows, pictures, written, seconds, as_json)
 
 
-def _move(store: FeatureStore, pictures: PictureSet, out: Path) -> list[Path]:
-    """Put the array file and what is beside it in place; the features last, to complete the set.
-
-    Labels of an earlier run, where this one has none, would be taken for those of its rows.
-    """
+def _write_npy(rows: ImageRows, out: Path) -> list[Path]:
+    """Write labels and names beside the features, which come last, to complete the set."""
     stem = out.name.removesuffix(out.suffix)
-    places = {
-        store.labels: out.with_name(f"{stem}.labels.npy"),
-        store.names: out.with_name(f"{stem}.names.txt"),
-        store.features: out,
-    }
-    written = [place for path, place in places.items() if path.exists()]
-    if pictures.labels is None:
-        places[store.labels].unlink(missing_ok=True)
-    for path, place in places.items():
-        if path.exists():
-            os.replace(path, place)
-    return written[::-1]
+    X, labels = rows.sample(rows.n_rows)
+    beside = out.with_name(f"{stem}.labels.npy")
+    beside.unlink(missing_ok=True)  # of an earlier run
+    if labels is not None:
+        with atomic_write(beside) as file:
+            np.save(file, labels)
+    names = out.with_name(f"{stem}.names.txt")
+    with atomic_write(names) as file:
+        file.write("".join(f"{name}\n" for name in rows.names).encode())
+    with atomic_write(out) as file:
+        np.save(file, X)
+    return [out, names, *([beside] if labels is not None else [])]
 
 
-def _write_parquet(store: FeatureStore, pictures: PictureSet, out: Path) -> list[Path]:
+def _write_parquet(rows: ImageRows, out: Path) -> list[Path]:
     """Write one file with a column each for features, labels and names."""
-    import numpy as np
-
     arrow = import_extra("pyarrow", "parquet", out, "Parquet")
     parquet = import_extra("pyarrow.parquet", "parquet", out, "Parquet")
-    features = np.load(store.features, mmap_mode="r", allow_pickle=False)
-    rows, width = store.rows(), features.shape[1]
-    text = {"name": arrow.string()} | ({} if pictures.labels is None else {"label": arrow.string()})
-    schema = arrow.schema({"features": arrow.list_(arrow.float32(), width)} | text)
-    step = max(1, _GROUP_BYTES // (4 * width))
+    text = {"name": arrow.string()} | ({"label": arrow.string()} if rows.has_labels else {})
+    schema = arrow.schema({"features": arrow.list_(arrow.float32(), rows.n_features)} | text)
     with atomic_write(out) as file, parquet.ParquetWriter(file, schema) as writer:
-        for first in range(0, len(rows), step):
-            part = rows[first : first + step].tolist()
-            values = arrow.array(np.array(features[first : first + step]).reshape(-1))
+        for batch in rows.batches():
+            values = arrow.array(batch.X.reshape(-1))
             columns: dict[str, Any] = {
-                "features": arrow.FixedSizeListArray.from_arrays(values, width),
-                "name": [printable(pictures.names[row]) for row in part],
+                "features": arrow.FixedSizeListArray.from_arrays(values, rows.n_features),
+                "name": rows.names[batch.first_row : batch.first_row + len(batch.X)],
             }
-            if pictures.labels is not None:
-                columns["label"] = pictures.labels[part].tolist()
+            if batch.labels is not None:
+                columns["label"] = batch.labels.tolist()
             writer.write_table(arrow.table(columns, schema=schema))
     return [out]
 
 
 def _tell(
-    store: FeatureStore,
+    rows: ImageRows,
     pictures: PictureSet,
-    extractor: Extractor,
     written: list[Path],
-    n_before: int,
     seconds: float,
     as_json: bool,
 ) -> None:
+    extractor, n_before = rows.extractor, rows.n_cached
     facts: dict[str, Any] = {
         "files": [str(path) for path in written],
         "pictures": len(pictures),
-        "rows": store.n_rows,
-        "left_out": len(pictures) - store.n_rows,
+        "rows": rows.n_rows,
+        "left_out": len(pictures) - rows.n_rows,
         "features": extractor.n_features,
         "extractor": extractor.specification(),
         "resumed_after": n_before,
@@ -124,7 +119,7 @@ def _tell(
     resumed = f" (went on after {n_before:,})" if n_before else ""
     rate = f", {(len(pictures) - n_before) / seconds:,.0f} a second" if seconds > 0 else ""
     line(
-        f"took    {extractor.n_features} features by {extractor.name} of {store.n_rows:,} pictures "
+        f"took    {extractor.n_features} features by {extractor.name} of {rows.n_rows:,} pictures "
         f"in {seconds:.1f} s{rate}{resumed}"
     )
     line(f"wrote   {', '.join(facts['files'])}")

@@ -14,7 +14,6 @@ from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import rows_progress
 from bitclass.cli.text import counted, say
 from bitclass.data import Reader
-from bitclass.images.recording import record_extractor
 from bitclass.storage import ProjectionType, check_writable, save
 from bitclass.streaming import Checkpoint, batch_rows_for, fit_reader
 from bitclass.training import save_statistics
@@ -64,7 +63,7 @@ def run_fit(
     with rows_progress(reader.n_rows) as progress:
         fit_reader(classifier, reader, checkpoint=saves, progress=progress)
     if extractor is not None:
-        record_extractor(classifier.packed().summary, extractor)
+        classifier.packed().summary["extractor"] = extractor
     # The statistics first: a model whose statistics are missing or of other rows can be told.
     if keep_statistics:
         save_statistics(statistics_path(model), classifier.statistics_)

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from bitclass._native import thread_limit
 from bitclass.cli.errors import UsageError
 from bitclass.cli.options import open_data
 from bitclass.cli.progress import rows_progress
 from bitclass.data import Reader, open_rows
-from bitclass.data.pictures import PictureSet, find_pictures, open_pictures, printable
-from bitclass.images import Extractor, PictureWarning, extract_features
-from bitclass.images.feature_store import FeatureStore, opened_store
-from bitclass.images.recording import recorded_extractor
+from bitclass.data.pictures import find_pictures, open_pictures
+from bitclass.images import Extractor, ImageRows, image_rows, recorded_extractor
 from bitclass.storage import read_header
 
-__all__ = ["DEFAULT_EXTRACTOR", "Rows", "extractor_of_model", "fill_store", "opened_rows"]
+__all__ = ["DEFAULT_EXTRACTOR", "Rows", "extractor_of_model", "opened_rows"]
 
 DEFAULT_EXTRACTOR = "cnn"
-
-# So many are lost by a kill, at most.
-_BATCH_PICTURES = 128
 
 
 @dataclass(frozen=True)
@@ -110,55 +107,31 @@ def opened_rows(
     with ExitStack() as stack:
         stack.enter_context(thread_limit(jobs))
         chosen = extractor()
-        folder = store
-        if folder is None:
-            temporary = tempfile.TemporaryDirectory(prefix=".bitclass-", dir=room)
-            folder = Path(stack.enter_context(temporary)) / "features"
-        filled = stack.enter_context(opened_store(folder, pictures, chosen))
-        fill_store(filled, pictures, chosen, jobs)
-        yield _rows(filled, pictures, chosen, paths)
-        filled.remove()  # what they were wanted for is done
+        if store is not None:
+            shutil.rmtree(store / "rows", ignore_errors=True)
+        temporary = tempfile.TemporaryDirectory(prefix=".bitclass-", dir=room)
+        folder = Path(stack.enter_context(temporary))
+        with rows_progress(len(pictures)) as progress:
+            found = image_rows(
+                replace(pictures, paths=tuple(paths)),
+                chosen,
+                cache=store or folder / "cache",
+                n_jobs=jobs,
+                progress=lambda done: progress("extracting", done),
+            )
+        yield _rows(found, store / "rows" if store is not None else folder)
+        if store is not None:
+            shutil.rmtree(store)  # what it was for is done
 
 
-def _rows(
-    store: FeatureStore, pictures: PictureSet, extractor: Extractor, paths: list[Path]
-) -> Rows:
-    labels_file = store.labels if pictures.labels is not None else None
-    reader = open_rows(store.features, labels_file=labels_file)
-    many = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    left_out = len(pictures) - store.n_rows
-    without = f", {left_out:,} left out" if left_out else ""
-    reader.description = (
-        f"{paths[0]}{many}: {store.n_rows:,} pictures{without}, {extractor.n_features} features "
-        f"by {extractor.name}"
-    )
-    names = [printable(pictures.names[row]) for row in store.rows().tolist()]
-    return Rows(reader, names, extractor)
-
-
-def fill_store(
-    store: FeatureStore, pictures: PictureSet, extractor: Extractor, jobs: int | None
-) -> None:
-    """Extract what is not there yet."""
-    with rows_progress(len(pictures)) as progress:
-        progress("extracting", store.n_done)
-        coming = extract_features(
-            pictures,
-            extractor,
-            start_row=store.n_done,
-            batch_pictures=_BATCH_PICTURES,
-            n_jobs=jobs,
-        )
-        for rows, features in coming:
-            # Batches end at multiples of their length, whatever could be read of them.
-            batch_end = store.n_done - store.n_done % _BATCH_PICTURES + _BATCH_PICTURES
-            store.append(min(batch_end, len(pictures)), rows, features)
-            progress("extracting", store.n_done)
-    store.complete()
-    left_out = len(pictures) - store.n_rows
-    if left_out:
-        warnings.warn(
-            f"left out {left_out:,} of {len(pictures):,} pictures that cannot be read",
-            PictureWarning,
-            stacklevel=2,
-        )
+def _rows(found: ImageRows, folder: Path) -> Rows:
+    folder.mkdir(exist_ok=True)
+    X, labels = found.sample(found.n_rows)
+    np.save(folder / "features.npy", X)
+    labels_file = None
+    if labels is not None:
+        labels_file = folder / "labels.npy"
+        np.save(labels_file, labels)
+    reader = open_rows(folder / "features.npy", labels_file=labels_file)
+    reader.description = found.description
+    return Rows(reader, found.names, found.extractor)

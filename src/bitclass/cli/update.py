@@ -22,7 +22,6 @@ from bitclass.cli.errors import UsageError
 from bitclass.cli.fit import files_of, save_model, statistics_path, tell
 from bitclass.cli.progress import rows_progress
 from bitclass.data import Reader, prefetched
-from bitclass.images.recording import record_extractor
 from bitclass.storage import ModelHeader, ProjectionType, check_writable, read_header
 from bitclass.streaming import batch_rows_for, labels_of
 from bitclass.training import Statistics, load_statistics, save_statistics
@@ -89,7 +88,7 @@ def run_update(
         _learn(classifier, statistics, reader, remove)
         save_statistics(sums, statistics, {"update": asked | {"from": before}})
     if header.summary.get("extractor") is not None:
-        record_extractor(classifier.packed().summary, header.summary["extractor"])
+        classifier.packed().summary["extractor"] = header.summary["extractor"]
     if header.summary.get("refinement") is not None:
         warnings.warn(
             "the model was refined on its rows, and the updated one is not, for the rows of before "

@@ -1,4 +1,4 @@
-"""A page to look at a model with: the code of a picture, and what lies near it."""
+"""A page to look at a model with: the code of an image, and what lies near it."""
 
 from bitclass.explore.explorer import Explorer
 from bitclass.explore.gallery import Gallery

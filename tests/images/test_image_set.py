@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bitclass.data.picture_sources import read_picture_file
 
 from bitclass.data import DataFileError
 from bitclass.data import picture_sources as sources_module
-from bitclass.data.picture_sources import read_picture_file
 from bitclass.data.pictures import (
     PictureError,
     PictureSet,

@@ -1,17 +1,17 @@
-"""Pixels of picture files: right where they can be read, an error where not, never a crash."""
+"""Pixels of image files: right where they can be read, an error where not, never a crash."""
 
 import io
 
 import numpy as np
 import pytest
+from bitclass.images.decoding import MOST_PIXELS
 from drawing import scene
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from picture_files import bomb, broken, encoded, png_claiming, whole
+from image_files import bomb, broken, encoded, png_claiming, whole
 from PIL import Image, ImageSequence
 
-from bitclass.images import PictureError, decode
-from bitclass.images.decoding import MOST_PIXELS
+from bitclass.images import ImageError, decode
 
 PIXELS = scene(48, 7)
 WHOLE = whole()
@@ -25,7 +25,7 @@ def assert_like(found, expected, tolerance):
 
 
 @pytest.mark.parametrize("name", ["plain.png", "clear.png", "old.bmp", "plain.ppm", *LOSSY])
-def test_colours_are_those_of_the_picture(name):
+def test_colours_are_those_of_the_image(name):
     assert_like(decode(WHOLE[name], name), PIXELS, LOSSY.get(name, 0))
 
 
@@ -36,7 +36,7 @@ def test_grey_is_three_times_the_same():
 
 
 @pytest.mark.parametrize("name", ["deep.png", "deep.tiff", "float.tiff"])
-def test_deep_pictures_become_eight_bits(name):
+def test_deep_images_become_eight_bits(name):
     assert_like(decode(WHOLE[name], name), np.repeat(PIXELS[:, :, :1], 3, axis=2), 0)
 
 
@@ -47,7 +47,7 @@ def test_floats_from_0_to_255_too():
 
 def test_floats_that_are_no_numbers_are_refused():
     content = encoded(np.full((8, 8), np.nan, dtype=np.float32), "TIFF")
-    with pytest.raises(PictureError, match="odd.tiff: .*finite"):
+    with pytest.raises(ImageError, match="odd.tiff: .*finite"):
         decode(content, "odd.tiff")
 
 
@@ -100,14 +100,14 @@ def test_the_camera_says_how_it_was_held(orientation):
     np.testing.assert_array_equal(found, TURNED[orientation](pixels))
 
 
-def test_damaged_notes_of_a_camera_cost_no_picture():
+def test_damaged_notes_of_a_camera_cost_no_image():
     content = encoded(PIXELS, "JPEG", quality=95, exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12")
     assert decode(content, "noted.jpg").shape == PIXELS.shape
 
 
 @pytest.mark.parametrize("name", broken())
-def test_what_is_no_picture_is_refused_by_name(name):
-    with pytest.raises(PictureError, match=f"^{name}: ") as caught:
+def test_what_is_no_image_is_refused_by_name(name):
+    with pytest.raises(ImageError, match=f"^{name}: ") as caught:
         decode(broken()[name], name)
     assert "\n" not in str(caught.value)
 
@@ -117,14 +117,14 @@ def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch):
         raise AssertionError("unpacked")
 
     monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", load)
-    with pytest.raises(PictureError, match="12000 x 12000"):
+    with pytest.raises(ImageError, match="12000 x 12000"):
         decode(bomb(), "bomb.png")
-    with pytest.raises(PictureError, match="10001 x 10000"):
+    with pytest.raises(ImageError, match="10001 x 10000"):
         decode(png_claiming(10_001, MOST_PIXELS // 10_000), "bomb.png")
 
 
 def test_names_cannot_write_to_the_terminal():
-    with pytest.raises(PictureError) as caught:
+    with pytest.raises(ImageError) as caught:
         decode(b"?", "\x1b[31mred\n\udce9.png")
     assert str(caught.value).isprintable()
 
@@ -139,7 +139,7 @@ def test_damaged_files_give_pixels_or_an_error(data):
     content = bytes(content[: data.draw(st.integers(1, len(content)))])
     try:
         found = decode(content, "damaged")
-    except PictureError:
+    except ImageError:
         return
     assert found.dtype == np.uint8
     assert found.ndim == 3
@@ -156,7 +156,7 @@ def test_damaged_files_give_pixels_or_an_error(data):
     ],
 )
 def test_pixels_of_another_kind_are_refused(pixels):
-    with pytest.raises(PictureError, match="^odd: pixels must be uint8"):
+    with pytest.raises(ImageError, match="^odd: pixels must be uint8"):
         decode(pixels, "odd")
 
 
