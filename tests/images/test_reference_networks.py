@@ -52,7 +52,7 @@ def test_any_network_of_timm(timm):
     with torch.inference_mode():
         batch = torch.stack([transform(Image.fromarray(image)) for image in images])
         expected = extractor._network(batch).numpy()
-    features = extractor.extract(images)
+    features = extractor.extract([extractor.preparation(image) for image in images])
     assert features.shape == (3, extractor.n_features) == (3, 512)
     # Resizing and cropping at once is not quite resizing and then cropping.
     assert (
@@ -76,11 +76,12 @@ def test_pixels_reach_a_network_of_timm_as_it_wants_them(timm):
 def test_a_network_of_timm_by_name(timm):
     again = from_specification({"kind": "timm", "model": "resnet18", "pretrained": False})
     assert again.specification() == {"kind": "timm", "model": "resnet18", "pretrained": False}
-    with pytest.raises(ValueError, match="has no network 'no_such_net'"):
+    with pytest.raises(ValueError, match="timm cannot make 'no_such_net'"):
         extractor_named("timm:no_such_net")
 
 
 def test_the_width_of_a_network_of_timm_that_says_another(timm):
     extractor = extractor_named("timm:mobilenetv3_small_050,pretrained=false")
-    assert extractor.extract([scene(64, 0)]).shape == (1, extractor.n_features)
+    features = extractor.extract([extractor.preparation(scene(64, 0))])
+    assert features.shape == (1, extractor.n_features)
     assert extractor.n_features == extractor._network.head_hidden_size

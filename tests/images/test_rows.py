@@ -1,23 +1,31 @@
-"""Features of a set: every image that can be read, whatever the others do."""
+"""Features of images as rows: every image that can be read, extracted once, resumed if killed."""
 
+import os
+import signal
+import subprocess
 import sys
-import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
-from bitclass.images.preparing import Preparation
-from drawing import scene, scenes
+from drawing import scene
 from image_files import broken, encoded, whole
 
-from bitclass.data.images import ImageError, ImageSet, open_folder
-from bitclass.data.worker import Worker
-from bitclass.images import Gist, ImageWarning, decode, extract_features
-from bitclass.images import decoder as decoder_module
-from bitclass.images import extraction as extraction_module
+from bitclass.images import (
+    Gist,
+    ImageError,
+    ImageSet,
+    ImageWarning,
+    Preparation,
+    decode,
+    image_rows,
+    open_images,
+)
+from bitclass.images import rows as rows_module
 
 
-class Held:
+class InMemory:
     """Images in memory; an exception stands for one that cannot be read."""
 
     def __init__(self, contents):
@@ -29,18 +37,21 @@ class Held:
             raise content
         return content
 
+    def file_of(self, row):
+        return None
 
-def image_set(contents):
-    return ImageSet([f"{row}.png" for row in range(len(contents))], None, Held(contents))
+
+def image_set(contents, labels=None):
+    return ImageSet([f"{row}.png" for row in range(len(contents))], labels, InMemory(contents))
 
 
-def collected(batches):
-    """Rows, features and warnings of a run."""
+def collected(*arguments, **options):
+    """Rows, and the messages of warnings."""
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ImageWarning)
-        batches = list(batches)
-    rows = np.concatenate([rows for rows, _ in batches])
-    return rows, np.concatenate([part for _, part in batches]), [str(w.message) for w in caught]
+        warnings.simplefilter("always")
+        rows = image_rows(*arguments, **options)
+    assert all(w.category is ImageWarning and w.filename == __file__ for w in caught)
+    return rows, [str(w.message) for w in caught]
 
 
 def test_every_image_that_can_be_read_and_no_other(tmp_path):
@@ -48,191 +59,227 @@ def test_every_image_that_can_be_read_and_no_other(tmp_path):
     (tmp_path / "mixed").mkdir()
     for name, content in (good | bad).items():
         (tmp_path / "mixed" / name).write_bytes(content)
-    images = open_folder(tmp_path)
-    rows, features, messages = collected(extract_features(images, Gist(), batch_images=5))
-    assert {images.names[row].partition("/")[2] for row in rows} == set(good)
+    (tmp_path / "mixed" / "gone.png").symlink_to(tmp_path / "absent")
+    bad["gone.png"] = b""
+    images = open_images(tmp_path)
+    rows, messages = collected(images, Gist())
+    assert {name.partition("/")[2] for name in rows.names} == set(good)
+    assert {name.partition("/")[2] for name in rows.skipped} == set(bad)
     assert len(messages) == len(bad)
     for name in bad:
-        assert sum(f"mixed/{name}: " in message for message in messages) == 1
+        assert sum(message.startswith(f"skipped mixed/{name}: ") for message in messages) == 1
     # Features are those of the pixels, in the order of the set.
-    expected = Gist().extract([decode(images.source.read(row), "") for row in rows])
-    np.testing.assert_allclose(features, expected, rtol=0, atol=1e-6)
+    prepare = Gist().preparation
+    expected = [prepare(decode(rows.images.source.read(row), "")) for row in range(rows.n_rows)]
+    X, labels = rows.sample()
+    np.testing.assert_allclose(X, Gist().extract(expected), rtol=0, atol=1e-6)
+    assert set(labels) == {"mixed"}
+    assert rows.description == (
+        f"{tmp_path}: {len(good)} images, {len(bad)} skipped, 512 features by gist"
+    )
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
-def test_links_that_lead_nowhere_are_counted_among_what_is_left_out(tmp_path):
-    (tmp_path / "a.png").write_bytes(whole()["plain.png"])
-    (tmp_path / "gone.png").symlink_to(tmp_path / "absent.png")
-    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
-    rows, _, messages = collected(extract_features(open_folder(tmp_path), Gist()))
-    assert rows.tolist() == [0]
-    assert [message.rpartition(":")[0] for message in messages] == [
-        "left out: gone.png", "left out: loop.png",
+def test_sources_that_fail_and_pixels_in_memory():
+    contents = [
+        scene(16, 1), OSError(5, "Input/output error"), ImageError("2.png: gone"), b"?",
+        encoded(scene(16, 4), "PNG"),
     ]  # fmt: skip
-
-
-def test_pixels_and_files_may_be_mixed():
-    contents = [encoded(scene(32, 1), "PNG"), scene(32, 2), encoded(scene(32, 3), "PNG")]
-    rows, features, messages = collected(extract_features(image_set(contents), Gist()))
-    expected = Gist().extract([scene(32, seed) for seed in (1, 2, 3)])
-    assert (rows.tolist(), messages) == ([0, 1, 2], [])
-    np.testing.assert_allclose(features, expected, rtol=0, atol=1e-6)
-
-
-def test_images_that_the_source_cannot_read_are_left_out():
-    contents = [scene(16, 1), OSError(5, "Input/output error"), ImageError("2.png: gone"), b"?"]
-    rows, _, messages = collected(extract_features(image_set(contents), Gist()))
-    assert rows.tolist() == [0]
-    assert [message[:20] for message in messages] == [
-        "left out: 1.png: Inp", "left out: 2.png: gon", "left out: 3.png: can",
+    rows, messages = collected(image_set(contents), Gist())
+    assert rows.names == ("0.png", "4.png")
+    assert [message[:18] for message in messages] == [
+        "skipped 1.png: Inp", "skipped 2.png: gon", "skipped 3.png: can",
     ]  # fmt: skip
+    expected = Gist().extract([scene(16, 1), scene(16, 4)])
+    np.testing.assert_allclose(rows.sample()[0], expected, rtol=0, atol=1e-6)
 
 
-def test_batches_end_at_multiples_wherever_they_begin():
-    images = image_set([scene(16, row) for row in range(11)])
-    whole_run = list(extract_features(images, Gist(), batch_images=4))
-    later = list(extract_features(images, Gist(), batch_images=4, start_row=3))
-    assert [rows.tolist() for rows, _ in later] == [[3], [4, 5, 6, 7], [8, 9, 10]]
-    np.testing.assert_array_equal(later[1][1], whole_run[1][1])
+def test_no_image_can_be_read():
+    with (
+        pytest.warns(ImageWarning),
+        pytest.raises(ImageError, match=r"none of the 2 images can be read, from 0\.png on"),
+    ):
+        image_rows(image_set([b"?", b""]), Gist())
+    with pytest.raises(ImageError, match="no images"):
+        image_rows(image_set([]), Gist())
+
+
+def test_the_interface_of_rows(monkeypatch):
+    labels = np.array(["cat", "dog"])[np.arange(10) % 2]
+    contents = [scene(16, seed) for seed in range(10)]
+    contents[3] = b"?"
+    with pytest.warns(ImageWarning):
+        rows = image_rows(image_set(contents, labels), Gist(), n_jobs=2)
+    kept = [row for row in range(10) if row != 3]
+    assert (rows.n_rows, rows.n_features, rows.dtype) == (9, 512, np.float32)
+    assert (rows.has_labels, rows.is_sparse, rows.feature_names) == (True, False, None)
+    assert (rows.paths, rows.label_paths) == ((), ())
+    X, y = rows.sample(100)
+    assert y.tolist() == labels[kept].tolist()
+    batches = list(rows.batches(2, 3))
+    assert [(batch.first_row, len(batch.X)) for batch in batches] == [(2, 3), (5, 3), (8, 1)]
+    np.testing.assert_array_equal(np.concatenate([batch.X for batch in batches]), X[2:])
+    assert np.concatenate([batch.labels for batch in batches]).tolist() == y[2:].tolist()
+    assert list(rows.batches(9)) == []
+    few, few_labels = rows.sample(3)
+    np.testing.assert_array_equal(few, X[[0, 4, 8]])
+    assert few_labels.tolist() == y[[0, 4, 8]].tolist()
+    monkeypatch.setattr(rows_module, "_BATCH_BYTES", 4 * 512 * 4)
+    assert [len(batch.X) for batch in rows.batches()] == [4, 4, 1]
+    assert next(image_rows(image_set(contents[:2]), Gist()).batches()).labels is None
 
 
 class Counting:
-    """An extractor of one feature, the mean, that counts the images which wait for it."""
+    """An extractor of one feature, the mean, that records how many images it was given at once."""
 
     name, n_features = "counting", 1
+    preparation = Preparation(64, 64, 1.0, "bilinear")
 
-    def __init__(self, side, source):
-        self.preparation = Preparation(smallest=side, largest=side, crop=1.0, filter="bilinear")
-        self.source, self.at_once, self.waiting = source, [], []
+    def __init__(self):
+        self.at_once = []
+
+    def specification(self):
+        return {"kind": self.name}
 
     def extract(self, images):
         self.at_once.append(len(images))
-        deadline = time.monotonic() + 0.3
-        while time.monotonic() < deadline and self.source.n_read < len(self.source.contents):
-            time.sleep(0.01)
-        self.waiting.append(self.source.n_read - sum(self.at_once))
-        return np.array([[image.mean()] for image in images], dtype=np.float32)
+        return np.array([[image.mean()] for image in images], dtype=np.float32).reshape(-1, 1)
 
 
-class Told(Held):
-    """Tells how many images were read."""
-
-    n_read = 0
-
-    def read(self, row):
-        self.n_read += 1
-        return super().read(row)
-
-
-def test_images_that_wait_are_bounded_by_their_bytes(monkeypatch):
-    monkeypatch.setattr(extraction_module, "_WAITING_BYTES", 5 * 3 * 64 * 64)
-    source = Told([np.full((64, 64, 3), row, dtype=np.uint8) for row in range(40)])
-    extractor = Counting(64, source)
-    images = ImageSet([f"{row}.png" for row in range(40)], None, source)
-    batches = list(extract_features(images, extractor, batch_images=12, n_jobs=2))
-    assert [rows.tolist() for rows, _ in batches] == [
-        list(range(start, min(40, start + 12))) for start in range(0, 40, 12)
-    ]
-    np.testing.assert_array_equal(np.concatenate([part[:, 0] for _, part in batches]), range(40))
-    assert extractor.at_once == [5, 5, 2] * 3 + [4]
-    assert max(extractor.waiting) <= 5
+def test_memory_is_bounded_and_progress_told(monkeypatch):
+    monkeypatch.setattr(rows_module, "_BATCH_BYTES", 5 * 3 * 64 * 64)
+    contents = [np.full((64, 64, 3), row, dtype=np.uint8) for row in range(12)]
+    extractor, done = Counting(), []
+    rows = image_rows(image_set(contents), extractor, n_jobs=2, progress=done.append)
+    assert (extractor.at_once, done) == ([5, 5, 2], [5, 10, 12])
+    np.testing.assert_array_equal(rows.sample()[0][:, 0], range(12))
 
 
-@pytest.mark.parametrize(("side", "expected"), [(64, 128), (1024, 85), (4096, 5), (30_000, 2)])
-def test_fewer_large_images_are_opened_ahead(side, expected):
-    preparation = Preparation(smallest=16, largest=side, crop=1.0, filter="bilinear")
-    assert extraction_module._n_ahead(preparation, 2) == expected
-
-
-def test_a_batch_without_any_image_still_comes():
-    images = image_set([b"?", b"?", scene(16, 0)])
-    with pytest.warns(ImageWarning):
-        batches = list(extract_features(images, Gist(), batch_images=2))
-    assert [(len(rows), features.shape) for rows, features in batches] == [
-        (0, (0, 512)), (1, (1, 512)),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("options", [{"batch_images": 0}, {"start_row": 4}, {"n_jobs": 0}])
-def test_arguments_that_make_no_sense(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        list(extract_features(image_set(scenes()[:3]), Gist(), **options))
-
-
-def killing(times):
-    """A decoding process that dies of image 1.png, so many times."""
-    left = [times]
-
-    class Fragile(Worker):
-        def ask(self, question, arrays=None):
-            if question["name"] == "1.png" and left[0] > 0:
-                left[0] -= 1
-                self._process.kill()
-                self._process.wait()
-            super().ask(question, arrays)
-
-    return Fragile
-
-
-@pytest.mark.parametrize(("deaths", "expected"), [(1, [0, 1, 2]), (9, [0, 2])])
-def test_a_image_that_kills_its_process(monkeypatch, deaths, expected):
-    monkeypatch.setattr(decoder_module, "Worker", killing(deaths))
-    contents = [encoded(scene(16, row), "PNG") for row in range(3)]
-    rows, _, messages = collected(extract_features(image_set(contents), Gist(), n_jobs=1))
-    assert rows.tolist() == expected
-    assert len(messages) == 3 - len(expected)
-    assert all("1.png: cannot be read" in m and "has died" in m for m in messages)
-
-
-def test_a_image_that_takes_for_ever(monkeypatch):
-    class Deaf(Worker):
-        def ask(self, question, arrays=None):
-            if question["name"] != "1.png":
-                super().ask(question, arrays)
-
-        def receive(self, name, patience):
-            return super().receive(name, 0.2 if name == "1.png" else patience)
-
-    monkeypatch.setattr(decoder_module, "Worker", Deaf)
-    contents = [encoded(scene(16, row), "PNG") for row in range(3)]
-    rows, _, messages = collected(extract_features(image_set(contents), Gist(), n_jobs=2))
-    assert rows.tolist() == [0, 2]
-    assert len(messages) == 1
-    assert "1.png: cannot be read" in messages[0]
-    assert "nothing came" in messages[0]
-
-
-def test_no_process_can_be_started(monkeypatch):
-    def fail(module):
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr(decoder_module, "Worker", fail)
-    with pytest.raises(BlockingIOError):  # that is no fault of an image, and nothing waits for it
-        list(extract_features(image_set([whole()["plain.png"]] * 5), Gist()))
-
-
-def test_a_run_that_nobody_wants_the_rest_of_leaves_no_process(monkeypatch):
-    made = []
-
-    class Counted(Worker):
-        def __init__(self, module):
-            super().__init__(module)
-            made.append(self)
-
-    monkeypatch.setattr(decoder_module, "Worker", Counted)
-    contents = [encoded(scene(16, row), "PNG") for row in range(40)]
-    batches = extract_features(image_set(contents), Gist(), batch_images=4, n_jobs=2)
-    next(batches)
-    batches.close()
-    assert made
-    assert not any(worker.is_alive() for worker in made)
+def test_bad_number_of_jobs():
+    with pytest.raises(ValueError, match="n_jobs"):
+        image_rows(image_set([scene(16, 0)]), Gist(), n_jobs=0)
 
 
 def test_without_pillow_one_line_says_what_to_install(monkeypatch):
-    images = image_set([whole()["plain.png"]])
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(ImportError, match=r"needs PIL; install it with: pip install 'bitclass\[im"):
-        list(extract_features(images, Gist()))
-    # Pixels of the right size need none.
-    ((rows, _),) = extract_features(image_set([scene(32, 0)]), Gist())
-    assert rows.tolist() == [0]
+    with pytest.raises(ImportError, match=r"need PIL; install it with: pip install 'bitclass\[im"):
+        image_rows(image_set([whole()["plain.png"]]), Gist())
+
+
+def test_temporary_features_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    rows = image_rows(image_set([scene(16, 0)]), Gist())
+    assert len(list(tmp_path.rglob("*.npy"))) == 2
+    del rows
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for row in range(9):
+        path = tmp_path / "set" / "ab"[row % 2] / f"{row}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(scene(16, row), "PNG"))
+        os.utime(path, ns=(5, 5))
+    return tmp_path / "set"
+
+
+def test_a_cache_serves_any_number_of_runs(folder, tmp_path):
+    first = image_rows(open_images(folder), Gist(), cache=tmp_path / "new" / "cache")
+    image_rows(open_images(folder), Gist(size=32), cache=tmp_path / "new" / "cache")
+    again = image_rows(open_images(folder), Gist(), cache=tmp_path / "new" / "cache")
+    assert (first.n_cached, again.n_cached) == (0, 9)
+    np.testing.assert_array_equal(again.sample()[0], first.sample()[0])
+    assert again.sample()[1].tolist() == open_images(folder).labels.tolist()
+    assert len(list((tmp_path / "new" / "cache").iterdir())) == 2
+
+
+@pytest.mark.parametrize("change", ["edited", "touched", "replaced by a link", "other folder"])
+def test_changed_images_are_extracted_again(folder, tmp_path, change):
+    cache, path = tmp_path / "cache", folder / "a" / "0.png"
+    other = tmp_path / "other.png"
+    other.write_bytes(path.read_bytes())
+    os.utime(other, ns=(5, 5))
+    image_rows(open_images(folder), Gist(), cache=cache)
+    if change == "edited":
+        path.write_bytes(encoded(scene(20, 99), "PNG"))
+        os.utime(path, ns=(5, 5))
+    elif change == "touched":
+        os.utime(path, ns=(5, 6))
+    elif change == "replaced by a link":
+        path.unlink()
+        path.symlink_to(other)
+    else:
+        folder = folder.rename(tmp_path / "moved")
+    rows = image_rows(open_images(folder), Gist(), cache=cache)
+    assert rows.n_cached == 0
+    fresh = image_rows(open_images(folder), Gist())
+    np.testing.assert_array_equal(rows.sample()[0], fresh.sample()[0])
+
+
+def test_skipped_images_are_named_again(folder, tmp_path):
+    (folder / "a" / "bad.png").write_bytes(b"?")
+    for n_cached in (0, 9):
+        rows, messages = collected(open_images(folder), Gist(), cache=tmp_path / "cache")
+        assert rows.n_cached == n_cached
+        assert (rows.n_rows, rows.skipped, len(messages)) == (9, ("a/bad.png",), 1)
+
+
+@pytest.mark.parametrize("file", ["features.npy", "status.npy"])
+@pytest.mark.parametrize("damage", ["absent", "truncated", "overwritten", "of another shape"])
+def test_a_damaged_cache_is_made_again(folder, tmp_path, file, damage):
+    expected = image_rows(open_images(folder), Gist(), cache=tmp_path / "cache").sample()[0]
+    (path,) = tmp_path.glob(f"cache/*/{file}")
+    if damage == "absent":
+        path.unlink()
+    elif damage == "truncated":
+        os.truncate(path, path.stat().st_size - 1)
+    elif damage == "overwritten":
+        path.write_bytes(b"?" * 500)
+    else:
+        np.save(path, np.ones((3, 4)))
+    rows = image_rows(open_images(folder), Gist(), cache=tmp_path / "cache")
+    assert rows.n_cached == 0
+    np.testing.assert_array_equal(rows.sample()[0], expected)
+
+
+def test_images_in_memory_cannot_be_cached(tmp_path):
+    with pytest.raises(ValueError, match=r"0\.png: only images in files can be cached"):
+        image_rows(image_set([scene(16, 0)]), Gist(), cache=tmp_path)
+
+
+def test_a_full_disk_is_an_error(folder, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(OSError, match="No space left"):
+        image_rows(open_images(folder), Gist(), cache=tmp_path / "cache")
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+
+
+KILLED = """
+import os, signal, sys
+from bitclass.images import Gist, image_rows, open_images, rows
+rows._MAX_BATCH_IMAGES = 2
+
+class Fatal(Gist):
+    n_calls = 0
+
+    def extract(self, images):
+        Fatal.n_calls += 1
+        if Fatal.n_calls == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().extract(images)
+
+image_rows(open_images(sys.argv[1]), Fatal(), cache=sys.argv[2], n_jobs=1)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_killed_run_resumes(folder, tmp_path):
+    command = [sys.executable, "-c", KILLED, str(folder), str(tmp_path / "cache")]
+    assert subprocess.run(command, cwd=Path(__file__).parent).returncode == -signal.SIGKILL
+    rows = image_rows(open_images(folder), Gist(), cache=tmp_path / "cache")
+    assert rows.n_cached == 4
+    fresh = image_rows(open_images(folder), Gist())
+    np.testing.assert_allclose(rows.sample()[0], fresh.sample()[0], rtol=0, atol=1e-6)

@@ -272,15 +272,16 @@ def _open_arrays(
     }
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        found = [open_memmap(path, mode="r+") for path in arrays]
+        # Read only, because a truncated file would be extended with zeros for writing.
+        found = [open_memmap(path, mode="r") for path in arrays]
         is_valid = [(array.dtype.str, array.shape) for array in found] == list(arrays.values())
     except (OSError, ValueError):  # absent or damaged
         is_valid = False
     if not is_valid:
         for path, (dtype, shape) in arrays.items():
             _create(path, dtype, shape)
-        found = [open_memmap(path, mode="r+") for path in arrays]
-    return found[0], found[1]
+    features, status = (open_memmap(path, mode="r+") for path in arrays)
+    return features, status
 
 
 def _create(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
