@@ -11,9 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.data.errors import DataFileError
 from bitclass.images.image_set import ImageError as PictureError
 from bitclass.images.image_set import ImageSet as PictureSet
-from bitclass.images.image_set import ImageSource, find_images, open_images, printable
+from bitclass.images.image_set import (
+    ImageSource,
+    find_images,
+    is_image_name,
+    open_images,
+    printable,
+)
 
 __all__ = [
     "MOST_FILE_BYTES",
@@ -80,7 +87,11 @@ def open_pictures(path: str | os.PathLike[str], split: str | None = None) -> Pic
     if open_part is not None:
         return open_part(split)
     if split is not None and Path(path).exists():
-        raise PictureError(f"{path}: split={split!r} is for data sets, and this is none")
+        raise DataFileError(f"{path}: split={split!r} is for data sets, and this is none")
+    if not Path(path).exists():
+        raise DataFileError(f"{path}: there is no such file or folder")
+    if Path(path).is_file() and not is_image_name(Path(path).name):
+        raise DataFileError(f"{path}: is neither a picture nor a data set that is known")
     return open_images(path)
 
 
