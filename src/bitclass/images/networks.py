@@ -66,6 +66,8 @@ class _OnnxModel:
             options = runtime.SessionOptions()
             options.intra_op_num_threads = n_threads
             options.log_severity_level = 4  # errors are raised as well
+            # Threads that spin while they wait take the time of others on a busy machine.
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             self._session = runtime.InferenceSession(
                 self._content, options, providers=["CPUExecutionProvider"]
             )
