@@ -138,7 +138,7 @@ def test_what_is_no_image_is_told_and_the_next_one_works(browser, image):
 
 
 def test_a_file_that_is_too_large_is_not_sent(browser):
-    browser.value("mostBytes = 10")
+    browser.value("maxBytes = 10")
     dropped(browser, b"x" * 11, "large.png", "image/png", "drop")
     browser.wait_for("document.getElementById('error').textContent")
     assert text(browser, "#error").startswith("large.png has 0.0 MB; at most")

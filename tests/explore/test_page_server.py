@@ -8,7 +8,7 @@ import explore_images
 import numpy as np
 import pytest
 
-from bitclass.explore import MOST_UPLOAD_BYTES, PageServer
+from bitclass.explore import MAX_UPLOAD_BYTES, PageServer
 from bitclass.explore import server as server_module
 from bitclass.explore.server import is_loopback
 
@@ -65,7 +65,7 @@ def test_facts_and_images_are_given_by_number(server):
     facts = json.loads(content)
     assert (status, headers.get_content_type()) == (200, "application/json")
     assert (facts["classes"], facts["bits"], facts["images"]) == (4, 96, 48)
-    assert facts["most_bytes"] == MOST_UPLOAD_BYTES
+    assert facts["max_bytes"] == MAX_UPLOAD_BYTES
     assert len(facts["samples"]) == 12
     status, headers, content = ask(server, "GET", "/images/3.jpg")
     assert (status, headers.get_content_type(), content[:2]) == (200, "image/jpeg", b"\xff\xd8")
@@ -193,10 +193,10 @@ def posted(server, headers, content=b""):
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_comes(server):
-    answer = posted(server, [f"Content-Length: {MOST_UPLOAD_BYTES + 1}"])
+    answer = posted(server, [f"Content-Length: {MAX_UPLOAD_BYTES + 1}"])
     assert status_of(answer) == 413
     assert b"more than 20 MB" in answer
-    asked = posted(server, [f"Content-Length: {MOST_UPLOAD_BYTES + 1}", "Expect: 100-continue"])
+    asked = posted(server, [f"Content-Length: {MAX_UPLOAD_BYTES + 1}", "Expect: 100-continue"])
     assert status_of(asked) == 413
 
 

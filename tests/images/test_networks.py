@@ -195,6 +195,8 @@ class TestOnnx:
     def test_a_record_finds_the_same_network_only(self, tmp_path):
         file = network_file(tmp_path / "small.onnx")
         record = extractor_named(f"onnx:{file},output=pooled,size=32").specification()
+        # The keys are those that model files of version 0.1 have.
+        assert list(record) == ["kind", "file", "output", "size", "mean", "std", "sha256"]
         again = from_specification(record)
         images = [scene(32, 0)]
         expected = extractor_named(f"onnx:{file},output=pooled,size=32").extract(images)

@@ -116,7 +116,7 @@ def test_the_interface_of_rows(monkeypatch):
     X, y = rows.sample(100)
     assert y.tolist() == labels[kept].tolist()
     batches = list(rows.batches(2, 3))
-    assert [(batch.first_row, len(batch.X)) for batch in batches] == [(2, 3), (5, 3), (8, 1)]
+    assert [(batch.first_row, len(batch.X)) for batch in batches] == [(2, 1), (3, 3), (6, 3)]
     np.testing.assert_array_equal(np.concatenate([batch.X for batch in batches]), X[2:])
     assert np.concatenate([batch.labels for batch in batches]).tolist() == y[2:].tolist()
     assert list(rows.batches(9)) == []

@@ -2,6 +2,6 @@
 
 from bitclass.explore.explorer import Explorer
 from bitclass.explore.gallery import Gallery
-from bitclass.explore.server import MOST_UPLOAD_BYTES, PageServer, is_loopback
+from bitclass.explore.server import MAX_UPLOAD_BYTES, PageServer, is_loopback
 
-__all__ = ["MOST_UPLOAD_BYTES", "Explorer", "Gallery", "PageServer", "is_loopback"]
+__all__ = ["MAX_UPLOAD_BYTES", "Explorer", "Gallery", "PageServer", "is_loopback"]

@@ -23,10 +23,10 @@ from urllib.parse import urlsplit
 from bitclass.explore.explorer import Explorer
 from bitclass.images import ImageError
 
-__all__ = ["MOST_UPLOAD_BYTES", "PageServer", "is_loopback"]
+__all__ = ["MAX_UPLOAD_BYTES", "PageServer", "is_loopback"]
 
 #: A larger file is not taken.
-MOST_UPLOAD_BYTES = 20 << 20
+MAX_UPLOAD_BYTES = 20 << 20
 
 _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -189,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
         if path in self.server.pages:
             return self.server.pages[path]
         if path == "/api/facts":
-            return _json(self.server.explorer.facts() | {"most_bytes": MOST_UPLOAD_BYTES})
+            return _json(self.server.explorer.facts() | {"max_bytes": MAX_UPLOAD_BYTES})
         if found := _SMALL.fullmatch(path):
             return self.server.explorer.small_image(int(found[1])), "image/jpeg"
         if found := _LOOK_AT.fullmatch(path):
@@ -214,10 +214,10 @@ class _Handler(BaseHTTPRequestHandler):
         if not _NUMBER.fullmatch(lengths[0]):
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "the length of the image is no number")
         length = int(lengths[0])
-        if length > MOST_UPLOAD_BYTES:
+        if length > MAX_UPLOAD_BYTES:
             raise _RefusedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the file has more than {MOST_UPLOAD_BYTES >> 20} MB",
+                f"the file has more than {MAX_UPLOAD_BYTES >> 20} MB",
             )
         if self.headers.get("Expect", "").lower() == "100-continue":
             self.send_response_only(HTTPStatus.CONTINUE)

@@ -107,16 +107,19 @@ class ImageRows:
         ----------
         start_row : int
         rows_per_batch : int, optional
-            About 64 MB by default.
+            About 64 MB by default. Batches end at multiples of it.
 
         Yields
         ------
         Batch
         """
         step = rows_per_batch or max(1, _BATCH_BYTES // (self.n_features * self.dtype.itemsize))
-        for start in range(start_row, self.n_rows, step):
-            X, labels = self._take(slice(start, start + step))
+        start = start_row
+        while start < self.n_rows:
+            stop = start - start % step + step
+            X, labels = self._take(slice(start, stop))
             yield Batch(X, labels, start)
+            start = stop
 
     def sample(self, n_rows: int = 8192) -> tuple[NDArray[np.float32], NDArray[np.str_] | None]:
         """Read rows spread evenly over the images.

@@ -2,7 +2,7 @@
 
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-let mostBytes = 0;
+let maxBytes = 0;
 let asked = 0; // the latest question; answers to earlier ones are dropped
 let shownUrl = null;
 
@@ -129,9 +129,9 @@ async function look(address, options, titleOf, url) {
 }
 
 function lookAtFile(file) {
-  if (file.size > mostBytes) {
+  if (file.size > maxBytes) {
     asked++;
-    say("", `${file.name} has ${(file.size / 2 ** 20).toFixed(1)} MB; at most ${mostBytes >> 20} MB are taken.`);
+    say("", `${file.name} has ${(file.size / 2 ** 20).toFixed(1)} MB; at most ${maxBytes >> 20} MB are taken.`);
     return;
   }
   if (location.hash) history.pushState(null, "", location.pathname);
@@ -178,11 +178,11 @@ window.addEventListener("hashchange", lookAtAddress);
 
 ask("api/facts", {}).then(
   (facts) => {
-    mostBytes = facts.most_bytes;
+    maxBytes = facts.max_bytes;
     byId("facts").textContent =
       `${counted(facts.classes, "class", "classes")} in ${counted(facts.bits, "bit", "bits")} · ` +
       `${counted(facts.images, "image", "images")} · ${facts.extractor} features`;
-    byId("hint").textContent = `JPEG, PNG, WebP, GIF, BMP or TIFF, up to ${mostBytes >> 20}\u00a0MB`;
+    byId("hint").textContent = `JPEG, PNG, WebP, GIF, BMP or TIFF, up to ${maxBytes >> 20}\u00a0MB`;
     byId("samples").replaceChildren(...facts.samples.map(imageItem));
     if (location.hash) lookAtAddress();
   },
