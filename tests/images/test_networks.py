@@ -183,7 +183,7 @@ class TestOnnx:
 
     def test_an_output_of_more_axes_is_refused(self, tmp_path):
         file = places_file(tmp_path / "five.onnx", "five axes")
-        with pytest.raises(ValueError, match=r"five\.onnx: .*one row of features per image"):
+        with pytest.raises(ValueError, match=r"five\.onnx.*one row of features per image"):
             extractor_named(f"onnx:{file},size=8")
 
     def test_the_size_that_the_network_says(self, tmp_path):
@@ -287,7 +287,7 @@ class TestTimm:
     @pytest.mark.parametrize(
         ("name", "message"),
         [
-            ("unpooled", r"timm:unpooled: .*one row .* shape \(1, 2, 3\)"),
+            ("unpooled", r"unpooled.*one row .* shape \(1, 2, 3\)"),
             ("unknown", "timm cannot make 'unknown': Unknown model"),
         ],
     )

@@ -139,14 +139,10 @@ class _Network(ABC):
         found = self._features([np.zeros((side, side, 3), dtype=np.uint8)])
         if found.ndim != 2 or len(found) != 1 or found.shape[1] == 0:
             raise ValueError(
-                f"{self._label}: its output must be one row of features per image, found shape "
+                f"{self}: its output must be one row of features per image, found shape "
                 f"{found.shape} for one image"
             )
         return int(found.shape[1])
-
-    @property
-    def _label(self) -> str:
-        return self.name
 
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """Features of prepared images, see `Extractor`."""
@@ -265,10 +261,6 @@ class OnnxNetwork(_Network):
             raise ValueError(f"size must be 1 to 4096 pixels, found {self.size}")
         _ = self.n_features  # runs the network, so that what is wrong with it is raised here
 
-    @property
-    def _label(self) -> str:
-        return self.file
-
     @cached_property
     def _content(self) -> bytes:
         if not Path(self.file).is_file():
@@ -352,17 +344,13 @@ class TimmNetwork(_Network):
             raise ValueError(f"model must be the name of a network of timm, found {self.model!r}")
         _ = self.n_features  # runs the network, so that what is wrong with it is raised here
 
-    @property
-    def _label(self) -> str:
-        return f"timm:{self.model}"
-
     @cached_property
     def _network(self) -> Any:
         try:
             timm = importlib.import_module("timm")
         except (ImportError, RuntimeError) as error:  # the latter if versions do not match
             raise ImportError(
-                f"{self._label} needs torch and timm; install them with: pip install torch timm "
+                f"timm:{self.model} needs torch and timm; install them with: pip install torch timm "
                 f"({error})"
             ) from error
         try:
