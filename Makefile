@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy study whitening floors many-classes reproduce out-of-core memory loading pictures cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy study whitening floors many-classes reproduce out-of-core memory loading images cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -80,8 +80,8 @@ memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
 loading: setup  ## size and loading time of a model file
 	$(BIN)/python benchmarks/loading.py
 
-pictures: setup  ## features of pictures a second (about 2 minutes)
-	$(BIN)/python benchmarks/pictures.py
+images: setup  ## feature extraction, images per second (about 2 minutes)
+	$(BIN)/python benchmarks/images.py
 
 cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
 	$(BIN)/python benchmarks/cluster.py --save

@@ -47,10 +47,10 @@ MAY_IMPORT = {
     "classifier": FOUNDATION
     | {"blas", "losses", "training", "learning", "drawing", "fitting", "validation", "predicting"},
     "blas": {"_native"},
-    "data": FOUNDATION | {"model", "classifier"},
+    "data": FOUNDATION | {"model", "classifier", "images"},
     "streaming": {"rows", "data", "classifier", "drawing", "training", "validation"},
-    "images": {"_native", "data", "storage"},
-    "explore": FOUNDATION | {"model", "data", "images"},
+    "images": {"_native"},
+    "explore": FOUNDATION | {"model", "images"},
     "baselines": FOUNDATION | {"anchors", "training"},
     "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines"},
     "distributed": FOUNDATION

@@ -7,14 +7,14 @@ import pytest
 
 @pytest.fixture(scope="session")
 def explored(tmp_path_factory):
-    """Explorer, model and gallery of a folder of drawn pictures."""
+    """Explorer, model and gallery of a folder of drawn images."""
     pytest.importorskip("PIL", reason="the page needs bitclass[images]")
-    import explore_pictures
+    import explore_images
 
-    folder = tmp_path_factory.mktemp("drawn") / "pictures"
+    folder = tmp_path_factory.mktemp("drawn") / "images"
     folder.mkdir()
-    explore_pictures.draw_folder(folder)
-    return explore_pictures.explorer_of(folder)
+    explore_images.draw_folder(folder)
+    return explore_images.explorer_of(folder)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 
 import chromium
-import explore_pictures
+import explore_images
 import pytest
 
 pytestmark = pytest.mark.skipif(
@@ -37,9 +37,9 @@ def browser(running, server):
 
 
 @pytest.fixture
-def picture(tmp_path):
+def image(tmp_path):
     path = tmp_path / "<i>new & odd.png"
-    path.write_bytes(explore_pictures.encoded(explore_pictures.drawn(1, 500)))
+    path.write_bytes(explore_images.encoded(explore_images.drawn(1, 500)))
     return path
 
 
@@ -70,10 +70,10 @@ def dropped(browser, content, name, kind, event, target="document.body"):
     )
 
 
-def test_a_chosen_picture_is_shown_with_code_classes_and_pictures(browser, picture, explored):
-    browser.choose_file("#file", picture)
-    looked_at(browser, picture.name)
-    answer = explored[0].look(picture.read_bytes())
+def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, explored):
+    browser.choose_file("#file", image)
+    looked_at(browser, image.name)
+    answer = explored[0].look(image.read_bytes())
     n_set = answer["bits"].count("1")
     assert text(browser, "#code-text") == f"Its code: 96 bits, {n_set} set"
     assert browser.value("document.querySelector('#code svg').getAttribute('aria-label')") == (
@@ -100,52 +100,52 @@ def test_a_chosen_picture_is_shown_with_code_classes_and_pictures(browser, pictu
     shown = browser.value(
         "[...document.querySelectorAll('#near a')].map(a => a.getAttribute('href'))"
     )
-    assert shown == [f"#picture-{each['row']}" for each in answer["pictures"]]
+    assert shown == [f"#image-{each['row']}" for each in answer["images"]]
     browser.wait_for("document.getElementById('shown').naturalWidth === 48")
     assert text(browser, "#status").startswith("Nearest class: <b>bars, ")
 
 
-def test_bits_that_differ_are_marked(browser, picture, explored):
-    browser.choose_file("#file", picture)
-    looked_at(browser, picture.name)
+def test_bits_that_differ_are_marked(browser, image, explored):
+    browser.choose_file("#file", image)
+    looked_at(browser, image.name)
     marked = browser.value(
         "[...document.querySelectorAll('#classes svg')].map(svg => "
         "[...svg.querySelectorAll('path.other')].map(p => p.getAttribute('d')).join(''))"
         ".map(squares => squares.split('M').length - 1)"
     )
-    answer = explored[0].look(picture.read_bytes())
+    answer = explored[0].look(image.read_bytes())
     assert marked == [found["distance"] for found in answer["classes"]]
 
 
 @pytest.mark.parametrize("event", ["drop", "paste"])
-def test_a_picture_is_dropped_or_pasted(browser, event):
-    content = explore_pictures.encoded(explore_pictures.drawn(3, 77), "JPEG")
+def test_a_image_is_dropped_or_pasted(browser, event):
+    content = explore_images.encoded(explore_images.drawn(3, 77), "JPEG")
     dropped(browser, content, "brought.jpg", "image/jpeg", event)
     looked_at(browser, "brought.jpg")
     assert text(browser, "#classes .name") == "rings & dots"
 
 
-def test_what_is_no_picture_is_told_and_the_next_one_works(browser, picture):
+def test_what_is_no_image_is_told_and_the_next_one_works(browser, image):
     dropped(browser, b"hello", "letter.txt", "text/plain", "drop")
     browser.wait_for("document.getElementById('error').textContent")
-    assert "cannot be read as a picture" in text(browser, "#error")
+    assert "cannot be read as an image" in text(browser, "#error")
     # The refusal of the server is in the console, and meant to be.
     assert all("422" in problem for problem in browser.problems)
     browser.problems.clear()
-    browser.choose_file("#file", picture)
-    looked_at(browser, picture.name)
+    browser.choose_file("#file", image)
+    looked_at(browser, image.name)
     assert text(browser, "#error") == ""
 
 
 def test_a_file_that_is_too_large_is_not_sent(browser):
-    browser.value("mostBytes = 10")
+    browser.value("maxBytes = 10")
     dropped(browser, b"x" * 11, "large.png", "image/png", "drop")
     browser.wait_for("document.getElementById('error').textContent")
     assert text(browser, "#error").startswith("large.png has 0.0 MB; at most")
 
 
 def test_the_page_is_used_with_the_keyboard_alone(browser):
-    # The name of the page, the choice of a file, then the pictures.
+    # The name of the page, the choice of a file, then the images.
     stops = []
     for _ in range(3):
         browser.key("Tab", number=9)
@@ -154,7 +154,7 @@ def test_the_page_is_used_with_the_keyboard_alone(browser):
                 "document.activeElement.id || document.activeElement.getAttribute('href')"
             )
         )
-    assert stops == ["#", "file", "#picture-0"]
+    assert stops == ["#", "file", "#image-0"]
     outline = browser.value("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
     browser.key("Enter", text="\r", number=13)
@@ -177,14 +177,14 @@ def test_the_choice_of_a_file_shows_that_it_has_the_focus(browser):
     assert browser.value("document.getElementById('file').labels[0].id") == "drop"
 
 
-def test_an_address_leads_to_its_picture(browser, server):
-    browser.go(f"{server.url}#picture-13")
+def test_an_address_leads_to_its_image(browser, server):
+    browser.go(f"{server.url}#image-13")
     looked_at(browser, "<img src=x onerror=alert(1)>: <img src=x onerror=alert(1)>/01.png")
 
 
 def test_names_of_files_and_classes_are_text_and_never_markup(browser):
-    browser.value("location.hash = '#picture-36'")
-    looked_at(browser, f"stripes: stripes/{explore_pictures.HOSTILE_NAME}")
+    browser.value("location.hash = '#image-36'")
+    looked_at(browser, f"stripes: stripes/{explore_images.HOSTILE_NAME}")
     browser.wait_for("[...document.images].every(i => i.complete)")
     assert (
         browser.value("document.querySelectorAll('b, i, img[src=x], [onerror], [onload]').length")
@@ -193,7 +193,7 @@ def test_names_of_files_and_classes_are_text_and_never_markup(browser):
     names = browser.value(
         "[...document.querySelectorAll('#classes .name')].map(e => e.textContent)"
     )
-    assert set(names) == set(explore_pictures.CLASSES)
+    assert set(names) == set(explore_images.CLASSES)
 
 
 def test_only_the_last_question_is_answered(browser):
@@ -207,9 +207,9 @@ def test_only_the_last_question_is_answered(browser):
           };
         })()"""
     )
-    browser.value("location.hash = '#picture-1'")
+    browser.value("location.hash = '#image-1'")
     browser.wait_for("window.letGo")
-    browser.value("location.hash = '#picture-20'")
+    browser.value("location.hash = '#image-20'")
     browser.wait_for("document.getElementById('result-title').textContent")
     title = text(browser, "#result-title")
     browser.value("letGo(), new Promise(done => setTimeout(done, 300))")
@@ -218,10 +218,10 @@ def test_only_the_last_question_is_answered(browser):
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_sticks_out_at_any_width_and_text_is_legible(browser, picture, width, scheme):
+def test_nothing_sticks_out_at_any_width_and_text_is_legible(browser, image, width, scheme):
     browser.screen(width, scheme=scheme)
-    browser.choose_file("#file", picture)
-    looked_at(browser, picture.name)
+    browser.choose_file("#file", image)
+    looked_at(browser, image.name)
     assert browser.value("document.documentElement.scrollWidth") <= width
     assert (
         browser.value(
@@ -233,7 +233,7 @@ def test_nothing_sticks_out_at_any_width_and_text_is_legible(browser, picture, w
     low = browser.value(CONTRASTS)
     assert low == []
     small = browser.value(
-        "[...document.querySelectorAll('.button, .pictures a')].filter(e => "
+        "[...document.querySelectorAll('.button, .images a')].filter(e => "
         "e.getBoundingClientRect().height < 40).length"
     )
     assert small == 0
@@ -267,9 +267,9 @@ CONTRASTS = """
 """
 
 
-def test_every_control_and_picture_has_a_name(browser, picture):
-    browser.choose_file("#file", picture)
-    looked_at(browser, picture.name)
+def test_every_control_and_image_has_a_name(browser, image):
+    browser.choose_file("#file", image)
+    looked_at(browser, image.name)
     tree = browser.call("Accessibility.getFullAXTree")["nodes"]
     wanted = {"button", "link", "image", "textbox", "heading"}
     nameless = [

@@ -4,11 +4,11 @@ import http.client
 import json
 import socket
 
-import explore_pictures
+import explore_images
 import numpy as np
 import pytest
 
-from bitclass.explore import MOST_UPLOAD_BYTES, PageServer
+from bitclass.explore import MAX_UPLOAD_BYTES, PageServer
 from bitclass.explore import server as server_module
 from bitclass.explore.server import is_loopback
 
@@ -60,19 +60,19 @@ def test_the_page_and_its_parts_are_served_with_a_policy(server):
     assert ask(server, "HEAD", "/")[::2] == (200, b"")
 
 
-def test_facts_and_pictures_are_given_by_number(server):
+def test_facts_and_images_are_given_by_number(server):
     status, headers, content = ask(server, "GET", "/api/facts")
     facts = json.loads(content)
     assert (status, headers.get_content_type()) == (200, "application/json")
-    assert (facts["classes"], facts["bits"], facts["pictures"]) == (4, 96, 48)
-    assert facts["most_bytes"] == MOST_UPLOAD_BYTES
+    assert (facts["classes"], facts["bits"], facts["images"]) == (4, 96, 48)
+    assert facts["max_bytes"] == MAX_UPLOAD_BYTES
     assert len(facts["samples"]) == 12
-    status, headers, content = ask(server, "GET", "/pictures/3.jpg")
+    status, headers, content = ask(server, "GET", "/images/3.jpg")
     assert (status, headers.get_content_type(), content[:2]) == (200, "image/jpeg", b"\xff\xd8")
     assert json.loads(ask(server, "GET", "/api/look/3")[2])["row"] == 3
 
 
-@pytest.mark.parametrize("path", ["/", "/page.js", "/api/facts", "/api/look/3", "/pictures/3.jpg"])
+@pytest.mark.parametrize("path", ["/", "/page.js", "/api/facts", "/api/look/3", "/images/3.jpg"])
 def test_a_browser_keeps_nothing_that_another_run_would_show_otherwise(server, path):
     assert ask(server, "GET", path)[1]["Cache-Control"] == "no-store"
 
@@ -82,16 +82,16 @@ def test_a_browser_keeps_nothing_that_another_run_would_show_otherwise(server, p
     [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("BMP", "application/octet-stream"),
      ("GIF", "image/gif"), ("TIFF", "image/tiff"), ("WEBP", "image/webp")],
 )  # fmt: skip
-def test_a_picture_of_any_format_is_looked_at(server, format, kind):
-    content = explore_pictures.encoded(explore_pictures.drawn(2, 7), format)
+def test_a_image_of_any_format_is_looked_at(server, format, kind):
+    content = explore_images.encoded(explore_images.drawn(2, 7), format)
     status, _, answer = ask(server, "POST", "/api/look", content, Content_Type=kind)
     assert status == 200
-    assert json.loads(answer)["classes"][0]["label"] == explore_pictures.CLASSES[2]
+    assert json.loads(answer)["classes"][0]["label"] == explore_images.CLASSES[2]
 
 
-def test_a_picture_of_some_megabytes_is_looked_at(server):
+def test_a_image_of_some_megabytes_is_looked_at(server):
     noise = np.random.default_rng(0).integers(0, 256, (900, 1200, 3), dtype=np.uint8)
-    content = explore_pictures.encoded(noise, compress_level=0)
+    content = explore_images.encoded(noise, compress_level=0)
     assert len(content) > 3_000_000
     assert ask(server, "POST", "/api/look", content, Content_Type="image/png")[0] == 200
 
@@ -99,9 +99,9 @@ def test_a_picture_of_some_megabytes_is_looked_at(server):
 @pytest.mark.parametrize(
     "path",
     ["/../pyproject.toml", "/..%2f..%2fetc/passwd", "//etc/passwd", "/static/../server.py",
-     "/pictures/../../secret.png", "/pictures/..%2fsecret.jpg", "/pictures/48.jpg",
-     "/pictures/-1.jpg", "/pictures/1e1.jpg", "/pictures/%31.jpg", "/pictures/99999999999.jpg",
-     "/pictures/\u0663.jpg".encode().decode("latin-1"), "/pictures/1.png", "/pictures/",
+     "/images/../../secret.png", "/images/..%2fsecret.jpg", "/images/48.jpg",
+     "/images/-1.jpg", "/images/1e1.jpg", "/images/%31.jpg", "/images/99999999999.jpg",
+     "/images/\u0663.jpg".encode().decode("latin-1"), "/images/1.png", "/images/",
      "/page.js/", "/api/look/48", "/api/look", "/api", "/server.py", "/index.html", "/page.js%00",
      "/favicon.ico", "http://evil.example/", "*"],
 )  # fmt: skip
@@ -151,18 +151,18 @@ def test_a_server_for_the_network_is_known_by_numbers_and_its_own_name(explored)
     "origin", ["http://evil.example", "null", "https://127.0.0.1", "http://localhost"]
 )
 def test_a_page_of_another_site_may_not_ask(server, origin):
-    picture = explore_pictures.encoded(explore_pictures.drawn(0, 1))
-    answer = ask(server, "POST", "/api/look", picture, Origin=origin, Content_Type="image/png")
+    image = explore_images.encoded(explore_images.drawn(0, 1))
+    answer = ask(server, "POST", "/api/look", image, Origin=origin, Content_Type="image/png")
     assert answer[0] == 403
     own = f"http://{host(server)}"
-    assert ask(server, "POST", "/api/look", picture, Origin=own, Content_Type="image/png")[0] == 200
+    assert ask(server, "POST", "/api/look", image, Origin=own, Content_Type="image/png")[0] == 200
 
 
 @pytest.mark.parametrize(
     ("content", "kind", "status"),
     [
         (b"", "image/png", 422),
-        (b"not a picture", "image/png", 422),
+        (b"not an image", "image/png", 422),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "image/svg+xml", 422),
         (b"hello", "text/plain", 415),
         (b"a=1", "application/x-www-form-urlencoded", 415),
@@ -170,14 +170,14 @@ def test_a_page_of_another_site_may_not_ask(server, origin):
         (b"--x\r\n", "multipart/form-data; boundary=x", 415),
     ],
 )
-def test_anything_but_a_picture_is_refused(server, content, kind, status):
+def test_anything_but_a_image_is_refused(server, content, kind, status):
     found, headers, answer = ask(server, "POST", "/api/look", content, Content_Type=kind)
     assert (found, headers.get_content_type()) == (status, "application/json")
     assert json.loads(answer)["error"]
 
 
-def test_pictures_that_are_cut_short_or_claim_to_be_huge_are_refused(server):
-    whole = explore_pictures.encoded(explore_pictures.drawn(1, 1))
+def test_images_that_are_cut_short_or_claim_to_be_huge_are_refused(server):
+    whole = explore_images.encoded(explore_images.drawn(1, 1))
     bomb = bytearray(whole)
     bomb[16:24] = (60_000).to_bytes(4, "big") * 2
     for content in (whole[: len(whole) // 2], bytes(bomb)):
@@ -193,10 +193,10 @@ def posted(server, headers, content=b""):
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_comes(server):
-    answer = posted(server, [f"Content-Length: {MOST_UPLOAD_BYTES + 1}"])
+    answer = posted(server, [f"Content-Length: {MAX_UPLOAD_BYTES + 1}"])
     assert status_of(answer) == 413
     assert b"more than 20 MB" in answer
-    asked = posted(server, [f"Content-Length: {MOST_UPLOAD_BYTES + 1}", "Expect: 100-continue"])
+    asked = posted(server, [f"Content-Length: {MAX_UPLOAD_BYTES + 1}", "Expect: 100-continue"])
     assert status_of(asked) == 413
 
 
@@ -240,7 +240,7 @@ def test_who_sends_no_more_of_a_refused_file_is_let_go(server, monkeypatch):
 
 
 def test_who_waits_to_be_told_to_go_on_is_told(server):
-    content = explore_pictures.encoded(explore_pictures.drawn(1, 1))
+    content = explore_images.encoded(explore_images.drawn(1, 1))
     answer = posted(server, [f"Content-Length: {len(content)}", "Expect: 100-continue"], content)
     assert answer.startswith(b"HTTP/1.1 100 ")
     assert status_of(answer.partition(b"\r\n\r\n")[2]) == 200
@@ -261,11 +261,11 @@ def test_who_waits_to_be_told_to_go_on_is_told(server):
         (["Content-Length: 500"], 400),
     ],
 )
-def test_a_picture_of_unknown_or_wrong_length_is_refused(server, headers, status):
+def test_a_image_of_unknown_or_wrong_length_is_refused(server, headers, status):
     assert status_of(posted(server, headers, b"abcde")) == status
 
 
-def test_what_follows_a_refused_picture_is_not_taken_for_a_request(server):
+def test_what_follows_a_refused_image_is_not_taken_for_a_request(server):
     hidden = f"GET /api/facts HTTP/1.1\r\nHost: {host(server)}\r\n\r\n".encode()
     answer = posted(server, ["Transfer-Encoding: chunked"], hidden)
     assert answer.count(b"HTTP/1.1") == 1
@@ -293,9 +293,9 @@ def test_what_is_no_request_gets_4xx(server, request_line):
 
 def test_a_connection_serves_several_requests(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
-    content = explore_pictures.encoded(explore_pictures.drawn(3, 1))
+    content = explore_images.encoded(explore_images.drawn(3, 1))
     for _ in range(2):
-        connection.request("GET", "/pictures/0.jpg")
+        connection.request("GET", "/images/0.jpg")
         assert connection.getresponse().read()[:2] == b"\xff\xd8"
         connection.request("POST", "/api/look", content, {"Content-Type": "image/png"})
         answer = connection.getresponse()

@@ -1,4 +1,4 @@
-"""Pictures that are the same everywhere: made of integers, by NumPy alone."""
+"""Images that are the same everywhere: made of integers, by NumPy alone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def scene(side, seed):
     """Boxes of some colours on a slope, and integer noise."""
     state = np.random.RandomState(seed)  # its numbers never change
     y, x = np.mgrid[:side, :side]
-    picture = np.stack([x * 2 + y, x + y * 2, x * 3], axis=2) * 64 // side
+    image = np.stack([x * 2 + y, x + y * 2, x * 3], axis=2) * 64 // side
     for _ in range(6):
         left, top = state.randint(0, side, 2)
         width, height = state.randint(1, side // 2 + 1, 2)
-        picture[top : top + height, left : left + width] = state.randint(0, 220, 3)
-    picture += state.randint(0, 16, picture.shape)
-    return np.clip(picture, 0, 255).astype(np.uint8)
+        image[top : top + height, left : left + width] = state.randint(0, 220, 3)
+    image += state.randint(0, 16, image.shape)
+    return np.clip(image, 0, 255).astype(np.uint8)
 
 
 def scenes():
@@ -32,5 +32,5 @@ def scenes():
 
 
 def large_scenes():
-    """Pictures of the size that networks take, which nothing has to resize."""
+    """Images of the size that networks take, which nothing has to resize."""
     return [scene(224, 10), scene(224, 11)]

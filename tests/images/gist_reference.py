@@ -1,4 +1,4 @@
-"""GIST of one grey picture, step by step in double precision, as its authors define it."""
+"""GIST of one grey image, step by step in double precision, as its authors define it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def grid(n):
-    """Frequencies across and down, in cycles a picture, in the order of the transform."""
+    """Frequencies across and down, in cycles an image, in the order of the transform."""
     line = np.fft.ifftshift(np.arange(-(n // 2), n - n // 2))
     return np.meshgrid(line, line)
 
@@ -33,9 +33,9 @@ def transfer(n, scale, orientation):
     return np.exp(-10 * 0.35 * radial**2 - 2 * np.pi * (16 * 8**2 / 32**2) * turned**2)
 
 
-def gist(picture, border=32):
-    """Descriptor (512,) of a square picture (s, s, 3) of even side."""
-    grey = picture.astype(np.float64).mean(axis=2)
+def gist(image, border=32):
+    """Descriptor (512,) of a square image (s, s, 3) of even side."""
+    grey = image.astype(np.float64).mean(axis=2)
     grey = (grey - grey.min()) / (grey.max() - grey.min()) * 255
     padded = np.pad(normalise_contrast(grey), border, mode="symmetric")
     spectrum = np.fft.fft2(padded)

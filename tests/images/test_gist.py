@@ -12,6 +12,13 @@ from hypothesis import strategies as st
 import bitclass
 from bitclass.images import Gist
 
+
+def features_of(images, **options):
+    """Features of images of any size."""
+    extractor = Gist(**options)
+    return extractor.extract([extractor.preparation(image) for image in images])
+
+
 STORED = Path(__file__).parents[1] / "golden" / "gist_512.npy"
 
 
@@ -26,45 +33,45 @@ def test_the_stored_features_of_a_small_set():
 
 @pytest.mark.parametrize("side", [16, 20, 32, 64, 100, 128])
 def test_it_is_the_descriptor_as_defined(side):
-    pictures = [scene(side, seed) for seed in range(3)]
-    expected = [gist_reference.gist(picture) for picture in pictures]
-    np.testing.assert_allclose(Gist().extract(pictures), expected, rtol=0, atol=2e-5)
+    images = [scene(side, seed) for seed in range(3)]
+    expected = [gist_reference.gist(image) for image in images]
+    np.testing.assert_allclose(Gist().extract(images), expected, rtol=0, atol=2e-5)
 
 
 def test_stored_features_are_those_of_the_definition():
     # Else both tests above could be of another descriptor.
-    expected = [gist_reference.gist(picture) for picture in scenes()]
+    expected = [gist_reference.gist(image) for image in scenes()]
     np.testing.assert_allclose(np.load(STORED), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     "shape", [(1, 1), (1, 500), (3, 2), (16, 16), (33, 47), (97, 97), (300, 7)]
 )
-def test_pictures_of_any_size(shape):
-    picture = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    features = Gist().extract([picture])
+def test_images_of_any_size(shape):
+    image = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    features = features_of([image])
     assert features.shape == (1, 512)
     assert features.dtype == np.float32
     assert np.isfinite(features).all()
 
 
 def test_a_batch_of_all_sizes_is_as_one_by_one():
-    pictures = [scene(side, seed) for seed, side in enumerate([32, 64, 32, 200, 64, 17, 32])]
-    alone = np.concatenate([Gist().extract([picture]) for picture in pictures])
-    np.testing.assert_allclose(Gist().extract(pictures), alone, rtol=0, atol=1e-6)
+    images = [scene(side, seed) for seed, side in enumerate([32, 64, 32, 200, 64, 17, 32])]
+    alone = np.concatenate([features_of([image]) for image in images])
+    np.testing.assert_allclose(features_of(images), alone, rtol=0, atol=1e-6)
 
 
-def test_no_pictures():
-    assert Gist().extract([]).shape == (0, 512)
+def test_no_images():
+    assert features_of([]).shape == (0, 512)
 
 
 def test_the_number_of_threads_changes_nothing():
-    pictures = [scene(32, seed) for seed in range(70)]
+    images = [scene(32, seed) for seed in range(70)]
     before = bitclass.set_num_threads(1)
     try:
-        alone = Gist().extract(pictures)
+        alone = features_of(images)
         bitclass.set_num_threads(3)
-        np.testing.assert_array_equal(Gist().extract(pictures), alone)
+        np.testing.assert_array_equal(features_of(images), alone)
     finally:
         bitclass.set_num_threads(before)
 
@@ -72,28 +79,28 @@ def test_the_number_of_threads_changes_nothing():
 @settings(max_examples=25, deadline=None)
 @given(gain=st.integers(1, 5), offset=st.integers(0, 50), seed=st.integers(0, 1000))
 def test_brightness_and_contrast_have_no_part_in_it(gain, offset, seed):
-    picture = np.random.default_rng(seed).integers(0, 41, (32, 32, 3), dtype=np.uint8)
-    other = (gain * picture.astype(int) + offset).astype(np.uint8)
-    features = Gist().extract([picture, other])
+    image = np.random.default_rng(seed).integers(0, 41, (32, 32, 3), dtype=np.uint8)
+    other = (gain * image.astype(int) + offset).astype(np.uint8)
+    features = features_of([image, other])
     np.testing.assert_allclose(features[0], features[1], rtol=0, atol=2e-5)
 
 
 def test_colour_has_no_part_in_it():
-    picture = scene(64, 1)
-    features = Gist().extract([picture, picture[:, :, ::-1]])
+    image = scene(64, 1)
+    features = features_of([image, image[:, :, ::-1]])
     np.testing.assert_allclose(features[0], features[1], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("level", [0, 77, 255])
-def test_a_picture_of_one_colour_has_no_energy(level):
-    features = Gist().extract([np.full((40, 40, 3), level, dtype=np.uint8)])
+def test_a_image_of_one_colour_has_no_energy(level):
+    features = features_of([np.full((40, 40, 3), level, dtype=np.uint8)])
     np.testing.assert_allclose(features, 0, atol=1e-6)
 
 
 @pytest.mark.parametrize("orientation", range(8))
 def test_gratings_find_their_orientation(orientation):
     # The filters turn against the angle of the frequency.
-    energy = by_filter(Gist().extract([grating(64, 0.2, -np.pi * orientation / 8)]))[0]
+    energy = by_filter(features_of([grating(64, 0.2, -np.pi * orientation / 8)]))[0]
     assert energy.sum(axis=0).argmax() == orientation
     across = energy.sum(axis=0)[(orientation + 4) % 8]
     assert energy.sum(axis=0)[orientation] > 3 * across
@@ -101,20 +108,20 @@ def test_gratings_find_their_orientation(orientation):
 
 @pytest.mark.parametrize("scale", range(4))
 def test_gratings_find_their_scale(scale):
-    energy = by_filter(Gist().extract([grating(128, 0.3 / 1.85**scale, 0.0)]))[0]
+    energy = by_filter(features_of([grating(128, 0.3 / 1.85**scale, 0.0)]))[0]
     assert energy[:, 0].argmax() == scale
 
 
 def test_blocks_go_down_the_columns():
-    picture = np.full((64, 64, 3), 100, dtype=np.uint8)
-    picture[32:48, 0:16] = grating(16, 0.25, 0.0)  # third row, first column
-    blocks = Gist().extract([picture]).reshape(4, 8, 16)[0, 0]
+    image = np.full((64, 64, 3), 100, dtype=np.uint8)
+    image[32:48, 0:16] = grating(16, 0.25, 0.0)  # third row, first column
+    blocks = features_of([image]).reshape(4, 8, 16)[0, 0]
     assert blocks.argmax() == 2
 
 
-def test_turning_a_picture_turns_orientations_and_blocks():
-    picture = scene(64, 3)
-    features = Gist().extract([picture, np.rot90(picture)]).reshape(2, 4, 8, 4, 4)
+def test_turning_a_image_turns_orientations_and_blocks():
+    image = scene(64, 3)
+    features = features_of([image, np.rot90(image)]).reshape(2, 4, 8, 4, 4)
     turned = np.roll(features[0], 4, axis=1)  # a quarter of a turn is four orientations on
     # [scale, orientation, column, row]: what was in column c is in row 3 - c.
     turned = turned.transpose(0, 1, 3, 2)[:, :, :, ::-1]
@@ -128,9 +135,9 @@ def test_sizes_that_make_no_sense(size):
         Gist(size=size)
 
 
-def test_larger_pictures_are_shrunk_and_smaller_ones_kept():
-    picture = scene(64, 4)
-    twice = np.kron(picture, np.ones((2, 2, 1), dtype=np.uint8))
-    small, large = Gist(size=64).extract([picture]), Gist(size=64).extract([twice])
+def test_larger_images_are_shrunk_and_smaller_ones_kept():
+    image = scene(64, 4)
+    twice = np.kron(image, np.ones((2, 2, 1), dtype=np.uint8))
+    small, large = features_of([image], size=64), features_of([twice], size=64)
     assert np.corrcoef(small[0], large[0])[0, 1] > 0.95
-    np.testing.assert_array_equal(Gist(size=128).extract([picture]), small)
+    np.testing.assert_array_equal(features_of([image], size=128), small)

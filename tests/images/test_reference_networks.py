@@ -34,10 +34,10 @@ def timm():
 
 
 def test_efficientnet_lite0_is_that_of_its_package():
-    pictures = [*large_scenes(), *(scene(224, seed) for seed in range(4))]
-    expected = efficientnet_lite0_features(pictures)
+    images = [*large_scenes(), *(scene(224, seed) for seed in range(4))]
+    expected = efficientnet_lite0_features(images)
     assert expected.max() > 1
-    np.testing.assert_allclose(EfficientNetLite0().extract(pictures), expected, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(EfficientNetLite0().extract(images), expected, rtol=0, atol=1e-3)
 
 
 def test_any_network_of_timm(timm):
@@ -48,11 +48,11 @@ def test_any_network_of_timm(timm):
     extractor = TimmNetwork("resnet18", pretrained=False)
     config = timm.data.resolve_model_data_config(extractor._network)
     transform = timm.data.create_transform(**config, is_training=False)
-    pictures = [scene(side, seed) for seed, side in enumerate((300, 400, 256))]
+    images = [scene(side, seed) for seed, side in enumerate((300, 400, 256))]
     with torch.inference_mode():
-        batch = torch.stack([transform(Image.fromarray(picture)) for picture in pictures])
+        batch = torch.stack([transform(Image.fromarray(image)) for image in images])
         expected = extractor._network(batch).numpy()
-    features = extractor.extract(pictures)
+    features = extractor.extract([extractor.preparation(image) for image in images])
     assert features.shape == (3, extractor.n_features) == (3, 512)
     # Resizing and cropping at once is not quite resizing and then cropping.
     assert (
@@ -64,23 +64,24 @@ def test_pixels_reach_a_network_of_timm_as_it_wants_them(timm):
     import torch
 
     extractor = TimmNetwork("resnet18", pretrained=False)
-    picture = scene(224, 0)  # taken as it is
+    image = scene(224, 0)  # taken as it is
     config = timm.data.resolve_model_data_config(extractor._network)
     mean, std = (torch.tensor(config[part])[:, None, None] for part in ("mean", "std"))
-    pixels = (torch.from_numpy(picture).permute(2, 0, 1) / 255 - mean) / std
+    pixels = (torch.from_numpy(image).permute(2, 0, 1) / 255 - mean) / std
     with torch.inference_mode():
         expected = extractor._network(pixels[None]).numpy()
-    np.testing.assert_allclose(extractor.extract([picture]), expected, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(extractor.extract([image]), expected, rtol=0, atol=1e-3)
 
 
 def test_a_network_of_timm_by_name(timm):
     again = from_specification({"kind": "timm", "model": "resnet18", "pretrained": False})
     assert again.specification() == {"kind": "timm", "model": "resnet18", "pretrained": False}
-    with pytest.raises(ValueError, match="has no network 'no_such_net'"):
+    with pytest.raises(ValueError, match="timm cannot make 'no_such_net'"):
         extractor_named("timm:no_such_net")
 
 
 def test_the_width_of_a_network_of_timm_that_says_another(timm):
     extractor = extractor_named("timm:mobilenetv3_small_050,pretrained=false")
-    assert extractor.extract([scene(64, 0)]).shape == (1, extractor.n_features)
+    features = extractor.extract([extractor.preparation(scene(64, 0))])
+    assert features.shape == (1, extractor.n_features)
     assert extractor.n_features == extractor._network.head_hidden_size

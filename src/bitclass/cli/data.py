@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.cli.errors import UsageError
+from bitclass.cli.progress import progress_of_passes
 from bitclass.storage import check_writable, load
 
 if TYPE_CHECKING:
-    from bitclass.images import Extractor
+    from bitclass.images import Extractor, ImageRows, ImageSet
     from bitclass.io import Batch, Rows
     from bitclass.model import PackedModel
 
@@ -23,9 +24,10 @@ __all__ = [
     "Inputs",
     "check_outputs",
     "confidences",
+    "extract_rows",
+    "extractor_of",
     "labels_of",
     "load_model",
-    "recorded_extractor",
     "require_labels",
 ]
 
@@ -142,29 +144,44 @@ class Inputs:
     def _open_images(
         self, model: PackedModel | None, cache: Path | None, n_jobs: int | None
     ) -> tuple[Rows, Extractor]:
-        from bitclass.images import extractor_named, image_rows, open_images
+        from bitclass.images import extractor_named, open_images
 
         if model is None:
-            extractor = extractor_named(self.extractor or DEFAULT_EXTRACTOR)
+            try:
+                extractor = extractor_named(self.extractor or DEFAULT_EXTRACTOR)
+            except ValueError as error:
+                raise UsageError(f"--extractor: {error}") from error
         else:
-            extractor = recorded_extractor(model)
-        images = open_images(self.paths)
-        return image_rows(images, extractor, cache=cache, n_jobs=n_jobs), extractor
+            extractor = extractor_of(model)
+        return extract_rows(open_images(self.paths), extractor, cache, n_jobs), extractor
 
 
-def recorded_extractor(model: PackedModel) -> Extractor:
+def extract_rows(
+    images: ImageSet, extractor: Extractor, cache: Path | None, n_jobs: int | None
+) -> ImageRows:
+    """Features of images, extracted with a progress bar."""
+    from bitclass.images import image_rows
+
+    with progress_of_passes() as progress:
+        return image_rows(
+            images,
+            extractor,
+            cache=cache,
+            n_jobs=n_jobs,
+            progress=lambda done: progress("extracting", done, len(images)),
+        )
+
+
+def extractor_of(model: PackedModel) -> Extractor:
     """The feature extractor that a model was trained with."""
-    from bitclass.images import from_specification
+    from bitclass.images import recorded_extractor
 
-    specification = model.summary.get("extractor")
-    if specification is None:
+    extractor = recorded_extractor(model.summary)
+    if extractor is None:
         raise UsageError(
             f"the model was trained on feature files: it takes rows of {model.n_features} "
             "features, not images"
         )
-    if not isinstance(specification, dict):
-        raise ValueError(f"the extractor in the model must be an object, found {specification!r}")
-    extractor = from_specification(specification)
     if extractor.n_features != model.n_features:
         raise ValueError(
             f"the model takes {model.n_features} features, and its extractor {extractor.name} "

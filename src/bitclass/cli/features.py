@@ -15,7 +15,6 @@ from bitclass._native import thread_limit
 from bitclass.cli.data import DEFAULT_EXTRACTOR, Inputs, check_outputs
 from bitclass.cli.errors import UsageError
 from bitclass.cli.options import Extractor, Jobs, Json
-from bitclass.cli.progress import progress_of_passes
 from bitclass.cli.text import say
 from bitclass.storage import atomic_write
 
@@ -74,11 +73,9 @@ def _write_npy(rows: Rows, file: IO[bytes], beside: dict[str, Path]) -> list[Pat
     header = {"descr": "<f4", "fortran_order": False, "shape": (rows.n_rows, rows.n_features)}
     np.lib.format.write_array_header_1_0(file, header)
     labels: list[Any] = []
-    with progress_of_passes() as progress:
-        for batch in rows.batches():
-            file.write(np.ascontiguousarray(batch.X, dtype="<f4").tobytes())
-            labels += [] if batch.labels is None else [batch.labels]
-            progress("extracting", batch.first_row + len(batch.X), rows.n_rows)
+    for batch in rows.batches():
+        file.write(np.ascontiguousarray(batch.X, dtype="<f4").tobytes())
+        labels += [] if batch.labels is None else [batch.labels]
     with atomic_write(beside[".names.txt"]) as names:
         names.write("".join(f"{name}\n" for name in _names(rows)).encode())
     if not labels:
@@ -99,20 +96,15 @@ def _write_parquet(rows: Rows, file: IO[bytes], beside: dict[str, Path]) -> list
     columns |= {"name": pyarrow.string()}
     columns |= {"label": pyarrow.string()} if rows.has_labels else {}
     schema, names = pyarrow.schema(columns), _names(rows)
-    with (
-        pyarrow.parquet.ParquetWriter(file, schema) as writer,
-        progress_of_passes() as progress,
-    ):
+    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
         for batch in rows.batches():
-            end = batch.first_row + len(batch.X)
             values = pyarrow.array(np.ascontiguousarray(batch.X, dtype=np.float32).reshape(-1))
             table = {
                 "features": pyarrow.FixedSizeListArray.from_arrays(values, rows.n_features),
-                "name": names[batch.first_row : end],
+                "name": names[batch.first_row : batch.first_row + len(batch.X)],
             }
             table |= {} if batch.labels is None else {"label": batch.labels.tolist()}
             writer.write_table(pyarrow.table(table, schema=schema))
-            progress("extracting", end, rows.n_rows)
     return []
 
 

@@ -1,4 +1,4 @@
-"""What the page asks: the code of a picture, the classes and the pictures near it."""
+"""What the page asks: the code of an image, the classes and the images near it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.codes import hamming
-from bitclass.data.pictures import PictureError, printable
 from bitclass.explore.gallery import Gallery
-from bitclass.images.decoder import Decoder
-from bitclass.images.extractors import Extractor
-from bitclass.images.pillow import pillow_image
-from bitclass.images.preparing import Preparation
+from bitclass.images import Extractor, ImageError, Preparation, decode
 from bitclass.model import PackedModel
 
 __all__ = ["Explorer"]
 
-#: How many classes and pictures an answer tells of.
-N_CLASSES, N_PICTURES = 10, 24
-#: Pictures to begin with.
+#: How many classes and images an answer tells of.
+N_CLASSES, N_IMAGES = 10, 24
+#: Images to begin with.
 N_SAMPLES = 12
 
-_SMALL = Preparation(smallest=1, largest=192, crop=1.0, filter="bilinear")
-_KEPT_SMALL_PICTURES = 1024
+_SMALL = Preparation(min_side=1, max_side=192, crop=1.0, filter="bilinear")
+_KEPT_SMALL_IMAGES = 1024
 
 
 class Explorer:
@@ -38,21 +34,17 @@ class Explorer:
     model : PackedModel
     extractor : Extractor, the one that the model was learned with
     gallery : Gallery
-    decoder : Decoder
     """
 
-    def __init__(
-        self, model: PackedModel, extractor: Extractor, gallery: Gallery, decoder: Decoder
-    ) -> None:
+    def __init__(self, model: PackedModel, extractor: Extractor, gallery: Gallery) -> None:
         self._model, self._extractor = model, extractor
-        self._gallery, self._decoder = gallery, decoder
-        # One picture at a time: extracting takes all cores as it is.
+        self._gallery = gallery
+        # One image at a time: extracting takes all cores as it is.
         self._extracting = threading.Lock()
-        self._reading = threading.Lock()
-        self._small = functools.lru_cache(_KEPT_SMALL_PICTURES)(self._make_small)
+        self._small = functools.lru_cache(_KEPT_SMALL_IMAGES)(self._make_small)
 
     def facts(self) -> dict[str, Any]:
-        """What the model and the gallery are, and some pictures to begin with."""
+        """What the model and the gallery are, and some images to begin with."""
         n_samples = min(N_SAMPLES, len(self._gallery))
         spread = np.linspace(0, len(self._gallery) - 1, n_samples).astype(int)
         return {
@@ -60,81 +52,80 @@ class Explorer:
             "bits": self._model.n_bits,
             "features": self._model.n_features,
             "extractor": self._extractor.name,
-            "pictures": len(self._gallery),
-            "samples": [self._picture(row) for row in sorted(set(spread.tolist()))],
+            "images": len(self._gallery),
+            "samples": [self._image(row) for row in sorted(set(spread.tolist()))],
         }
 
     def look(self, content: bytes) -> dict[str, Any]:
-        """Tell of a picture that somebody brings.
+        """Tell of an image that somebody brings.
 
         Parameters
         ----------
-        content : of a picture file
+        content : of an image file
 
         Raises
         ------
-        PictureError
+        ImageError
             If it cannot be read.
         """
-        pixels = self._decoder.prepared(content, "the picture", self._extractor.preparation)
+        pixels = self._extractor.preparation(decode(content, "the image"))
         with self._extracting:
             features = self._extractor.extract([pixels])
         return self._near(self._model.encode(features)[0])
 
     def look_at(self, row: int) -> dict[str, Any]:
-        """Tell of a picture of the gallery.
+        """Tell of an image of the gallery.
 
         Raises
         ------
         IndexError
-            If there is no such picture.
+            If there is no such image.
         """
         self._check(row)
-        return self._picture(row) | self._near(self._gallery.codes[row], row)
+        return self._image(row) | self._near(self._gallery.codes[row], row)
 
-    def small_picture(self, row: int) -> bytes:
-        """A picture of the gallery as a small JPEG, the square in its middle.
+    def small_image(self, row: int) -> bytes:
+        """An image of the gallery as a small JPEG, the square in its middle.
 
         Raises
         ------
         IndexError
-            If there is no such picture.
-        PictureError
+            If there is no such image.
+        ImageError
             If it cannot be read any more.
         """
         self._check(row)
         return self._small(row)
 
     def _make_small(self, row: int) -> bytes:
-        pictures = self._gallery.pictures
+        images = self._gallery.images
         try:
-            with self._reading:
-                content = pictures.source.read(row)
+            content = images.source.read(row)
         except OSError as error:
-            raise PictureError(f"{pictures.names[row]}: {error.strerror or error}") from error
-        pixels = self._decoder.prepared(content, pictures.names[row], _SMALL)
+            raise ImageError(f"{images.names[row]}: {error.strerror or error}") from error
+        pixels = _SMALL(decode(content, images.names[row]))
         stream = io.BytesIO()
-        pillow_image().fromarray(pixels).save(stream, "JPEG", quality=88)
+        decode(pixels, images.names[row]).save(stream, "JPEG", quality=88)
         return stream.getvalue()
 
     def _check(self, row: int) -> None:
         if not 0 <= row < len(self._gallery):
-            raise IndexError(f"picture {row}: there are {len(self._gallery)}")
+            raise IndexError(f"image {row}: there are {len(self._gallery)}")
 
-    def _picture(self, row: int) -> dict[str, Any]:
-        labels = self._gallery.pictures.labels
+    def _image(self, row: int) -> dict[str, Any]:
+        labels = self._gallery.images.labels
         return {
             "row": row,
-            "name": printable(self._gallery.pictures.names[row]),
+            "name": self._gallery.images.names[row],
             "label": None if labels is None else str(labels[row]),
         }
 
     def _near(self, code: NDArray[np.uint8], row: int | None = None) -> dict[str, Any]:
-        near = self._gallery.nearest(code, N_PICTURES, leave_out=row)
+        near = self._gallery.nearest(code, N_IMAGES, leave_out=row)
         return {
             "bits": self._bits(code),
             "classes": self._nearest_classes(code),
-            "pictures": [self._picture(each) | {"distance": distance} for each, distance in near],
+            "images": [self._image(each) | {"distance": distance} for each, distance in near],
         }
 
     def _nearest_classes(self, code: NDArray[np.uint8]) -> list[dict[str, Any]]:

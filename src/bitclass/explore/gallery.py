@@ -1,8 +1,7 @@
-"""Pictures with their codes, which serve as an image search."""
+"""Images with their codes, which serve as an image search."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex
-from bitclass.data.pictures import PictureSet
+from bitclass.images import ImageRows, ImageSet
 from bitclass.model import PackedModel
 
 __all__ = ["Gallery"]
@@ -18,15 +17,15 @@ __all__ = ["Gallery"]
 
 @dataclass(frozen=True)
 class Gallery:
-    """Pictures, and the code of each.
+    """Images, and the code of each.
 
     Attributes
     ----------
-    pictures : PictureSet, of n >= 1 pictures
+    images : ImageSet, of n >= 1 images
     codes : (n, ceil(r / 8)) uint8, packed
     """
 
-    pictures: PictureSet
+    images: ImageSet
     codes: NDArray[np.uint8]
     _index: HammingIndex = field(init=False, repr=False)
 
@@ -34,50 +33,39 @@ class Gallery:
         object.__setattr__(self, "_index", HammingIndex(self.codes))
 
     @classmethod
-    def of_features(
-        cls,
-        pictures: PictureSet,
-        model: PackedModel,
-        batches: Iterable[tuple[NDArray[np.intp], NDArray[np.float32]]],
-    ) -> Self:
-        """Make a gallery of the pictures whose features come, batch by batch.
+    def of_rows(cls, rows: ImageRows, model: PackedModel) -> Self:
+        """Make a gallery of the images that rows of features are of.
 
         Parameters
         ----------
-        pictures : PictureSet
-        model : PackedModel, which encodes
-        batches : of numbers (m,) of pictures and their features (m, d)
+        rows : ImageRows
+        model : PackedModel
+            Encodes the features.
 
-        Raises
-        ------
-        ValueError
-            If there is none.
+        Returns
+        -------
+        Gallery
         """
-        rows, codes = [], []
-        for numbers, features in batches:
-            rows.append(numbers)
-            codes.append(model.encode(features))
-        if not sum(map(len, rows)):
-            raise ValueError("none of the pictures could be read")
-        return cls(pictures.select(np.concatenate(rows)), np.concatenate(codes))
+        codes = [model.encode(batch.X) for batch in rows.batches()]
+        return cls(rows.images, np.concatenate(codes))
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def nearest(
         self, code: NDArray[np.uint8], k: int, leave_out: int | None = None
     ) -> list[tuple[int, int]]:
-        """The pictures with the nearest codes.
+        """The images with the nearest codes.
 
         Parameters
         ----------
         code : (ceil(r / 8),) uint8
         k : at most so many
-        leave_out : picture that is looked at itself
+        leave_out : image that is looked at itself
 
         Returns
         -------
-        numbers of pictures and their distances, nearest first
+        numbers of images and their distances, nearest first
         """
         n_asked = min(len(self), k if leave_out is None else k + 1)
         found, distances = self._index.top_k(code[None, :], n_asked)

@@ -1,6 +1,6 @@
 """The page's server: a few addresses, and a 4xx for everything else.
 
-Pictures are asked for by number and files by the names below, so that no path of a request
+Images are asked for by number and files by the names below, so that no path of a request
 ever becomes a path on disk.
 """
 
@@ -20,13 +20,13 @@ from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
 
-from bitclass.data.pictures import PictureError
 from bitclass.explore.explorer import Explorer
+from bitclass.images import ImageError
 
-__all__ = ["MOST_UPLOAD_BYTES", "PageServer", "is_loopback"]
+__all__ = ["MAX_UPLOAD_BYTES", "PageServer", "is_loopback"]
 
 #: A larger file is not taken.
-MOST_UPLOAD_BYTES = 20 << 20
+MAX_UPLOAD_BYTES = 20 << 20
 
 _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -35,10 +35,10 @@ _PAGES = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _JSON = "application/json"
-_SMALL = re.compile(r"/pictures/([0-9]{1,9})\.jpg")
+_SMALL = re.compile(r"/images/([0-9]{1,9})\.jpg")
 _LOOK_AT = re.compile(r"/api/look/([0-9]{1,9})")
 _NUMBER = re.compile(r"[0-9]{1,18}")
-# The page may load what comes from here, and the picture that was chosen; nobody may frame it.
+# The page may load what comes from here, and the image that was chosen; nobody may frame it.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30.0  # for a browser that sends half a request
 
     def do_GET(self) -> None:
-        """Answer a request for the page, for facts or for a picture."""
+        """Answer a request for the page, for facts or for an image."""
         self._answer(self._got)
 
     def do_HEAD(self) -> None:
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._got)
 
     def do_POST(self) -> None:
-        """Answer about a picture that comes with the request."""
+        """Answer about an image that comes with the request."""
         self._answer(self._posted)
 
     def _answer(self, make: Any) -> None:
@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(error.status, str(error))
         except IndexError as error:
             self.send_error(HTTPStatus.NOT_FOUND, str(error))
-        except PictureError as error:
+        except ImageError as error:
             self.send_error(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
         except ConnectionError:
             raise  # nobody is there to be told
@@ -189,9 +189,9 @@ class _Handler(BaseHTTPRequestHandler):
         if path in self.server.pages:
             return self.server.pages[path]
         if path == "/api/facts":
-            return _json(self.server.explorer.facts() | {"most_bytes": MOST_UPLOAD_BYTES})
+            return _json(self.server.explorer.facts() | {"max_bytes": MAX_UPLOAD_BYTES})
         if found := _SMALL.fullmatch(path):
-            return self.server.explorer.small_picture(int(found[1])), "image/jpeg"
+            return self.server.explorer.small_image(int(found[1])), "image/jpeg"
         if found := _LOOK_AT.fullmatch(path):
             return _json(self.server.explorer.look_at(int(found[1])))
         raise _RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
@@ -202,7 +202,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind = self.headers.get_content_type()
         if not kind.startswith("image/") and kind != "application/octet-stream":
             raise _RefusedError(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a picture is expected, not {kind:.80}"
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"an image is expected, not {kind:.80}"
             )
         return _json(self.server.explorer.look(self._body()))
 
@@ -210,14 +210,14 @@ class _Handler(BaseHTTPRequestHandler):
         """The content of a request, if it is not too long."""
         lengths = self.headers.get_all("Content-Length") or []
         if "Transfer-Encoding" in self.headers or len(set(lengths)) != 1:
-            raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "the length of the picture is missing")
+            raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "the length of the image is missing")
         if not _NUMBER.fullmatch(lengths[0]):
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "the length of the picture is no number")
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, "the length of the image is no number")
         length = int(lengths[0])
-        if length > MOST_UPLOAD_BYTES:
+        if length > MAX_UPLOAD_BYTES:
             raise _RefusedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the file has more than {MOST_UPLOAD_BYTES >> 20} MB",
+                f"the file has more than {MAX_UPLOAD_BYTES >> 20} MB",
             )
         if self.headers.get("Expect", "").lower() == "100-continue":
             self.send_response_only(HTTPStatus.CONTINUE)
@@ -225,9 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             content = self.rfile.read(length)
         except TimeoutError as error:
-            raise _RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the picture did not come") from error
+            raise _RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the image did not come") from error
         if len(content) < length:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "the picture is cut short")
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, "the image is cut short")
         return content
 
     def handle_expect_100(self) -> bool:
@@ -238,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
-        # Another run has other pictures at the same addresses.
+        # Another run has other images at the same addresses.
         self.send_header("Cache-Control", "no-store")
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
             self.send_header("Allow", "GET, HEAD, POST")
@@ -281,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
                 left -= len(part)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Keep quiet: a page of 24 pictures would fill the terminal."""
+        """Keep quiet: a page of 24 images would fill the terminal."""
 
 
 def _json(value: dict[str, Any]) -> tuple[bytes, str]:

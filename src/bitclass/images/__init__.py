@@ -1,52 +1,41 @@
-"""Pictures in, rows of features out."""
+"""Images to rows of features: image sets, feature extractors, and the rows they give."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bitclass.images.cnn import EfficientNetLite0
-    from bitclass.images.decoding import PictureError, decode
-    from bitclass.images.extraction import PictureWarning, extract_features
-    from bitclass.images.extractors import Extractor, extractor_named, from_specification
-    from bitclass.images.gist import Gist
-    from bitclass.images.onnx_network import OnnxNetwork
-    from bitclass.images.timm_network import TimmNetwork
+from bitclass.images.extractors import (
+    Extractor,
+    extractor_named,
+    from_specification,
+    recorded_extractor,
+)
+from bitclass.images.gist import Gist
+from bitclass.images.image_set import (
+    ImageError,
+    ImageSet,
+    ImageSource,
+    ImageWarning,
+    find_images,
+    open_images,
+)
+from bitclass.images.networks import EfficientNetLite0, OnnxNetwork, TimmNetwork
+from bitclass.images.preparation import Preparation, decode
+from bitclass.images.rows import ImageRows, image_rows
 
 __all__ = [
     "EfficientNetLite0",
     "Extractor",
     "Gist",
+    "ImageError",
+    "ImageRows",
+    "ImageSet",
+    "ImageSource",
+    "ImageWarning",
     "OnnxNetwork",
-    "PictureError",
-    "PictureWarning",
+    "Preparation",
     "TimmNetwork",
     "decode",
-    "extract_features",
     "extractor_named",
+    "find_images",
     "from_specification",
+    "image_rows",
+    "open_images",
+    "recorded_extractor",
 ]
-
-# Loaded when first asked for, so that a process that only decodes pictures starts quickly.
-_HOMES = {
-    "EfficientNetLite0": "cnn",
-    "Extractor": "extractors",
-    "Gist": "gist",
-    "OnnxNetwork": "onnx_network",
-    "PictureError": "decoding",
-    "PictureWarning": "extraction",
-    "TimmNetwork": "timm_network",
-    "decode": "decoding",
-    "extract_features": "extraction",
-    "extractor_named": "extractors",
-    "from_specification": "extractors",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'bitclass.images' has no attribute {name!r}")
-    return getattr(import_module(f"bitclass.images.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

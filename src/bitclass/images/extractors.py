@@ -1,8 +1,7 @@
-"""Extractors: what turns pictures into rows of features, and how one is named and recorded."""
+"""Feature extractors: what they provide, and how one is named and recorded in a model."""
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -11,45 +10,58 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.images.preparing import Preparation
+from bitclass.images.gist import Gist
+from bitclass.images.networks import EfficientNetLite0, OnnxNetwork, TimmNetwork
+from bitclass.images.preparation import Preparation
 
-__all__ = ["Extractor", "extractor_named", "from_specification"]
+__all__ = ["Extractor", "extractor_named", "from_specification", "recorded_extractor"]
 
 
 class Extractor(Protocol):
-    """What turns pictures into rows of features."""
+    """Turns images into rows of features."""
 
     @property
     def name(self) -> str:
-        """What kind it is."""
+        """Kind of extractor."""
         ...
 
     @property
     def n_features(self) -> int:
-        """Features of a picture."""
+        """Number of features per image."""
         ...
 
     @property
     def preparation(self) -> Preparation:
-        """What it does first with every picture, which may be done beforehand."""
+        """What is done to every image first."""
         ...
 
-    def extract(self, pictures: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """Features (n, n_features) of n pictures (h, w, 3) of any sizes."""
+    def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        """Features of prepared images.
+
+        Parameters
+        ----------
+        images : sequence of n ndarrays of shape (side, side, 3), uint8
+            As `preparation` gives them.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features), float32
+        """
         ...
 
     def specification(self) -> dict[str, Any]:
-        """All that tells this extractor from others, as JSON can hold it."""
+        """Parameters that determine the features, as a model file records them in JSON."""
         ...
 
 
-# The class of each kind, and the option that may stand after its name and a colon.
-_KINDS: dict[str, tuple[str, str, str | None]] = {
-    "gist": ("bitclass.images.gist", "Gist", None),
-    "cnn": ("bitclass.images.cnn", "EfficientNetLite0", None),
-    "onnx": ("bitclass.images.onnx_network", "OnnxNetwork", "file"),
-    "timm": ("bitclass.images.timm_network", "TimmNetwork", "model"),
+_KINDS: dict[str, Callable[..., Extractor]] = {
+    "gist": Gist,
+    "cnn": EfficientNetLite0,
+    "onnx": OnnxNetwork,
+    "timm": TimmNetwork,
 }
+# The option that follows the name of a kind and a colon.
+_ARGUMENTS = {"onnx": "file", "timm": "model"}
 
 
 def _integer(value: Any) -> int:
@@ -68,11 +80,11 @@ def _numbers(value: Any) -> tuple[float, ...]:
 
 def _text(value: Any) -> str | None:
     if value is not None and (not isinstance(value, str) or not value):
-        raise ValueError("expected a text")
+        raise ValueError("expected text")
     return value
 
 
-def _truth(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
     if value not in ("true", "false"):
@@ -88,17 +100,17 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "output": _text,
     "model": _text,
     "sha256": _text,
-    "pretrained": _truth,
+    "pretrained": _boolean,
 }
 
 
 def extractor_named(text: str) -> Extractor:
-    """The extractor that a text describes.
+    """Make the extractor that a text describes.
 
     Parameters
     ----------
     text : str
-        ``gist``, ``cnn``, ``onnx:FILE`` or ``timm:NAME``, and after it options, as in
+        ``gist``, ``cnn``, ``onnx:FILE`` or ``timm:NAME``, followed by options, as in
         ``cnn,size=160`` or ``onnx:net.onnx,output=pool,size=224,mean=127,std=128``. Several
         numbers are separated by ``/``.
 
@@ -114,14 +126,12 @@ def extractor_named(text: str) -> Extractor:
     head, *options = text.split(",")
     kind, colon, argument = head.partition(":")
     specification: dict[str, Any] = {"kind": kind}
-    if kind in _KINDS:
-        main = _KINDS[kind][2]
-        if main is not None and not argument:
-            raise ValueError(f"extractor {text!r}: expected {kind}:{main.upper()}")
-        if main is None and colon:
-            raise ValueError(f"extractor {text!r}: nothing may follow {kind}: but options, ,size=")
-        if main is not None:
-            specification[main] = argument
+    if kind in _ARGUMENTS:
+        if not argument:
+            raise ValueError(f"extractor {text!r}: expected {kind}:{_ARGUMENTS[kind].upper()}")
+        specification[_ARGUMENTS[kind]] = argument
+    elif kind in _KINDS and colon:
+        raise ValueError(f"extractor {text!r}: {kind} takes no argument, only options (,size=)")
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:
@@ -131,12 +141,12 @@ def extractor_named(text: str) -> Extractor:
 
 
 def from_specification(specification: Mapping[str, Any]) -> Extractor:
-    """The extractor that gave a specification, which need not be trusted.
+    """Make the extractor that gave a specification.
 
     Parameters
     ----------
     specification : mapping
-        As an extractor's `specification` gives it, and a model file records it.
+        As `Extractor.specification` gives it. It may come from an untrusted model file.
 
     Returns
     -------
@@ -150,9 +160,7 @@ def from_specification(specification: Mapping[str, Any]) -> Extractor:
     kind = specification.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"extractor {kind!r} is not known; there are: {', '.join(_KINDS)}")
-    module, class_name, main = _KINDS[kind]
-    extractor = getattr(importlib.import_module(module), class_name)
-    known = {field.name for field in fields(extractor)}
+    known = {field.name for field in fields(_KINDS[kind])}  # type: ignore[arg-type]
     options = {}
     for key, value in specification.items():
         if key == "kind":
@@ -165,7 +173,33 @@ def from_specification(specification: Mapping[str, Any]) -> Extractor:
             options[key] = _OPTIONS[key](value)
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"extractor {kind}: {key}={value!r}: {error}") from None
-    if main is not None and options.get(main) is None:
-        raise ValueError(f"extractor {kind} needs {main}=")
-    made: Extractor = extractor(**options)
-    return made
+    argument = _ARGUMENTS.get(kind)
+    if argument is not None and options.get(argument) is None:
+        raise ValueError(f"extractor {kind} needs {argument}=")
+    return _KINDS[kind](**options)
+
+
+def recorded_extractor(summary: Mapping[str, Any]) -> Extractor | None:
+    """Restore the extractor that a model was trained with.
+
+    Parameters
+    ----------
+    summary : mapping
+        Of a `PackedModel`; its entry "extractor" is the specification. It need not be trusted.
+
+    Returns
+    -------
+    Extractor or None
+        None if the model was trained on feature files.
+
+    Examples
+    --------
+    >>> recorded_extractor({"extractor": {"kind": "gist", "size": 64}})
+    Gist(size=64)
+    """
+    specification = summary.get("extractor")
+    if specification is None:
+        return None
+    if not isinstance(specification, dict):
+        raise ValueError(f"the summary's extractor must be an object, found {specification!r:.80}")
+    return from_specification(specification)

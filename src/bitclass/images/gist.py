@@ -1,9 +1,8 @@
 """GIST: the shape of a scene by the energy of Gabor filters in a grid of blocks.
 
 The descriptor of A. Oliva and A. Torralba, *Modeling the shape of the scene: a holistic
-representation of the spatial envelope*, IJCV 42(3), 2001, with the parameters of their own program:
-the transfer functions, the local contrast normalisation, the padding and the order of the features
-are theirs.
+representation of the spatial envelope*, IJCV 42(3), 2001, with the transfer functions, contrast
+normalisation, padding and order of features of their own program.
 """
 
 from __future__ import annotations
@@ -20,58 +19,55 @@ import scipy.fft
 from numpy.typing import NDArray
 
 from bitclass._native import effective_threads
-from bitclass.images.preparing import Preparation
+from bitclass.images.preparation import Preparation
 
 __all__ = ["Gist"]
 
 N_SCALES, N_ORIENTATIONS, N_BLOCKS = 4, 8, 4
 
-# Of the filters: centre frequency of the first scale in cycles a pixel, the ratio between scales,
-# and the widths along and across the frequency.
+# Filters: centre frequency of the first scale in cycles per pixel, ratio between scales, and widths
+# along and across the frequency.
 _FREQUENCY, _SCALE_RATIO, _RADIAL_WIDTH, _ANGULAR_WIDTH = 0.3, 1.85, 0.35, 16 / 32**2
-# Pixels by which a picture is mirrored on all sides, to keep its border from acting as an edge.
+# Pixels of mirrored border on all sides, to keep the border of an image from acting as an edge.
 _BORDER = 32
-# Of the contrast normalisation: cycles a picture that are taken away, pixels of mirrored border,
-# and what keeps flat places flat.
+# Contrast normalisation: cut-off in cycles per image, pixels of mirrored border, and the floor of
+# the deviation, which keeps flat regions flat.
 _CONTRAST_CYCLES, _CONTRAST_BORDER, _CONTRAST_FLOOR = 4.0, 5, 0.2
-# Transfer below this has no part in float32.
+# Transfer below this has no effect in float32.
 _NEGLIGIBLE = 1e-8
-# Pictures transformed together: so many fit a core's cache.
+# Pixels of the images that are transformed together: they fit into the cache of a core.
 _PIXELS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
 class Gist:
-    """GIST-512: 4 scales x 8 orientations x 4 x 4 blocks, of grey pictures.
+    """GIST-512: 4 scales x 8 orientations x 4 x 4 blocks, of grey images.
 
-    Brightness and contrast of a picture as a whole have no part in it. A picture is cropped to the
-    square in its middle, and shrunk to `size` pixels a side where it is larger; smaller squares
-    stay as they are, since enlarging adds no detail. Filters are defined in cycles a pixel, so
-    features of pictures of different size cannot be compared: choose `size` no larger than most.
+    Overall brightness and contrast have no effect. An image is cropped to its centre square, which
+    is shrunk to `size` pixels if it is larger and kept as it is if it is smaller: enlarging adds no
+    detail. Filters are defined in cycles per pixel, so features of images of different sizes cannot
+    be compared: choose a `size` that few images fall below.
 
     Parameters
     ----------
     size : int, default=128
-        The most pixels a side, 16 to 1024.
+        Maximal side in pixels, 16 to 1024.
 
     Attributes
     ----------
-    name : str
     n_features : int, 512
         Feature ``(8 * scale + orientation) * 16 + 4 * column + row`` is the mean response in a
         block; scale 0 has the highest frequency.
-    preparation : Preparation
 
     Examples
     --------
-    >>> import numpy as np
-    >>> picture = np.zeros((32, 32, 3), dtype=np.uint8)
-    >>> picture[:, ::4] = 255
-    >>> features = Gist().extract([picture])
+    >>> image = np.zeros((32, 32, 3), dtype=np.uint8)
+    >>> image[:, ::4] = 255
+    >>> features = Gist().extract([image])
     >>> features.shape, features.dtype
     ((1, 512), dtype('float32'))
     >>> energy = features.reshape(4, 8, 16).mean(axis=(0, 2))
-    >>> int(energy.argmax())  # upright stripes
+    >>> int(energy.argmax())  # vertical stripes
     0
     """
 
@@ -86,32 +82,22 @@ class Gist:
 
     @property
     def preparation(self) -> Preparation:
-        """What pictures are brought to: grey is the mean of the colours, so colours are kept."""
-        return Preparation(smallest=16, largest=self.size, crop=1.0, filter="bilinear")
+        """What is done to every image first."""
+        return Preparation(min_side=16, max_side=self.size, crop=1.0, filter="bilinear")
 
     def specification(self) -> dict[str, Any]:
-        """All that tells this extractor from others, as JSON can hold it."""
+        """Parameters that determine the features."""
         return {"kind": self.name, "size": self.size}
 
-    def extract(self, pictures: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """Features of pictures.
-
-        Parameters
-        ----------
-        pictures : n arrays of shape (h, w, 3), uint8, of any sizes
-
-        Returns
-        -------
-        (n, 512) float32
-        """
-        features = np.empty((len(pictures), self.n_features), dtype=np.float32)
+    def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        """Features of prepared images, see `Extractor`."""
+        features = np.empty((len(images), self.n_features), dtype=np.float32)
         by_side = defaultdict(list)
-        prepared = [self.preparation(picture) for picture in pictures]
-        for row, picture in enumerate(prepared):
-            by_side[len(picture)].append(row)
+        for row, image in enumerate(images):
+            by_side[len(image)].append(row)
 
         def fill(rows: list[int]) -> None:
-            grey = np.stack([prepared[row].mean(axis=2, dtype=np.float32) for row in rows])
+            grey = np.stack([images[row].mean(axis=2, dtype=np.float32) for row in rows])
             features[rows] = _descriptors(grey)
 
         parts = [
@@ -125,15 +111,15 @@ class Gist:
 
 
 def _together(side: int) -> int:
-    """How many pictures of this side are transformed at once."""
+    """Number of images of this side that are transformed at once."""
     return max(1, _PIXELS_AT_ONCE // (side + 2 * _BORDER) ** 2)
 
 
 def _descriptors(grey: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Descriptors (n, 512) of grey pictures (n, s, s) of any range."""
+    """Descriptors (n, 512) of grey images (n, s, s) of any range."""
     darkest = grey.min(axis=(1, 2), keepdims=True)
     contrast = grey.max(axis=(1, 2), keepdims=True) - darkest
-    # Of a picture of one colour nothing is left but zeros.
+    # An image of one colour becomes zeros.
     stretched = (grey - darkest) * (255 / np.where(contrast > 0, contrast, 1))
     normalised = _local_contrast(stretched)
     side = grey.shape[1]
@@ -143,16 +129,14 @@ def _descriptors(grey: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.stack(responses, axis=1).reshape(len(grey), -1)
 
 
-def _local_contrast(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Pictures (n, s, s) from 0 to 255 without slow changes, in units of their local deviation."""
-    side = pictures.shape[1]
+def _local_contrast(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Images (n, s, s) from 0 to 255, high-pass filtered, in units of their local deviation."""
+    side = images.shape[1]
     margin = _CONTRAST_BORDER
     n = side + 2 * margin
     n += n % 2
     after = n - side - margin
-    padded = np.pad(
-        np.log1p(pictures), ((0, 0), (margin, after), (margin, after)), mode="symmetric"
-    )
+    padded = np.pad(np.log1p(images), ((0, 0), (margin, after), (margin, after)), mode="symmetric")
     low_pass = _low_pass(n)
     sharp = padded - scipy.fft.irfft2(scipy.fft.rfft2(padded, axes=(1, 2)) * low_pass, axes=(1, 2))
     power = scipy.fft.irfft2(scipy.fft.rfft2(sharp**2, axes=(1, 2)) * low_pass, axes=(1, 2))
@@ -163,7 +147,7 @@ def _local_contrast(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=8)
 def _low_pass(n: int) -> NDArray[np.float32]:
-    """Gaussian that is a half at `_CONTRAST_CYCLES`, for n x n pixels, (n, n // 2 + 1)."""
+    """Gaussian low-pass of n x n pixels, 0.5 at `_CONTRAST_CYCLES`, (n, n // 2 + 1)."""
     down = np.fft.fftfreq(n, 1 / n)[:, None]
     across = np.fft.rfftfreq(n, 1 / n)
     transfer = np.exp(-(down**2 + across**2) * np.log(2) / _CONTRAST_CYCLES**2)
@@ -172,13 +156,16 @@ def _low_pass(n: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class _Filter:
-    """A transfer function, kept where it lets anything through.
+    """A transfer function, stored where it is not negligible.
 
     Attributes
     ----------
-    band : (b,) frequencies along `axis` that are let through
-    transfer : (b, n) or (n, b), whose frequencies along the other axis are all kept
-    axis : 1 or 2, the axis of pictures (n_pictures, n, n) with the narrower band
+    band : ndarray of shape (b,)
+        Indices of the frequencies along `axis` that pass.
+    transfer : ndarray of shape (b, n) or (n, b)
+        All frequencies along the other axis.
+    axis : {1, 2}
+        Axis of images (n_images, n, n) with the narrower band.
     """
 
     band: NDArray[np.intp]
@@ -186,12 +173,12 @@ class _Filter:
     axis: int
 
     def response(self, spectrum: NDArray[np.complex64], side: int) -> NDArray[np.float32]:
-        """Mean magnitude of the filtered pictures in each block, (n_pictures, 16)."""
+        """Mean magnitude of the filtered images in each block, (n_images, 16)."""
         inside = slice(_BORDER, _BORDER + side)
         other = 3 - self.axis
         passed = spectrum.take(self.band, axis=self.axis) * self.transfer
-        # Along one axis only frequencies of the band are transformed, then along the other only
-        # places inside the border: half the work of a transform of everything.
+        # Only frequencies in the band are transformed along one axis, and only pixels inside the
+        # border along the other: half the work of a full transform.
         passed = scipy.fft.ifft(passed, axis=other, overwrite_x=True)
         if other == 1:
             half = np.zeros((len(spectrum), side, spectrum.shape[2]), dtype=np.complex64)
@@ -215,7 +202,7 @@ def _block_means(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @lru_cache(maxsize=8)
 def _blocks(side: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Where the blocks of a side begin, (4,), and how many pixels each has, (4, 4)."""
+    """Starts of the blocks along a side, (4,), and their numbers of pixels, (4, 4)."""
     bounds = np.linspace(0, side, N_BLOCKS + 1).astype(np.intp)
     lengths = np.diff(bounds)
     return bounds[:-1], np.outer(lengths, lengths).astype(np.float32)
@@ -223,7 +210,7 @@ def _blocks(side: int) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
 
 @lru_cache(maxsize=8)
 def _filters(n: int) -> tuple[_Filter, ...]:
-    """Filters for pictures of n x n pixels, scale by scale, the highest frequency first."""
+    """Filters for images of n x n pixels, by scale, the highest frequency first."""
     frequencies = np.fft.fftfreq(n, 1 / n)
     across, down = frequencies[None, :], frequencies[:, None]
     radius, angle = np.hypot(across, down), np.arctan2(down, across)

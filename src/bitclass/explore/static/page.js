@@ -2,7 +2,7 @@
 
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-let mostBytes = 0;
+let maxBytes = 0;
 let asked = 0; // the latest question; answers to earlier ones are dropped
 let shownUrl = null;
 
@@ -70,15 +70,15 @@ function classItem(found, bits) {
   );
 }
 
-function pictureItem(picture) {
-  const title = picture.label ?? picture.name;
+function imageItem(image) {
+  const title = image.label ?? image.name;
   const link = element(
-    "a", { href: `#picture-${picture.row}`, title: picture.name },
-    element("img", { src: `pictures/${picture.row}.jpg`, alt: "", loading: "lazy", width: 192, height: 192 }),
+    "a", { href: `#image-${image.row}`, title: image.name },
+    element("img", { src: `images/${image.row}.jpg`, alt: "", loading: "lazy", width: 192, height: 192 }),
     element("span", {}, title),
   );
-  if ("distance" in picture) {
-    link.append(element("span", { class: "far" }, counted(picture.distance, "bit away", "bits away")));
+  if ("distance" in image) {
+    link.append(element("span", { class: "far" }, counted(image.distance, "bit away", "bits away")));
   }
   return element("li", {}, link);
 }
@@ -98,7 +98,7 @@ function show(answer, title, url) {
   byId("code").replaceChildren(pattern(answer.bits, text));
   byId("code-text").textContent = text;
   byId("classes").replaceChildren(...answer.classes.map((found) => classItem(found, answer.bits)));
-  byId("near").replaceChildren(...answer.pictures.map(pictureItem));
+  byId("near").replaceChildren(...answer.images.map(imageItem));
   byId("result").hidden = false;
   byId("result-title").focus({ preventScroll: true });
   byId("result").scrollIntoView({ block: "start" });
@@ -129,19 +129,19 @@ async function look(address, options, titleOf, url) {
 }
 
 function lookAtFile(file) {
-  if (file.size > mostBytes) {
+  if (file.size > maxBytes) {
     asked++;
-    say("", `${file.name} has ${(file.size / 2 ** 20).toFixed(1)} MB; at most ${mostBytes >> 20} MB are taken.`);
+    say("", `${file.name} has ${(file.size / 2 ** 20).toFixed(1)} MB; at most ${maxBytes >> 20} MB are taken.`);
     return;
   }
   if (location.hash) history.pushState(null, "", location.pathname);
   const kind = file.type.startsWith("image/") ? file.type : "application/octet-stream";
   const options = { method: "POST", body: file, headers: { "Content-Type": kind } };
-  look("api/look", options, () => file.name || "The pasted picture", URL.createObjectURL(file));
+  look("api/look", options, () => file.name || "The pasted image", URL.createObjectURL(file));
 }
 
 function lookAtAddress() {
-  const found = /^#picture-(\d+)$/.exec(location.hash);
+  const found = /^#image-(\d+)$/.exec(location.hash);
   if (!found) {
     asked++;
     byId("result").hidden = true;
@@ -149,13 +149,13 @@ function lookAtAddress() {
     return;
   }
   const title = (answer) => (answer.label === null ? answer.name : `${answer.label}: ${answer.name}`);
-  look(`api/look/${found[1]}`, {}, title, `pictures/${found[1]}.jpg`);
+  look(`api/look/${found[1]}`, {}, title, `images/${found[1]}.jpg`);
 }
 
 function takeFiles(files) {
   const [file] = files;
   if (file) lookAtFile(file);
-  else say("", "That was no file; drop or paste a picture.");
+  else say("", "That was no file; drop or paste an image.");
 }
 
 byId("file").addEventListener("change", (event) => {
@@ -178,12 +178,12 @@ window.addEventListener("hashchange", lookAtAddress);
 
 ask("api/facts", {}).then(
   (facts) => {
-    mostBytes = facts.most_bytes;
+    maxBytes = facts.max_bytes;
     byId("facts").textContent =
       `${counted(facts.classes, "class", "classes")} in ${counted(facts.bits, "bit", "bits")} · ` +
-      `${counted(facts.pictures, "picture", "pictures")} · ${facts.extractor} features`;
-    byId("hint").textContent = `JPEG, PNG, WebP, GIF, BMP or TIFF, up to ${mostBytes >> 20}\u00a0MB`;
-    byId("samples").replaceChildren(...facts.samples.map(pictureItem));
+      `${counted(facts.images, "image", "images")} · ${facts.extractor} features`;
+    byId("hint").textContent = `JPEG, PNG, WebP, GIF, BMP or TIFF, up to ${maxBytes >> 20}\u00a0MB`;
+    byId("samples").replaceChildren(...facts.samples.map(imageItem));
     if (location.hash) lookAtAddress();
   },
   () => say("", "The server does not answer; is the command still running?"),

@@ -1,4 +1,4 @@
-"""Stored features of pictures, from references: GIST step by step, networks by torch.
+"""Stored features of images, from references: GIST step by step, networks by torch.
 
 Run after `make test-images`; only to be run again if the definition of a feature changes.
 """

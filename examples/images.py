@@ -1,12 +1,12 @@
-"""From pictures to a classifier, on pictures that this script draws.
+"""From images to a classifier, on images that this script draws.
 
-Draws folders of shapes and textures, takes features of them, learns their classes, and lays what is
-predicted for new pictures over a contact sheet:
+Draws folders of shapes and textures, extracts features, trains a classifier, and writes a contact
+sheet of new images with their predicted classes:
 
-    python examples/pictures.py --out sheet.png
+    python examples/images.py --out sheet.png
 
-The same without Python: `bitclass fit FOLDER --model model.safetensors`, and then
-`bitclass predict model.safetensors PICTURE...`.
+The same on the command line: `bitclass fit FOLDER --model model.safetensors`, and then
+`bitclass predict model.safetensors IMAGE...`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from bitclass import BinaryCodeClassifier
-from bitclass.data.pictures import PictureSet, open_folder
-from bitclass.images import Extractor, decode, extract_features, extractor_named
+from bitclass.images import ImageSet, decode, extractor_named, image_rows, open_images
 
 SIDE = 64
-TRAINING_PICTURES, TEST_PICTURES = 25, 9
+TRAINING_IMAGES, TEST_IMAGES = 25, 9
 
 Colour = tuple[int, int, int]
 Painter = Callable[[ImageDraw.ImageDraw, np.random.Generator, Colour], None]
@@ -100,8 +99,8 @@ PAINTERS: dict[str, Painter] = {
 }
 
 
-def draw_picture(painter: Painter, rng: np.random.Generator) -> Image.Image:
-    """One picture: two colours that differ, and some noise."""
+def draw_image(painter: Painter, rng: np.random.Generator) -> Image.Image:
+    """One image: two colours that differ, and some noise."""
     dark, bright = rng.integers(30, 120, 3), rng.integers(135, 226, 3)
     if rng.random() < 0.5:
         dark, bright = bright, dark
@@ -112,32 +111,27 @@ def draw_picture(painter: Painter, rng: np.random.Generator) -> Image.Image:
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8))
 
 
-def draw_folder(folder: Path, n_each: int, seed: int) -> PictureSet:
-    """Draw so many pictures of each class, into a folder each."""
+def draw_folder(folder: Path, n_each: int, seed: int) -> ImageSet:
+    """Draw images of each class, into one folder per class."""
     rng = np.random.default_rng(seed)
     for name, painter in PAINTERS.items():
         (folder / name).mkdir(parents=True)
         for number in range(n_each):
-            draw_picture(painter, rng).save(folder / name / f"{number:03d}.png")
-    return open_folder(folder)
-
-
-def features_of(pictures: PictureSet, extractor: Extractor) -> NDArray[np.float32]:
-    """Features (n, d) of all pictures, which can all be read."""
-    return np.concatenate([features for _, features in extract_features(pictures, extractor)])
+            draw_image(painter, rng).save(folder / name / f"{number:03d}.png")
+    return open_images(folder)
 
 
 def contact_sheet(
-    pictures: PictureSet, predicted: NDArray[np.str_], scale: int = 2, columns: int = 9
+    images: ImageSet, predicted: NDArray[np.str_], scale: int = 2, columns: int = 9
 ) -> Image.Image:
-    """All pictures in a grid, what each was taken for below it, in red where that is wrong."""
-    assert pictures.labels is not None
+    """All images in a grid with their predicted classes below, wrong ones in red."""
+    assert images.labels is not None
     cell, caption = SIDE * scale + 8, 18
-    n_lines = -(-len(pictures) // columns)
+    n_lines = -(-len(images) // columns)
     sheet = Image.new("RGB", (columns * cell + 8, n_lines * (cell + caption) + 8), "white")
     draw = ImageDraw.Draw(sheet)
-    for row, (own, found) in enumerate(zip(pictures.labels, predicted, strict=True)):
-        image = Image.fromarray(decode(pictures.source.read(row), pictures.names[row]))
+    for row, (own, found) in enumerate(zip(images.labels, predicted, strict=True)):
+        image = decode(images.source.read(row), images.names[row])
         x, y = 8 + row % columns * cell, 8 + row // columns * (cell + caption)
         sheet.paste(image.resize((SIDE * scale, SIDE * scale), Image.Resampling.NEAREST), (x, y))
         right = own == found
@@ -147,23 +141,26 @@ def contact_sheet(
 
 
 def main() -> None:
-    """Draw, learn, predict, and show."""
+    """Draw, train, predict, and show."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--extractor", default="gist", help="gist, cnn, onnx:FILE or timm:NAME")
     parser.add_argument("--out", type=Path, default=Path("sheet.png"), help="contact sheet")
     options = parser.parse_args()
     extractor = extractor_named(options.extractor)
     with tempfile.TemporaryDirectory() as folder:
-        training = draw_folder(Path(folder) / "train", TRAINING_PICTURES, seed=0)
-        test = draw_folder(Path(folder) / "test", TEST_PICTURES, seed=1)
-        assert training.labels is not None
+        training = image_rows(
+            draw_folder(Path(folder) / "train", TRAINING_IMAGES, seed=0), extractor
+        )
+        test = image_rows(draw_folder(Path(folder) / "test", TEST_IMAGES, seed=1), extractor)
+        X_train, y_train = training.sample(training.n_rows)
+        X_test, y_test = test.sample(test.n_rows)
         classifier = BinaryCodeClassifier(n_bits=128, loss="hinge", random_state=0)
-        classifier.fit(features_of(training, extractor), training.labels)
-        predicted = classifier.predict(features_of(test, extractor))
-        contact_sheet(test, predicted).save(options.out)
-    right = int(np.sum(predicted == test.labels))
-    print(f"learned {len(PAINTERS)} classes from {len(training)} pictures by {extractor.name}")
-    print(f"{right} of {len(test)} new pictures right; see {options.out}")
+        assert y_train is not None
+        predicted = classifier.fit(X_train, y_train).predict(X_test)
+        contact_sheet(test.images, predicted).save(options.out)
+    right = int(np.sum(predicted == y_test))
+    print(f"trained on {len(PAINTERS)} classes from {training.n_rows} images by {extractor.name}")
+    print(f"{right} of {test.n_rows} new images right; see {options.out}")
 
 
 if __name__ == "__main__":

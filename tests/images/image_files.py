@@ -1,4 +1,4 @@
-"""Picture files of every kind that people have, and of some that nobody should have."""
+"""Image files of every kind that people have, and of some that nobody should have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 
 
 def encoded(image, format, **options):
-    """Content of a picture file."""
+    """Content of an image file."""
     if isinstance(image, np.ndarray):
         image = Image.fromarray(image)
     file = io.BytesIO()
@@ -60,11 +60,11 @@ def whole(side=48):
 
 
 def broken():
-    """Files that no picture can be made of, by name."""
+    """Files that no image can be made of, by name."""
     photo = whole()["photo.jpg"]
     return {
         "empty.png": b"",
-        "text.jpg": b"This is not a picture.",
+        "text.jpg": b"This is not an image.",
         "cut.jpg": photo[: len(photo) // 2],
         "cut.png": whole()["plain.png"][:-200],
         "claims.png": png_claiming(100_000, 100_000),

@@ -1,4 +1,4 @@
-"""Pictures that are drawn for the tests of the page, and a model that has learned them."""
+"""Images that are drawn for the tests of the page, and a model that has learned them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import numpy as np
 from PIL import Image
 
 from bitclass import BinaryCodeClassifier
-from bitclass.data.pictures import open_folder
 from bitclass.explore import Explorer, Gallery
-from bitclass.images import Gist, extract_features
-from bitclass.images.decoder import Decoder
+from bitclass.images import Gist, image_rows, open_images
 
 # Names that would be markup, or a path, where they are not escaped.
 CLASSES = ("stripes", "<b>bars", "<img src=x onerror=alert(1)>", "rings & dots")
@@ -20,15 +18,15 @@ N_EACH = 12
 
 
 def drawn(kind, seed, side=48):
-    """A picture of one of the four classes, (side, side, 3)."""
+    """An image of one of the four classes, (side, side, 3)."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:side, :side] / side
     phase, waves = rng.uniform(0, 6), rng.uniform(3.5, 5)
     kinds = (y, x, (x + y) / 1.4, np.hypot(x - 0.5, y - 0.5) * 1.6)
     grey = 0.5 + 0.4 * np.sin(2 * np.pi * waves * kinds[kind] + phase)
     colours = np.array([[90, 160, 255], [255, 150, 80], [130, 220, 120], [230, 110, 210]])
-    picture = grey[:, :, None] * colours[kind] + rng.normal(0, 6, (side, side, 1))
-    return np.clip(picture, 0, 255).astype(np.uint8)
+    image = grey[:, :, None] * colours[kind] + rng.normal(0, 6, (side, side, 1))
+    return np.clip(image, 0, 255).astype(np.uint8)
 
 
 def encoded(pixels, format="PNG", **options):
@@ -47,17 +45,16 @@ def draw_folder(folder):
             path.write_bytes(encoded(drawn(kind, 100 * kind + seed)))
 
 
-def learned(pictures, n_bits=96):
-    """Model, extractor and gallery of a set of pictures."""
+def learned(images, n_bits=96):
+    """Model, extractor and gallery of a set of images."""
     extractor = Gist()
-    batches = list(extract_features(pictures, extractor, n_jobs=1))
-    X = np.concatenate([features for _, features in batches])
-    classifier = BinaryCodeClassifier(n_bits, random_state=0).fit(X, pictures.labels)
-    model = classifier.packed()
-    return model, extractor, Gallery.of_features(pictures, model, batches)
+    rows = image_rows(images, extractor, n_jobs=1)
+    X, labels = rows.sample(rows.n_rows)
+    model = BinaryCodeClassifier(n_bits, random_state=0).fit(X, labels).packed()
+    return model, extractor, Gallery.of_rows(rows, model)
 
 
 def explorer_of(folder):
-    pictures = open_folder(folder)
-    model, extractor, gallery = learned(pictures)
-    return Explorer(model, extractor, gallery, Decoder(1)), model, gallery
+    images = open_images(folder)
+    model, extractor, gallery = learned(images)
+    return Explorer(model, extractor, gallery), model, gallery

@@ -1,0 +1,325 @@
+"""Sets of images, read one image at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "ImageError",
+    "ImageFiles",
+    "ImageSet",
+    "ImageSource",
+    "ImageWarning",
+    "find_images",
+    "is_image_name",
+    "open_images",
+    "printable",
+]
+
+#: Files with these suffixes, in upper or lower case, are taken for images.
+SUFFIXES = (
+    ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif",
+    ".tiff", ".webp",
+)  # fmt: skip
+# A folder with one of these in it holds rows of features. Text tables do not count: many sets of
+# images come with some.
+_FEATURE_SUFFIXES = (
+    ".arrow", ".feather", ".h5", ".hdf5", ".ipc", ".libsvm", ".mat", ".npy", ".npz", ".parquet",
+    ".svm", ".svmlight",
+)  # fmt: skip
+
+
+class ImageError(ValueError):
+    """An image or a set of images that cannot be read; the message is one line that names it."""
+
+
+class ImageWarning(UserWarning):
+    """An image was skipped because it cannot be read."""
+
+
+class ImageSource(Protocol):
+    """Where the images of a set are. Images are read from several threads at once."""
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        """Content of one image.
+
+        Parameters
+        ----------
+        row : int
+
+        Returns
+        -------
+        bytes or ndarray of shape (h, w) or (h, w, 3), uint8
+            Content of an image file, or pixels.
+
+        Raises
+        ------
+        OSError or ImageError
+            If this image cannot be read; the others are still tried.
+        """
+        ...
+
+    def file_of(self, row: int) -> Path | None:
+        """File that holds the image, alone or with others; None for images in memory.
+
+        Parameters
+        ----------
+        row : int
+
+        Returns
+        -------
+        Path or None
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Images in one file each.
+
+    Attributes
+    ----------
+    files : sequence of str
+    """
+
+    files: Sequence[str]
+
+    def read(self, row: int) -> bytes:
+        """Content of one image file, see `ImageSource`."""
+        return self.file_of(row).read_bytes()
+
+    def file_of(self, row: int) -> Path:
+        """Image file, see `ImageSource`."""
+        return Path(self.files[row])
+
+
+@dataclass(frozen=True)
+class _Selected:
+    """Some of the images of a source."""
+
+    source: ImageSource
+    rows: NDArray[np.intp]
+
+    def read(self, row: int) -> bytes | NDArray[np.uint8]:
+        return self.source.read(int(self.rows[row]))
+
+    def file_of(self, row: int) -> Path | None:
+        return self.source.file_of(int(self.rows[row]))
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images with labels, read one at a time.
+
+    Attributes
+    ----------
+    names : sequence of str
+        One unique name per image; for a folder the relative paths.
+    labels : ndarray of shape (n_images,) or None
+        Class names.
+    source : ImageSource
+    paths : tuple of Path
+        Files and folders that the set was opened from.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("cat/1.png", "dog/1.png", "dog/2.png"):
+    ...     (folder / name).parent.mkdir(exist_ok=True)
+    ...     _ = (folder / name).write_bytes(b"")
+    >>> images = open_images(folder)
+    >>> len(images), images.select([2, 0]).names
+    (3, ('dog/2.png', 'cat/1.png'))
+    >>> images.labels
+    array(['cat', 'dog', 'dog'], dtype='<U3')
+    """
+
+    names: Sequence[str]
+    labels: NDArray[np.str_] | None
+    source: ImageSource
+    paths: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.labels is not None and self.labels.shape != (len(self.names),):
+            raise ValueError(
+                f"labels must be of shape ({len(self.names)},), one per name, found "
+                f"{self.labels.shape}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def select(self, rows: ArrayLike) -> Self:
+        """Select images, in the given order.
+
+        Parameters
+        ----------
+        rows : array-like of int, shape (m,)
+
+        Returns
+        -------
+        ImageSet
+        """
+        chosen = np.asarray(rows, dtype=np.intp).reshape(-1)
+        return type(self)(
+            tuple(self.names[row] for row in chosen.tolist()),
+            None if self.labels is None else self.labels[chosen],
+            _Selected(self.source, chosen),
+            self.paths,
+        )
+
+
+def open_images(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> ImageSet:
+    """Open folders of images and single image files.
+
+    In a folder, the first folder below it is the class of an image, however deep the image lies; a
+    folder with nothing but images has no classes. Images are sorted by path. Hidden files and files
+    without the suffix of an image are ignored. Links are followed.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+
+    Returns
+    -------
+    ImageSet
+        With labels if every image has one.
+
+    Raises
+    ------
+    ImageError
+        If a path does not exist, a folder has no images, or only some of its images are in class
+        folders.
+    """
+    roots = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
+    names: list[str] = []
+    files: list[str] = []
+    classes: list[str] = []
+    for root in roots:
+        if root.is_dir():
+            prefix = "" if len(roots) == 1 else f"{root}/"
+            for name in _folder(root):
+                names.append(printable(prefix + name))
+                files.append(os.path.join(root, name))
+                classes.append(printable(name.partition("/")[0]) if "/" in name else "")
+        elif root.exists():
+            names.append(printable(str(root)))
+            files.append(str(root))
+            classes.append("")
+        else:
+            raise ImageError(f"{root}: no such file or folder")
+    labels = np.array(classes) if files and all(classes) else None
+    return ImageSet(tuple(names), labels, ImageFiles(tuple(files)), tuple(roots))
+
+
+def _folder(root: Path) -> list[str]:
+    """Sorted relative paths of the images in a folder: all in class folders, or none."""
+    try:
+        names = sorted(_walk(str(root)))
+    except PermissionError as error:
+        raise ImageError(f"{error.filename}: no permission to read it") from error
+    if not names:
+        raise ImageError(f"{root}: no images found; they have the suffixes {', '.join(SUFFIXES)}")
+    loose = [name for name in names if "/" not in name]
+    if loose and len(loose) < len(names):
+        raise ImageError(
+            f"{root}: {len(names) - len(loose)} images are in class folders and {len(loose)} are "
+            f"not, such as {printable(loose[0])!r}"
+        )
+    return names
+
+
+def _walk(folder: str, prefix: str = "", above: frozenset[str] = frozenset()) -> Iterator[str]:
+    real = os.path.realpath(folder)
+    if real in above:  # a link to a folder that this one is in
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if os.path.isdir(entry.path):
+                yield from _walk(entry.path, f"{prefix}{entry.name}/", above | {real})
+            # A broken link counts, and is named when it cannot be read; pipes and devices do not.
+            elif is_image_name(entry.name) and (os.path.isfile(entry.path) or entry.is_symlink()):
+                yield prefix + entry.name
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file name has the suffix of an image and is not hidden.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> is_image_name("cat.JPEG"), is_image_name("readme.txt"), is_image_name(".cat.png")
+    (True, False, False)
+    """
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def find_images(paths: Sequence[str | os.PathLike[str]]) -> bool:
+    """Whether paths are images rather than feature files.
+
+    A folder is one of images if there is an image in it or below and no feature file directly in
+    it.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    ImageError
+        If some are images and others are not.
+    """
+    roots = [Path(path) for path in paths]
+    found = [_has_images(path) for path in roots]
+    if any(found) and not all(found):
+        images, other = roots[found.index(True)], roots[found.index(False)]
+        raise ImageError(f"{other}: no images found, but there are some in {images}")
+    return any(found)
+
+
+def _has_images(path: Path) -> bool:
+    if not path.is_dir():
+        return path.exists() and is_image_name(path.name)
+    if any(file.suffix.lower() in _FEATURE_SUFFIXES for file in path.iterdir()):
+        return False
+    return next(_walk(str(path)), None) is not None
+
+
+def printable(name: str) -> str:
+    r"""Return a file name as text that can be printed and stored, whatever its bytes on disk.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> printable("caf\udce9.png"), printable("a\nb")
+    ('caf\\udce9.png', 'a\\nb')
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)

@@ -1,0 +1,176 @@
+"""From the content of an image file to the pixels that an extractor takes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.images.image_set import ImageError, printable
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["FORMATS", "Preparation", "decode", "import_extra"]
+
+#: Formats that are decoded, by Pillow's names; some of its other formats start programs.
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+
+_MAX_MESSAGE = 200
+
+
+def import_extra(module: str) -> Any:
+    """Import a module of the extra `images`, or say what to install.
+
+    Parameters
+    ----------
+    module : str
+
+    Returns
+    -------
+    module
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"images need {module.split('.')[0]}; install it with: pip install 'bitclass[images]'"
+        ) from error
+
+
+def decode(content: bytes | NDArray[np.uint8], name: str) -> Image:
+    """Decode an image.
+
+    It is rotated as its EXIF orientation says. Of an animation the first frame is taken.
+    Transparency is blended with white. 16-bit and float pixels become 8-bit, all modes become RGB.
+
+    Parameters
+    ----------
+    content : bytes or ndarray of shape (h, w) or (h, w, 3), uint8
+        Content of an image file, or pixels.
+    name : str
+        Name of the image, for errors.
+
+    Returns
+    -------
+    PIL.Image.Image
+        Mode RGB.
+
+    Raises
+    ------
+    ImageError
+        If it cannot be decoded, is truncated, or has more pixels than Pillow's limit for
+        decompression bombs (`PIL.Image.MAX_IMAGE_PIXELS`).
+
+    Examples
+    --------
+    >>> decode(np.zeros((2, 3), dtype=np.uint8), "black").size
+    (3, 2)
+    >>> decode(b"", "broken.gif")
+    Traceback (most recent call last):
+    bitclass.images.image_set.ImageError: broken.gif: the file is empty
+    """
+    name = printable(name)
+    pillow = import_extra("PIL.Image")
+    if isinstance(content, bytes) and not content:
+        raise ImageError(f"{name}: the file is empty")
+    try:
+        if isinstance(content, np.ndarray):
+            image = pillow.fromarray(np.ascontiguousarray(content))
+        else:
+            image = pillow.open(io.BytesIO(content), formats=FORMATS)
+        n_pixels, limit = image.width * image.height, pillow.MAX_IMAGE_PIXELS
+        if (
+            not 0 < n_pixels <= (limit or n_pixels)
+        ):  # Pillow itself only warns up to twice its limit
+            raise ValueError(f"it has {image.width} x {image.height} pixels, the limit is {limit}")
+        image.load()
+        rgb: Image = _to_rgb(_upright(image))
+        return rgb
+    except MemoryError as error:
+        raise ImageError(f"{name}: not enough memory to decode it") from error
+    except Exception as error:  # Pillow raises nearly any type on a damaged file
+        reason = printable(" ".join(str(error).split()))[:_MAX_MESSAGE] or type(error).__name__
+        if isinstance(error, import_extra("PIL").UnidentifiedImageError):
+            reason = "it is damaged or in none of the formats " + ", ".join(FORMATS)
+        raise ImageError(f"{name}: cannot be read as an image: {reason}") from error
+
+
+def _upright(image: Any) -> Any:
+    with contextlib.suppress(Exception):  # damaged EXIF data, without which the image is still good
+        return import_extra("PIL.ImageOps").exif_transpose(image)
+    return image
+
+
+def _to_rgb(image: Any) -> Any:
+    pillow = import_extra("PIL.Image")
+    if image.mode.startswith(("I", "F")):
+        return pillow.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if image.has_transparency_data:
+        layer = image.convert("RGBA")
+        white = pillow.new("RGBA", layer.size, "white")
+        return pillow.alpha_composite(white, layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Grey values of 16 bits or floats, (h, w), in 8 bits."""
+    if values.dtype.kind != "f":
+        return np.asarray(np.clip(values, 0, 65_535).astype(np.uint16) >> 8, dtype=np.uint8)
+    if not np.isfinite(values).all():
+        raise ValueError("pixels are not finite")
+    # Floats range from 0 to 1 or, as some programs write them, from 0 to 255.
+    brightest = 1.0 if values.max() <= 1 else 255.0
+    return np.asarray(np.rint(np.clip(values, 0, brightest) * (255 / brightest)), dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Crop the centre square of an image and resize it, every image by the same rule.
+
+    Parameters
+    ----------
+    min_side, max_side : int
+        Bounds of the new side in pixels; the crop keeps its own size in between.
+    crop : float in (0, 1]
+        Side of the square, as a fraction of the shorter side of the image.
+    filter : {"bilinear", "bicubic"}
+        Interpolation, with antialiasing.
+
+    Examples
+    --------
+    >>> preparation = Preparation(min_side=16, max_side=64, crop=1.0, filter="bilinear")
+    >>> preparation(np.zeros((100, 300, 3), dtype=np.uint8)).shape
+    (64, 64, 3)
+    """
+
+    min_side: int
+    max_side: int
+    crop: float
+    filter: Literal["bilinear", "bicubic"]
+
+    def __call__(self, image: Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Prepare an image.
+
+        Parameters
+        ----------
+        image : PIL.Image.Image of mode RGB, or ndarray of shape (h, w, 3), uint8
+
+        Returns
+        -------
+        ndarray of shape (side, side, 3), uint8
+        """
+        pillow = import_extra("PIL.Image")
+        if isinstance(image, np.ndarray):
+            image = decode(image, "image")
+        side = max(1.0, self.crop * min(image.size))
+        new = int(min(max(round(side), self.min_side), self.max_side))
+        left, top = (image.width - side) / 2, (image.height - side) / 2
+        filters = {"bilinear": pillow.Resampling.BILINEAR, "bicubic": pillow.Resampling.BICUBIC}
+        box = (left, top, left + side, top + side)
+        return np.asarray(image.resize((new, new), filters[self.filter], box=box))

@@ -1,0 +1,287 @@
+"""Rows of image features, extracted once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+from numpy.typing import NDArray
+
+from bitclass._native import effective_threads, thread_limit
+from bitclass.images.extractors import Extractor
+from bitclass.images.image_set import ImageError, ImageSet, ImageWarning
+from bitclass.images.preparation import Preparation, decode
+from bitclass.io import Batch
+
+__all__ = ["ImageRows", "image_rows"]
+
+_BATCH_BYTES = 64 << 20
+# An interrupted run loses at most this many images.
+_MAX_BATCH_IMAGES = 128
+_DONE = 1  # status of an image whose features are there; of others it is 0
+
+
+class ImageRows:
+    """Features of images as rows; made by `image_rows`. Has the interface of `bitclass.io.Rows`.
+
+    Attributes
+    ----------
+    images : ImageSet
+        The images that could be read, one per row.
+    names : sequence of str
+        Name of the image of each row.
+    extractor : Extractor
+    skipped : tuple of str
+        Names of the images that could not be read.
+    n_cached : int
+        Number of images whose features were in the cache already.
+    n_rows, n_features : int
+    feature_names : None
+    has_labels : bool
+    dtype : dtype
+    is_sparse : bool
+    paths, label_paths : tuple of Path
+    description : str
+    """
+
+    feature_names: tuple[str, ...] | None = None
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+    is_sparse = False
+    label_paths: tuple[Path, ...] = ()
+
+    def __init__(
+        self,
+        images: ImageSet,
+        extractor: Extractor,
+        features: NDArray[np.float32],
+        read: NDArray[np.bool_],
+        n_cached: int,
+        folder: object = None,
+    ) -> None:
+        self._features, self._rows = features, np.flatnonzero(read)
+        self._folder = folder  # a temporary folder is removed with this object
+        self.images, self.extractor, self.n_cached = images.select(self._rows), extractor, n_cached
+        self.skipped = tuple(images.names[row] for row in np.flatnonzero(~read).tolist())
+        self.names, self.paths = self.images.names, images.paths
+        self.n_rows, self.n_features = len(self._rows), extractor.n_features
+        self.has_labels = images.labels is not None
+
+    @property
+    def description(self) -> str:
+        """One line about the rows."""
+        where = str(self.paths[0]) if self.paths else "images"
+        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        skipped = f", {len(self.skipped):,} skipped" if self.skipped else ""
+        return (
+            f"{where}{more}: {self.n_rows:,} images{skipped}, {self.n_features} features by "
+            f"{self.extractor.name}"
+        )
+
+    def batches(self, start_row: int = 0, rows_per_batch: int | None = None) -> Iterator[Batch]:
+        """Read the rows in batches.
+
+        Parameters
+        ----------
+        start_row : int
+        rows_per_batch : int, optional
+            About 64 MB by default. Batches end at multiples of it.
+
+        Yields
+        ------
+        Batch
+        """
+        step = rows_per_batch or max(1, _BATCH_BYTES // (self.n_features * self.dtype.itemsize))
+        start = start_row
+        while start < self.n_rows:
+            stop = start - start % step + step
+            X, labels = self._take(slice(start, stop))
+            yield Batch(X, labels, start)
+            start = stop
+
+    def sample(self, n_rows: int = 8192) -> tuple[NDArray[np.float32], NDArray[np.str_] | None]:
+        """Read rows spread evenly over the images.
+
+        Parameters
+        ----------
+        n_rows : int
+
+        Returns
+        -------
+        X : ndarray of shape (min(n_rows, self.n_rows), n_features), float32
+        labels : ndarray of the same length, or None
+        """
+        spread = np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.intp)
+        return self._take(spread)
+
+    def _take(
+        self, rows: slice | NDArray[np.intp]
+    ) -> tuple[NDArray[np.float32], NDArray[np.str_] | None]:
+        labels = self.images.labels
+        return np.array(self._features[self._rows[rows]]), None if labels is None else labels[rows]
+
+
+def image_rows(
+    images: ImageSet,
+    extractor: Extractor,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    n_jobs: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> ImageRows:
+    """Extract the features of images.
+
+    An image that cannot be read is skipped, with an `ImageWarning` that names it.
+
+    Parameters
+    ----------
+    images : ImageSet
+    extractor : Extractor
+    cache : path, optional
+        Folder in which features are kept, made if it does not exist. A run that was interrupted
+        continues from there. Features are found by the extractor and by the names, paths, sizes
+        and modification times of the images, so that one folder can serve any number of runs; it
+        can be deleted at any time. By default features are in a temporary folder that is removed
+        with the result.
+    n_jobs : int, optional
+        Number of threads; all CPUs by default.
+    progress : callable, optional
+        Called with the number of images that are done, after each batch.
+
+    Returns
+    -------
+    ImageRows
+
+    Raises
+    ------
+    ImageError
+        If none of the images can be read.
+
+    Examples
+    --------
+    >>> from bitclass.images import Gist
+    >>> class Noise:
+    ...     def read(self, row):
+    ...         return np.random.default_rng(row).integers(0, 256, (32, 32), dtype=np.uint8)
+    >>> rows = image_rows(ImageSet(["one", "two", "three"], None, Noise()), Gist())
+    >>> [(batch.first_row, batch.X.shape) for batch in rows.batches(rows_per_batch=2)]
+    [(0, (2, 512)), (2, (1, 512))]
+    """
+    if not len(images):
+        raise ImageError("there are no images to extract features of")
+    temporary = None
+    if cache is None:
+        temporary = tempfile.TemporaryDirectory(prefix="bitclass-", ignore_cleanup_errors=True)
+        folder = Path(temporary.name)
+    else:
+        folder = Path(cache) / _fingerprint(images, extractor)
+    features, status = _open_arrays(folder, len(images), extractor.n_features)
+    n_cached = int(np.sum(status == _DONE))
+    # Images that were skipped before are tried, and named, again.
+    pending = np.flatnonzero(status != _DONE).tolist()
+    preparation = extractor.preparation
+    with thread_limit(n_jobs), ThreadPoolExecutor(effective_threads(n_jobs)) as pool:
+        step = _BATCH_BYTES // (3 * preparation.max_side**2)
+        step = max(effective_threads(n_jobs), min(step, _MAX_BATCH_IMAGES))
+        for start in range(0, len(pending), step):
+            rows = pending[start : start + step]
+            # All threads decode, then all extract: doing both at once would be slower.
+            with warnings.catch_warnings():
+                # Pillow warns of damage that it repairs, and of sizes that `decode` refuses.
+                warnings.simplefilter("ignore")
+                loaded = list(pool.map(lambda row: _load(images, row, preparation), rows))
+            read: dict[int, NDArray[np.uint8]] = {}
+            for row, pixels in zip(rows, loaded, strict=True):
+                if isinstance(pixels, ImageError):
+                    warnings.warn(f"skipped {pixels}", ImageWarning, stacklevel=2)
+                else:
+                    read[row] = pixels
+            features[list(read)] = extractor.extract(list(read.values()))
+            features.flush()  # before the status that declares them valid
+            status[list(read)] = _DONE
+            status.flush()
+            if progress is not None:
+                progress(len(images) - len(pending) + start + len(rows))
+    if not status.any():
+        raise ImageError(
+            f"none of the {len(images):,} images can be read, from {images.names[0]} on"
+        )
+    return ImageRows(images, extractor, features, status == _DONE, n_cached, temporary)
+
+
+def _load(images: ImageSet, row: int, preparation: Preparation) -> NDArray[np.uint8] | ImageError:
+    """Prepared pixels of an image, or why it cannot be read."""
+    try:
+        return preparation(decode(images.source.read(row), images.names[row]))
+    except ImageError as error:
+        return error
+    except OSError as error:
+        return ImageError(f"{images.names[row]}: {error.strerror or error}")
+    except MemoryError:
+        return ImageError(f"{images.names[row]}: not enough memory to read it")
+
+
+def _fingerprint(images: ImageSet, extractor: Extractor) -> str:
+    """Name of the folder in the cache that holds these features and no others.
+
+    Inodes tell files of the same path, size and time apart, as after replacing one by a link.
+    """
+    digest = hashlib.sha256(json.dumps(extractor.specification(), sort_keys=True).encode())
+    last, stamp = None, b""
+    for row, name in enumerate(images.names):
+        path = images.source.file_of(row)
+        if path is None:
+            raise ValueError(f"{name}: only images in files can be cached")
+        if path != last:  # an archive holds many images
+            last, stamp = path, os.fsencode(os.path.abspath(path))
+            try:
+                found = path.stat()
+                stamp += f"\0{found.st_ino}\0{found.st_size}\0{found.st_mtime_ns}".encode()
+            except OSError:
+                stamp += b"\0absent"
+        digest.update(name.encode("utf-8", "surrogatepass") + b"\0" + stamp + b"\n")
+    return digest.hexdigest()[:32]
+
+
+def _open_arrays(
+    folder: Path, n_images: int, n_features: int
+) -> tuple[np.memmap[Any, Any], np.memmap[Any, Any]]:
+    """Features (n_images, n_features) and status (n_images,), as an earlier run left them."""
+    arrays = {
+        folder / "features.npy": ("<f4", (n_images, n_features)),
+        folder / "status.npy": ("|u1", (n_images,)),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        # Read only, because a truncated file would be extended with zeros for writing.
+        found = [open_memmap(path, mode="r") for path in arrays]
+        is_valid = [(array.dtype.str, array.shape) for array in found] == list(arrays.values())
+    except (OSError, ValueError):  # absent or damaged
+        is_valid = False
+    if not is_valid:
+        for path, (dtype, shape) in arrays.items():
+            _create(path, dtype, shape)
+    features, status = (open_memmap(path, mode="r+") for path in arrays)
+    return features, status
+
+
+def _create(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    """Create an array file of zeros, whole or not at all."""
+    fresh = path.with_suffix(f".{os.getpid()}")
+    try:
+        open_memmap(fresh, mode="w+", dtype=dtype, shape=shape)
+        if hasattr(os, "posix_fallocate"):
+            # On a full disk, this raises an error; writing to the map would kill the process.
+            with fresh.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, fresh.stat().st_size)
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)

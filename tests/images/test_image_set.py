@@ -1,0 +1,139 @@
+"""Sets of images: which files belong to them, and the class of each."""
+
+import os
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bitclass.images import ImageError, ImageSet, find_images, open_images
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links and pipes of POSIX")
+
+
+def fill(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return folder
+
+
+def test_folders_are_classes(tmp_path):
+    fill(tmp_path, "cat/b.PNG", "cat/a.jpg", "dog/deep/er/c.webp", "dog/notes.txt", "dog/.d.png")
+    fill(tmp_path, ".git/e.png")
+    images = open_images(tmp_path)
+    assert images.names == ("cat/a.jpg", "cat/b.PNG", "dog/deep/er/c.webp")
+    assert images.labels.tolist() == ["cat", "cat", "dog"]
+    assert images.source.read(2) == b"dog/deep/er/c.webp"
+    assert images.paths == (tmp_path,)
+
+
+def test_a_flat_folder_has_no_classes(tmp_path):
+    images = open_images(fill(tmp_path, "a.png", "b.png", "list.csv"))
+    assert (images.names, images.labels) == (("a.png", "b.png"), None)
+
+
+def test_single_files_and_several_folders(tmp_path):
+    fill(tmp_path, "one/cat/a.png", "two/dog/b.png", "two/eel/c.png", "d.png")
+    folders = [tmp_path / "one", tmp_path / "two"]
+    images = open_images(folders)
+    assert [Path(name).name for name in images.names] == ["a.png", "b.png", "c.png"]
+    assert images.labels.tolist() == ["cat", "dog", "eel"]
+    with_file = open_images([*folders, str(tmp_path / "d.png")])
+    assert with_file.labels is None
+    assert with_file.names[-1] == str(tmp_path / "d.png")
+    assert [with_file.source.read(row)[-5:] for row in (0, 3)] == [b"a.png", b"d.png"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "no images found"),
+        (["cat/notes.txt"], "no images found"),
+        (["cat/a.png", "b.png"], "1 images are in class folders and 1 are not, such as 'b.png'"),
+    ],
+)
+def test_folders_that_are_no_set(tmp_path, files, message):
+    fill(tmp_path, *files)
+    with pytest.raises(ImageError, match=message) as caught:
+        open_images(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path))
+
+
+def test_a_path_that_does_not_exist(tmp_path):
+    with pytest.raises(ImageError, match="absent: no such file"):
+        open_images(tmp_path / "absent")
+
+
+@POSIX
+def test_links_are_followed_but_not_in_circles(tmp_path):
+    fill(tmp_path / "set", "cat/a.png", "cow/c.png")
+    fill(tmp_path / "elsewhere", "b.png")
+    (tmp_path / "set" / "dog").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "set" / "cat" / "back").symlink_to(tmp_path / "set" / "cat")
+    (tmp_path / "set" / "cow" / "loop").symlink_to(tmp_path / "set" / "cow" / "loop")
+    assert open_images(tmp_path / "set").names == ("cat/a.png", "cow/c.png", "dog/b.png")
+
+
+@POSIX
+def test_broken_links_belong_to_the_set_and_pipes_do_not(tmp_path):
+    folder = fill(tmp_path, "cat/a.png") / "cat"
+    (folder / "gone.png").symlink_to(tmp_path / "absent.png")
+    (folder / "loop.png").symlink_to(folder / "loop.png")
+    os.mkfifo(folder / "pipe.png")
+    images = open_images(tmp_path)
+    assert images.names == ("cat/a.png", "cat/gone.png", "cat/loop.png")
+    for row in (1, 2):
+        with pytest.raises(OSError):
+            images.source.read(row)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
+def test_names_of_any_bytes(tmp_path):
+    os.mkdir(os.fsencode(tmp_path) + b"/caf\xe9")
+    (tmp_path / "caf\udce9" / "a\nb.png").write_bytes(b"content")
+    images = open_images(tmp_path)
+    assert images.names == ("caf\\udce9/a\\nb.png",)
+    assert images.labels.tolist() == ["caf\\udce9"]
+    assert images.source.read(0) == b"content"
+
+
+def test_a_selection_reads_the_right_images_and_can_be_pickled(tmp_path):
+    images = open_images(fill(tmp_path, "cat/a.png", "dog/b.png", "eel/c.png", "fox/d.png"))
+    chosen = pickle.loads(pickle.dumps(images.select([3, 1, 2]).select(np.array([2, 0]))))
+    assert chosen.names == ("eel/c.png", "fox/d.png")
+    assert chosen.labels.tolist() == ["eel", "fox"]
+    assert [chosen.source.read(row) for row in range(2)] == [b"eel/c.png", b"fox/d.png"]
+    assert chosen.source.file_of(1) == tmp_path / "fox" / "d.png"
+
+
+def test_labels_must_be_one_per_image():
+    with pytest.raises(ValueError, match=r"labels must be of shape \(2,\)"):
+        ImageSet(["a", "b"], np.array(["x"]), None)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (["cat/a.png", "classes.csv", "README.txt"], True),
+        (["a.npy", "plot.png"], False),
+        (["rows.csv"], False),
+        ([], False),
+    ],
+)
+def test_which_folders_hold_images(tmp_path, files, expected):
+    assert find_images([fill(tmp_path, *files)]) is expected
+
+
+def test_which_files_are_images(tmp_path):
+    fill(tmp_path, "a.png", "b.npy")
+    assert find_images([tmp_path / "a.png"])
+    assert not find_images([tmp_path / "b.npy"])
+    assert not find_images([tmp_path / "absent.png"])
+    with pytest.raises(
+        ImageError, match=r"b\.npy: no images found, but there are some in .*a\.png"
+    ):
+        find_images([tmp_path / "a.png", tmp_path / "b.npy"])

@@ -1,0 +1,185 @@
+"""Pixels of image files: right if they can be read, an error that names the file if not."""
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+from drawing import scene
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from image_files import bomb, broken, encoded, png_claiming, whole
+from PIL import Image, ImageSequence
+
+from bitclass.images import EfficientNetLite0, ImageError, Preparation, decode
+
+PIXELS = scene(48, 7)
+GREY = np.repeat(PIXELS[:, :, :1], 3, axis=2)
+WHOLE = whole()
+LOSSY = {"photo.jpg": 6, "print.jpg": 12, "web.webp": 8}
+
+
+def assert_like(image, expected, tolerance=0):
+    found = np.asarray(image)
+    assert found.shape == expected.shape
+    assert found.dtype == np.uint8
+    assert np.abs(found.astype(int) - expected.astype(int)).mean() <= tolerance
+
+
+@pytest.mark.parametrize("name", ["plain.png", "clear.png", "old.bmp", "plain.ppm", *LOSSY])
+def test_colours_are_those_of_the_image(name):
+    assert_like(decode(WHOLE[name], name), PIXELS, LOSSY.get(name, 0))
+
+
+def test_grey_is_three_times_the_same():
+    expected = np.asarray(Image.fromarray(PIXELS).convert("L").convert("RGB"))
+    assert_like(decode(WHOLE["grey.png"], "grey.png"), expected)
+
+
+@pytest.mark.parametrize("name", ["deep.png", "deep.tiff", "float.tiff"])
+def test_deep_images_become_eight_bits(name):
+    assert_like(decode(WHOLE[name], name), GREY)
+
+
+def test_floats_may_range_from_0_to_255():
+    assert_like(decode(encoded(PIXELS[:, :, 0].astype(np.float32), "TIFF"), "float"), GREY)
+
+
+def test_floats_that_are_not_finite_are_refused():
+    content = encoded(np.full((8, 8), np.nan, dtype=np.float32), "TIFF")
+    with pytest.raises(ImageError, match=r"odd\.tiff: .*not finite"):
+        decode(content, "odd.tiff")
+
+
+def test_the_first_frame_of_an_animation_is_taken():
+    content = WHOLE["moving.gif"]
+    with Image.open(io.BytesIO(content)) as image:
+        frames = [np.asarray(f.convert("RGB")) for f in ImageSequence.Iterator(image)]
+    assert np.any(frames[0] != frames[1])
+    assert_like(decode(content, "moving.gif"), frames[0])
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparency_becomes_white(mode):
+    options, expected = {}, (40, 40, 40) if mode == "LA" else (10, 20, 30)
+    if mode == "P":
+        image = Image.new("P", (4, 4), 1)
+        image.putpalette([255, 0, 0, 10, 20, 30])
+        image.putpixel((0, 0), 0)
+        options = {"transparency": 0}
+    else:
+        image = Image.new(mode, (4, 4), (40, 255) if mode == "LA" else (10, 20, 30, 255))
+        image.putpixel((0, 0), (40, 0) if mode == "LA" else (255, 0, 0, 0))
+    found = np.asarray(decode(encoded(image, "PNG", **options), mode))
+    assert tuple(found[0, 0]) == (255, 255, 255)
+    assert tuple(found[1, 1]) == expected
+
+
+ROTATED = {
+    1: lambda p: p,
+    2: lambda p: p[:, ::-1],
+    3: lambda p: p[::-1, ::-1],
+    4: lambda p: p[::-1],
+    5: lambda p: p.transpose(1, 0, 2),
+    6: lambda p: np.rot90(p, -1),
+    7: lambda p: p[::-1, ::-1].transpose(1, 0, 2),
+    8: lambda p: np.rot90(p, 1),
+    9: lambda p: p,  # no such orientation
+}
+
+
+@pytest.mark.parametrize("format", ["PNG", "TIFF"])
+@pytest.mark.parametrize("orientation", ROTATED)
+def test_exif_orientation(orientation, format):
+    pixels = PIXELS[:20]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    assert_like(decode(encoded(pixels, format, exif=exif), "x"), ROTATED[orientation](pixels))
+
+
+def test_an_image_with_damaged_exif_data_is_read():
+    content = encoded(PIXELS, "JPEG", quality=95, exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff\x01\x12")
+    assert_like(decode(content, "x.jpg"), PIXELS, 6)
+
+
+@pytest.mark.parametrize("name", broken())
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_what_is_no_image_is_refused_by_name(name):
+    with pytest.raises(ImageError, match=f"^{name}: ") as caught:
+        decode(broken()[name], name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_a_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
+    def load(self):
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", load)
+    with pytest.raises(ImageError, match=f"12000 x 12000 .*{Image.MAX_IMAGE_PIXELS}"):
+        decode(bomb(), "bomb.png")
+    with pytest.raises(ImageError, match="exceeds limit"):  # where Pillow raises by itself
+        decode(png_claiming(100_000, 10_000), "bomb.png")
+
+
+def test_names_are_printable_in_errors():
+    with pytest.raises(ImageError) as caught:
+        decode(b"?", "\x1b[31mred\n\udce9.png")
+    assert str(caught.value).isprintable()
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_files_give_pixels_or_an_error(data):
+    content = bytearray(WHOLE[data.draw(st.sampled_from(sorted(WHOLE)))])
+    for _ in range(data.draw(st.integers(0, 6))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] = data.draw(st.integers(0, 255))
+    content = bytes(content[: data.draw(st.integers(1, len(content)))])
+    with contextlib.suppress(ImageError):
+        assert decode(content, "damaged").mode == "RGB"
+
+
+def test_pixels_are_taken_as_they_are():
+    assert_like(decode(PIXELS, "x"), PIXELS)
+    assert_like(decode(PIXELS[:, :, 0], "x"), GREY)
+    for shape in [(4, 4, 2, 3), (0, 4)]:
+        with pytest.raises(ImageError, match="^odd: "):
+            decode(np.zeros(shape, dtype=np.uint8), "odd")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    height=st.integers(1, 90),
+    width=st.integers(1, 90),
+    bounds=st.tuples(st.integers(1, 90), st.integers(1, 90)).map(sorted),
+    crop=st.sampled_from([0.5, 0.875, 1.0]),
+)
+def test_any_image_becomes_a_square_within_bounds(height, width, bounds, crop):
+    found = Preparation(*bounds, crop, "bicubic")(np.full((height, width, 3), 77, dtype=np.uint8))
+    assert found.shape[0] == found.shape[1]
+    assert bounds[0] <= found.shape[0] <= bounds[1]
+    assert (found == 77).all()
+
+
+def test_the_centre_is_kept():
+    image = np.zeros((20, 60, 3), dtype=np.uint8)
+    image[:, 20:40] = 200
+    found = Preparation(10, 10, 1.0, "bilinear")(image)
+    assert (found[:, 1:-1] == 200).all()  # pixels at the edge blend with what is beside it
+
+
+def test_a_square_within_bounds_is_kept_if_nothing_is_cropped():
+    np.testing.assert_array_equal(Preparation(16, 48, 1.0, "bilinear")(PIXELS), PIXELS)
+
+
+@pytest.mark.parametrize("side", [223, 224, 225])
+def test_every_side_is_cropped_alike(side):
+    # A frame of the width that is cut off; its inner edge lies within a pixel of the border.
+    image = np.full((side, side, 3), 200, dtype=np.uint8)
+    cut = round(side / 16)
+    image[cut:-cut, cut:-cut] = 50
+    found = EfficientNetLite0().preparation(image)
+    assert found.shape == (224, 224, 3)
+    assert np.abs(found[2:-2, 2:-2].astype(int) - 50).max() == 0
