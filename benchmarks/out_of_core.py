@@ -29,7 +29,7 @@ BLOCK = 20_000
 # The peak is asked for within the process: the one its parent sees counts the parent's own memory.
 _RUN_AND_TELL_PEAK = """
 import re, sys
-from bitclass.cli.app import main
+from bitclass.cli import main
 sys.argv[0] = "bitclass"
 try:
     main()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from bitclass.cli import options
 from bitclass.cli.calibration import Calibration
 from bitclass.cli.data import (
     Inputs,
@@ -22,17 +23,6 @@ from bitclass.cli.data import (
     labels_of,
     load_model,
     require_labels,
-)
-from bitclass.cli.options import (
-    Data,
-    Features,
-    Format,
-    Header,
-    Json,
-    Labels,
-    LabelsFile,
-    Model,
-    Plot,
 )
 from bitclass.cli.plots import check_plot, confusion_plot
 from bitclass.cli.progress import progress_of_passes
@@ -50,13 +40,13 @@ _MAX_CALIBRATED_CLASSES = 1024
 
 
 def command(
-    model: Model,
-    data: Data,
-    features: Features = None,
-    labels: Labels = None,
-    labels_file: LabelsFile = None,
-    header: Header = None,
-    format: Format = None,
+    model: options.Model,
+    data: options.Data,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    labels_file: options.LabelsFile = None,
+    header: options.Header = None,
+    format: options.Format = None,
     confused: Annotated[int, typer.Option(min=0, help="Number of confused pairs to show.")] = 10,
     calibration: Annotated[
         bool | None,
@@ -66,11 +56,11 @@ def command(
             show_default=False,
         ),
     ] = None,
-    plot: Plot = None,
+    plot: options.Plot = None,
     all_classes: Annotated[
         bool, typer.Option("--all-classes", help="Show all classes, not only the worst.")
     ] = False,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Measure the accuracy of a model on labelled rows or images.
 

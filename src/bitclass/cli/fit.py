@@ -16,20 +16,9 @@ import typer
 
 from bitclass._native import thread_limit
 from bitclass.classifier import BinaryCodeClassifier
+from bitclass.cli import options
 from bitclass.cli.data import Inputs, check_outputs, labels_of, require_labels
 from bitclass.cli.errors import UsageError
-from bitclass.cli.options import (
-    Data,
-    Extractor,
-    Features,
-    Format,
-    Header,
-    Jobs,
-    Json,
-    Labels,
-    LabelsFile,
-    ProjectionName,
-)
 from bitclass.cli.progress import progress_of_passes
 from bitclass.cli.saving import (
     Checkpoint,
@@ -65,14 +54,14 @@ def _number_or_name(value: str) -> Any:
 
 
 def command(
-    data: Data,
+    data: options.Data,
     model: Annotated[Path, typer.Option(help="Model file to write.")],
-    features: Features = None,
-    labels: Labels = None,
-    labels_file: LabelsFile = None,
-    header: Header = None,
-    format: Format = None,
-    extractor: Extractor = None,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    labels_file: options.LabelsFile = None,
+    header: options.Header = None,
+    format: options.Format = None,
+    extractor: options.Extractor = None,
     bits: Annotated[int, typer.Option(help="Length of the codes.")] = _default("n_bits"),
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = _default("loss"),
     scale: Annotated[float, typer.Option(help="Factor on the margin.")] = _default("scale"),
@@ -105,7 +94,7 @@ def command(
     ] = _default("gamma"),
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     projection: Annotated[
-        ProjectionName, typer.Option(help="Type of the projection in the model file.")
+        options.ProjectionName, typer.Option(help="Type of the projection in the model file.")
     ] = "float32",
     keep_statistics: Annotated[
         bool, typer.Option("--keep-statistics", help="Write the file that `update` needs.")
@@ -117,8 +106,8 @@ def command(
         str | None,
         typer.Option(help="Train on a Dask cluster: tcp://HOST:PORT, or local:4 for 4 processes."),
     ] = None,
-    jobs: Jobs = None,
-    json: Json = False,
+    jobs: options.Jobs = None,
+    json: options.Json = False,
 ) -> None:
     """Train a model on feature files or images, and write it to a file.
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from bitclass.cli import options
 from bitclass.cli.data import Inputs, check_outputs, confidences, load_model
 from bitclass.cli.errors import UsageError
-from bitclass.cli.options import Data, Features, Format, Header, Labels, Model
 from bitclass.cli.progress import progress_of_passes
 from bitclass.storage import atomic_write
 
@@ -29,12 +29,12 @@ _ENDINGS = (".csv", ".parquet", ".npy")
 
 
 def command(
-    model: Model,
-    data: Data,
-    features: Features = None,
-    labels: Labels = None,
-    header: Header = None,
-    format: Format = None,
+    model: options.Model,
+    data: options.Data,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    header: options.Header = None,
+    format: options.Format = None,
     out: Annotated[
         Path | None,
         typer.Option(help="File to write, .csv, .parquet or .npy; CSV is printed by default."),

@@ -12,18 +12,9 @@ import typer
 from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
+from bitclass.cli import options
 from bitclass.cli.data import Inputs, check_outputs, labels_of, load_model, require_labels
 from bitclass.cli.errors import UsageError
-from bitclass.cli.options import (
-    Features,
-    Format,
-    Header,
-    Json,
-    Labels,
-    LabelsFile,
-    Model,
-    ProjectionName,
-)
 from bitclass.cli.progress import progress_of_passes
 from bitclass.cli.saving import (
     file_versions,
@@ -41,23 +32,23 @@ __all__ = ["command"]
 
 
 def command(
-    model: Model,
+    model: options.Model,
     data: Annotated[
         list[Path] | None, typer.Argument(help="Feature files or images: rows to add.")
     ] = None,
-    features: Features = None,
-    labels: Labels = None,
-    labels_file: LabelsFile = None,
-    header: Header = None,
-    format: Format = None,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    labels_file: options.LabelsFile = None,
+    header: options.Header = None,
+    format: options.Format = None,
     remove: Annotated[
         list[str] | None, typer.Option(help="Class to remove; may be given several times.")
     ] = None,
     projection: Annotated[
-        ProjectionName | None,
+        options.ProjectionName | None,
         typer.Option(help="Type of the projection in the model file; as before by default."),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Add rows or classes to a model, or remove classes, without the earlier rows.
 
@@ -79,7 +70,7 @@ def command(
 
 
 def _update(
-    path: Path, inputs: Inputs, remove: list[str], projection: ProjectionName | None
+    path: Path, inputs: Inputs, remove: list[str], projection: options.ProjectionName | None
 ) -> str:
     """Update the model and its statistics; what the rows are, in words."""
     sums = statistics_path(path)

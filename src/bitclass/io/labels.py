@@ -177,7 +177,8 @@ def _mismatch(
     path: Path, labels: NDArray[Any], wrong: NDArray[Any], dtype: np.dtype[Any], first_row: int
 ) -> DataFileError:
     row = int(np.argmax(wrong))
-    kind = {"i": "integers", "u": "integers", "f": "numbers", "b": "True and False"}[dtype.kind]
+    kinds = {"i": "integers", "u": "integers", "f": "numbers", "b": "True and False"}
+    kind = kinds.get(dtype.kind, f"of type {dtype}")
     return DataFileError(
         f"{path}: row {first_row + row} has the label {str(labels[row])!r:.60}, "
         f"but the other labels or the model's classes are {kind}"
