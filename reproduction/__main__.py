@@ -113,3 +113,7 @@ def _run(options: argparse.Namespace) -> None:
 def _images(options: argparse.Namespace) -> None:
     n_train, n_test = unpack(options.name, options.source, options.folder)
     print(f"{options.folder}: {n_train} training and {n_test} test images")
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ import pytest
 import bitclass
 
 SOURCE = Path(bitclass.__file__).parent
+REPRODUCTION = Path(__file__).parents[1] / "reproduction"
 
 # Each room may import the rooms named here, and itself.
 FOUNDATION = {"codes", "rows", "_native"}
@@ -51,14 +52,12 @@ MAY_IMPORT = {
     "streaming": {"rows", "data", "classifier", "drawing", "training", "validation"},
     "images": {"_native", "data", "storage"},
     "explore": FOUNDATION | {"model", "data", "images"},
-    "baselines": FOUNDATION | {"anchors", "training"},
-    "experiments": FOUNDATION | {"model", "storage", "classifier", "data", "baselines"},
     "distributed": FOUNDATION
     | {"anchors", "drawing"}
     | {"blas", "model", "training", "validation", "classifier", "data", "streaming"},
     "cli": FOUNDATION
     | {"losses", "model", "storage", "training", "classifier", "data", "images", "streaming", ""}
-    | {"calibration", "distributed", "explore", "experiments", "validation"},
+    | {"calibration", "distributed", "explore", "validation"},
 }
 
 
@@ -90,6 +89,16 @@ def test_no_file_is_two_rooms_in_one(path):
     assert len(path.read_text().splitlines()) <= 400
 
 
+def test_the_reproduction_stands_beside_the_library_and_uses_what_every_user_may():
+    """The library does not know of it, and it imports nothing but the package itself."""
+    for path in (*modules(), *REPRODUCTION.glob("*.py")):
+        for name in imported(path):
+            if path.is_relative_to(SOURCE):
+                assert name.split(".")[0] != "reproduction", path
+            else:
+                assert not name.startswith("bitclass."), f"{path} imports {name}"
+
+
 def test_the_predictor_needs_neither_scikit_learn_nor_scipy():
     code = (
         "import sys, bitclass.model;"
@@ -101,7 +110,8 @@ def test_the_predictor_needs_neither_scikit_learn_nor_scipy():
 
 def test_the_examples_in_the_docstrings_hold():
     n_examples = 0
-    for module in pkgutil.walk_packages([str(SOURCE)], "bitclass."):
+    places = ([str(SOURCE)], "bitclass."), ([str(REPRODUCTION)], "reproduction.")
+    for module in (module for place in places for module in pkgutil.walk_packages(*place)):
         if module.name.endswith("_kernels"):
             continue
         results = doctest.testmod(importlib.import_module(module.name))

@@ -1,23 +1,17 @@
-"""`bitclass explore` as a process, and a data set from its archive to a model by one command."""
+"""`bitclass explore` as a process, and a folder of images to a model by one command."""
 
-import gzip
 import io
 import json
 import re
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 from running import COMMAND, assert_one_line, bitclass, environment, in_forks, succeed
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
-import picture_archives as archives
 
 pytest.importorskip("PIL", reason="pictures need bitclass[images]")
 from PIL import Image
@@ -36,17 +30,13 @@ def wave(kind, seed):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """An archive of CIFAR-10 with ten directions of waves, a model of it, and a folder."""
+    """Folders of ten directions of waves, a model of them, and a small folder."""
     folder = tmp_path_factory.mktemp("explore")
-    files = archives.cifar10_python()
-    for batch in range(1, 7):
-        labels = [row % 10 for row in range(60)]
-        pixels = np.array([wave(k, 1000 * batch + row) for row, k in enumerate(labels)])
-        name = f"cifar-10-batches-py/{'test_batch' if batch == 6 else f'data_batch_{batch}'}"
-        planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).reshape(60, 3072)
-        files[name] = archives.python2_pickle({b"labels": labels, b"data": planes})
-    archive = folder / "cifar-10-python.tar.gz"
-    archive.write_bytes(gzip.compress(archives.tar_bytes(files), 1))
+    for part, n_rows in (("train", 300), ("test", 60)):
+        for row in range(n_rows):
+            path = folder / "waves" / part / f"wave{row % 10}" / f"{row:03d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(wave(row % 10, row + (1000 if part == "test" else 0))).save(path)
     for kind, name in enumerate(("flat", "<b>steep")):
         (folder / "own" / name).mkdir(parents=True)
         for seed in range(3):
@@ -54,7 +44,9 @@ def place(tmp_path_factory):
             Image.fromarray(wave(5 * kind, seed)).save(stream, "PNG")
             (folder / "own" / name / f"{seed}.png").write_bytes(stream.getvalue())
     model = folder / "model.safetensors"
-    succeed("fit", archive, "--extractor", "gist", "--model", model, "--bits", "64")
+    succeed(
+        "fit", folder / "waves" / "train", "--extractor", "gist", "--model", model, "--bits", "64"
+    )
     return folder
 
 
@@ -84,9 +76,9 @@ def got(address):
         return answer.read()
 
 
-def test_cifar_goes_from_its_archive_to_a_model_by_one_command(place):
-    archive, model = place / "cifar-10-python.tar.gz", place / "model.safetensors"
-    known = json.loads(succeed("evaluate", model, archive, "--split", "test", "--json"))
+def test_a_folder_becomes_a_model_by_one_command(place):
+    model = place / "model.safetensors"
+    known = json.loads(succeed("evaluate", model, place / "waves" / "test", "--json"))
     assert known["rows"] == 60
     assert known["accuracy"] > 0.9
 
@@ -114,15 +106,14 @@ def test_the_page_is_served_until_an_interrupt(place):
     assert err.count("\n") == 2
 
 
-def test_the_pictures_of_a_data_set_are_explored_from_the_network_after_a_warning(place):
-    archive = place / "cifar-10-python.tar.gz"
-    options = ("--split", "test", "--host", "0.0.0.0")
-    with exploring(place / "model.safetensors", archive, *options) as (process, line, address):
+def test_pictures_are_explored_from_the_network_after_a_warning(place):
+    folder, options = place / "waves" / "test", ("--host", "0.0.0.0")
+    with exploring(place / "model.safetensors", folder, *options) as (process, line, address):
         assert "60 pictures, 10 classes" in line
         near_by = address.replace("0.0.0.0", "127.0.0.1")
         near = json.loads(got(near_by + "api/look/30"))
-        assert (near["label"], near["name"]) == ("airplane", "test_batch/30")
-        assert near["classes"][0]["label"] == "airplane"
+        assert (near["label"], near["name"]) == ("wave5", "wave5/005.png")
+        assert near["classes"][0]["label"] == "wave5"
         assert got(near_by + "pictures/30.jpg")[:2] == b"\xff\xd8"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
@@ -146,13 +137,12 @@ def test_what_cannot_be_explored_is_one_line(place):
             ("explore", place / "absent", own): "No such file",
             ("explore", rows, own): "rows.npy",
             ("explore", other, own): "learned from feature files",
-            ("explore", model, rows): "neither a picture nor a data set",
-            ("explore", model, own, "--split", "test"): "split='test' is for data sets",
+            ("explore", model, rows): "neither a picture nor a folder",
+            ("explore", model, own, "--split", "test"): "pictures have no parts",
             ("explore", model, own, "--port", port): "cannot be listened on",
             ("explore", model, own, "--port", "x"): "--port",
             ("explore", model, own, "--host", "256.1.1.1"): "--host 256.1.1.1",
-            ("evaluate", other, rows, "--split", "test"): "split='test' is for data sets",
-            ("download", "imagenet", place): "is not known; there are 'cifar10'",
+            ("evaluate", other, rows, "--split", "test"): "pictures have no parts",
         }
         for done, words in zip(in_forks(list(runs), place), runs.values(), strict=True):
             lines = done.stderr.splitlines(keepends=True)

@@ -1,20 +1,14 @@
 """Features on disk while they come: whatever is cut off, what is recorded is whole."""
 
-import gzip
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bitclass.data import DataFileError
-from bitclass.data.pictures import PictureSet, find_pictures, open_folder, open_pictures
+from bitclass.data.pictures import PictureSet, find_pictures, open_folder
 from bitclass.images import Gist
 from bitclass.images.feature_store import opened_store, run_of
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
-import picture_archives as archives
 
 NAMES = [f"{row}.png" for row in range(10)]
 LABELS = np.array(["cat", "dog"])[np.arange(10) % 2]
@@ -184,46 +178,6 @@ def test_joined_pictures_are_told_by_the_files_of_all(tmp_path):
     assert run_of(find_pictures(paths), Gist()) == before
     os.utime(tmp_path / "two" / "cat" / "a.png", ns=(5, 7))
     assert run_of(find_pictures(paths), Gist()) != before
-
-
-def put_cifar_folder(folder):
-    archives.write_all(folder, archives.cifar10_binary())
-    return folder, folder / "cifar-10-batches-bin" / "data_batch_3.bin"
-
-
-def put_archive(name, content):
-    def put(folder):
-        folder.mkdir()
-        (folder / name).write_bytes(content())
-        return folder, folder / name
-
-    return put
-
-
-DATA_SETS = {
-    "cifar folder": put_cifar_folder,
-    "cifar archive": put_archive(
-        "cifar-10-binary.tar.gz",
-        lambda: gzip.compress(archives.tar_bytes(archives.cifar10_binary()), 1),
-    ),
-    "ilsvrc": put_archive("ILSVRC2012_img_train.tar", archives.ilsvrc_train),
-    "tiny-imagenet": put_archive(
-        "tiny-imagenet-200.zip", lambda: archives.zip_bytes(archives.tiny_imagenet())
-    ),
-}
-
-
-@pytest.mark.parametrize("name", DATA_SETS)
-def test_an_archive_that_is_written_anew_makes_another_run(tmp_path, name):
-    root, file = DATA_SETS[name](tmp_path / "set")
-    before = run_of(open_pictures(root), Gist())
-    assert run_of(open_pictures(root), Gist()) == before
-    os.utime(file, ns=(5, 7))
-    assert run_of(open_pictures(root), Gist()) != before
-    os.rename(root, tmp_path / "elsewhere")
-    touched = open_pictures(tmp_path / "elsewhere")
-    os.utime(tmp_path / "elsewhere" / file.relative_to(root), ns=(5, 7))
-    assert run_of(touched, Gist())["files"] != before["files"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3"])

@@ -13,7 +13,6 @@ from bitclass._native import thread_limit
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli.checks import check_room, check_settings
 from bitclass.cli.dask_fit import feature_files, run_dask_fit
-from bitclass.cli.download import run_download
 from bitclass.cli.errors import UsageError, run_reporting
 from bitclass.cli.evaluate import run_evaluate
 from bitclass.cli.explore import run_explore
@@ -38,7 +37,6 @@ from bitclass.cli.pictures import DEFAULT_EXTRACTOR, extractor_of_model, opened_
 from bitclass.cli.predict import run_predict
 from bitclass.cli.studies import add_studies
 from bitclass.cli.update import run_update
-from bitclass.data.picture_sets import DOWNLOADS
 from bitclass.data.pictures import open_pictures
 from bitclass.images import extractor_named
 from bitclass.losses import LOSSES
@@ -338,15 +336,6 @@ def explore(
     """Serve a page that shows the code of a picture, and the classes and pictures near it."""
     with thread_limit(jobs):
         run_explore(model, folder, split=split, host=host, port=port, jobs=jobs)
-
-
-@app.command()
-def download(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(DOWNLOADS)}.")],
-    folder: Annotated[Path, typer.Argument(help="Folder to put it into.")],
-) -> None:
-    """Fetch a public data set of pictures, or what is missing of it, and check it."""
-    run_download(name, folder)
 
 
 add_studies(app)

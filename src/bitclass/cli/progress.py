@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
@@ -18,7 +17,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-__all__ = ["cells_progress", "passes_progress", "rows_progress"]
+__all__ = ["passes_progress", "rows_progress"]
 
 
 class _RowsASecond(ProgressColumn):
@@ -67,30 +66,5 @@ def passes_progress() -> Iterator[Callable[[str, int, int | None], None]]:
             if name not in tasks:
                 tasks[name] = progress.add_task(name, total=total)
             progress.update(tasks[name], completed=done)
-
-        yield tell
-
-
-@contextmanager
-def cells_progress(n_cells: int) -> Iterator[Callable[[str, int], None]]:
-    """Show how many of many long pieces of work are done, on the terminal behind standard error.
-
-    Yields
-    ------
-    function
-        To be called with what is being done now, and how many pieces are done.
-    """
-    console = Console(stderr=True)
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[now]}"),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=n_cells, now="")
-
-        def tell(now: str, done: int) -> None:
-            progress.update(task, completed=done, now=now)
 
         yield tell

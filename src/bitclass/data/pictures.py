@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -39,16 +38,6 @@ __all__ = [
     "open_pictures",
     "printable",
 ]
-
-# Formats of data sets, tried in turn, as the module and the function in it that finds one: it gives
-# what opens a part of it, or None for a path that is not of its format. Imported when asked for,
-# because they themselves import this file.
-_FORMATS: tuple[tuple[str, str], ...] = (
-    ("bitclass.data.picture_sets.cifar", "find_cifar"),
-    ("bitclass.data.picture_sets.tiny_imagenet", "find_tiny_imagenet"),
-    ("bitclass.data.picture_sets.sun397", "find_sun397"),
-    ("bitclass.data.picture_sets.ilsvrc2012", "find_ilsvrc2012"),
-)
 
 
 @dataclass(frozen=True)
@@ -138,32 +127,15 @@ def open_pictures(
 
 
 def _opened(path: Path, split: str | None, follow_links: bool) -> PictureSet:
-    open_part = _find_data_set(path)
-    if open_part is not None:
-        return open_part(split)
     if split is not None and path.exists():
         raise DataFileError(
-            f"{path}: split={split!r} is for data sets, and this is none that is known; "
-            "other pictures have no parts"
+            f"{path}: split={split!r}: pictures have no parts; name the folder of one part"
         )
     if path.is_file() and is_picture_name(path.name):
         return PictureSet((printable(str(path)),), None, Files(path.parent, (path.name,)))
     if path.is_file():
-        raise DataFileError(
-            f"{path}: is neither a picture nor a data set that is known (CIFAR, SUN397, "
-            "ILSVRC 2012 or Tiny-ImageNet-200), or it is damaged"
-        )
+        raise DataFileError(f"{path}: is neither a picture nor a folder of pictures")
     return open_folder(path, follow_links=follow_links)
-
-
-def _find_data_set(path: Path) -> Callable[[str | None], PictureSet] | None:
-    """What opens a part of the data set at a path, None where there is none."""
-    for module, function in _FORMATS:
-        open_part: Callable[[str | None], PictureSet] | None
-        open_part = getattr(importlib.import_module(module), function)(path)
-        if open_part is not None:
-            return open_part
-    return None
 
 
 def find_pictures(paths: Sequence[Path], split: str | None = None) -> PictureSet | None:
@@ -207,8 +179,6 @@ def find_pictures(paths: Sequence[Path], split: str | None = None) -> PictureSet
 
 def _has_pictures(path: Path) -> bool:
     if path.is_file() and is_picture_name(path.name):
-        return True
-    if path.exists() and _find_data_set(path) is not None:
         return True
     if path.is_dir():
         formats = [format_of(file) for file in path.iterdir() if file.is_file()]

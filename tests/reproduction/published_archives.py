@@ -10,12 +10,6 @@ import zipfile
 import numpy as np
 from scipy.io import savemat
 
-# A picture of one pixel, for files whose content is not looked at.
-PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010800000000"
-    "3a7e9b550000000a49444154789c6360000000020001e221bc330000000049454e44ae426082"
-)
-
 
 class Python2Pickle:
     """Writes what cPickle of Python 2 wrote in protocol 2, text as its 8-bit strings."""
@@ -132,7 +126,6 @@ CIFAR10_CLASSES = [
     b"airplane", b"automobile", b"bird", b"cat", b"deer", b"dog", b"frog", b"horse", b"ship",
     b"truck",
 ]  # fmt: skip
-CIFAR100_CLASSES = [b"apple", b"aquarium_fish", b"baby"]
 
 
 def cifar10_python(n=20):
@@ -152,47 +145,6 @@ def cifar10_python(n=20):
         {b"num_cases_per_batch": n, b"label_names": CIFAR10_CLASSES, b"num_vis": 3072}
     )
     files["cifar-10-batches-py/readme.html"] = b"<meta>"
-    return files
-
-
-def cifar10_binary(n=20):
-    files = {}
-    for batch in range(1, 7):
-        name = f"data_batch_{batch}.bin" if batch < 6 else "test_batch.bin"
-        pixels, labels = cifar_rows(n, 10, batch)
-        records = np.concatenate([np.array(labels, np.uint8)[:, None], pixels], axis=1)
-        files[f"cifar-10-batches-bin/{name}"] = records.tobytes()
-    files["cifar-10-batches-bin/batches.meta.txt"] = b"\n".join(CIFAR10_CLASSES) + b"\n\n"
-    return files
-
-
-def cifar100_python(n=20):
-    files = {}
-    for seed, name in enumerate(("train", "test"), 1):
-        pixels, labels = cifar_rows(n, 3, seed)
-        files[f"cifar-100-python/{name}"] = python2_pickle(
-            {
-                b"filenames": [b"x_s_%06d.png" % row for row in range(n)],
-                b"batch_label": b"training batch 1 of 1",
-                b"fine_labels": labels,
-                b"coarse_labels": [label % 2 for label in labels],
-                b"data": pixels,
-            }
-        )
-    files["cifar-100-python/meta"] = python2_pickle(
-        {b"fine_label_names": CIFAR100_CLASSES, b"coarse_label_names": [b"fish", b"fruit"]}
-    )
-    return files
-
-
-def cifar100_binary(n=20):
-    files = {}
-    for seed, name in enumerate(("train.bin", "test.bin"), 1):
-        pixels, labels = cifar_rows(n, 3, seed)
-        fine = np.array(labels, np.uint8)[:, None]
-        files[f"cifar-100-binary/{name}"] = np.concatenate([fine % 2, fine, pixels], 1).tobytes()
-    files["cifar-100-binary/fine_label_names.txt"] = b"\n".join(CIFAR100_CLASSES) + b"\n"
-    files["cifar-100-binary/coarse_label_names.txt"] = b"fish\nfruit\n"
     return files
 
 
