@@ -130,7 +130,7 @@ def _sun397(archive: Path) -> Iterator[Image]:
     with tarfile.open(archive) as tar:
         for member in tar:
             if member.name in parts and (found := pattern.fullmatch(member.name)):
-                content = _content(tar, member)
+                content = _member(tar, member).read()
                 yield Image(parts[member.name], found[1], found[2], content)
 
 
@@ -152,13 +152,13 @@ def _imagenet100(folder: Path) -> Iterator[Image]:
         for wnid in sorted(wnids.values()):
             with tarfile.open(fileobj=_member(tar, f"{wnid}.tar")) as inner:
                 for member in inner:
-                    yield Image("train", wnid, member.name, _content(inner, member))
+                    yield Image("train", wnid, member.name, _member(inner, member).read())
     with tarfile.open(folder / "ILSVRC2012_img_val.tar") as tar:
         for member in tar:
             if found := re.fullmatch(r"ILSVRC2012_val_(\d{8})\.JPEG", member.name):
                 label = wnids.get(int(truth[int(found[1]) - 1]))
                 if label is not None:
-                    yield Image("test", label, member.name, _content(tar, member))
+                    yield Image("test", label, member.name, _member(tar, member).read())
 
 
 def _tiny_imagenet(archive: Path) -> Iterator[Image]:
@@ -174,18 +174,11 @@ def _tiny_imagenet(archive: Path) -> Iterator[Image]:
                 yield Image("test", labels[found[1]], found[1], file.read(name))
 
 
-def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
-    found = tar.extractfile(name)
-    if found is None:
-        raise KeyError(name)
-    return found
-
-
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+def _member(tar: tarfile.TarFile, member: str | tarfile.TarInfo) -> IO[bytes]:
     found = tar.extractfile(member)
     if found is None:
-        raise KeyError(member.name)
-    return found.read()
+        raise KeyError(member)
+    return found
 
 
 #: What reads each archive.

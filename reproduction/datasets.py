@@ -61,6 +61,8 @@ class Dataset:
         What the file holds, for whoever has to make it.
     optional : bool
         Whether a full run leaves it out where its file is missing.
+    split_by_seed : bool
+        Whether the seed draws the test rows.
     synthetic : bool
         Rows are drawn; only times and sizes are measured.
     untrained : bool
@@ -73,6 +75,7 @@ class Dataset:
     file: str | None = None
     content: str = ""
     optional: bool = False
+    split_by_seed: bool = False
     synthetic: bool = False
     untrained: bool = False
 
@@ -166,13 +169,14 @@ _CIFAR, _GIST = "cifar10_gist512", "GIST features of the CIFAR-10 images"
 _CNN = "network features of"
 
 _ALL = (
-    Dataset("digits", "digits", _digits),
+    Dataset("digits", "digits", _digits, split_by_seed=True),
     Dataset(
         "cifar10-paper",
         "CIFAR-10 (paper's split)",
         partial(_paper_split, stem=_CIFAR),
         _CIFAR,
         _GIST,
+        split_by_seed=True,
     ),
     # The paper does not say whether it scales features, which matters to SVMs.
     Dataset(
@@ -181,6 +185,7 @@ _ALL = (
         partial(_paper_split, stem=_CIFAR, scaled=False),
         _CIFAR,
         _GIST,
+        split_by_seed=True,
     ),
     _from_file("cifar10", "CIFAR-10 (standard split)", _CIFAR, _GIST),
     _from_file(

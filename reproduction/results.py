@@ -104,7 +104,7 @@ class Results:
         n_test = self.values(method, data, "n_test", n_bits)[0]
         sampling = math.sqrt(max(0.0, mean * (100 - mean)) / n_test)
         # A split drawn by the seed has the sampling of its test rows in the deviation over seeds.
-        drawn = data.startswith("cifar10-") or data == "digits"
+        drawn = DATASETS[data].split_by_seed
         spread = max(over_seeds, sampling) if drawn else math.hypot(over_seeds, sampling)
         return Number(mean, spread)
 
