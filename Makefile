@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy study whitening floors many-classes reproduce out-of-core memory loading images cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core memory loading images cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
 # One environment for all targets, made anew only when what it is made from changes.
 $(VENV)/installed: pyproject.toml $(NATIVE)
@@ -52,24 +52,14 @@ $(VENV)/bench: $(VENV)/installed
 bench: $(VENV)/bench  ## times beside the peers, as ratios (about 10 minutes)
 	$(BIN)/python benchmarks/speed.py
 
-accuracy: setup  ## accuracy of the plain method on the real data sets (about 5 minutes)
+accuracy: setup  ## accuracy on the real data sets, beside linear models (about 1 hour; may be interrupted)
 	$(BIN)/python benchmarks/accuracy.py
 
-reproduce: setup  ## the paper's tables and figures (about three hours)
-	$(BIN)/bitclass reproduce --data $(or $(BITCLASS_DATA),../shared/data) --seeds 2 --time-limit 300 --out benchmarks/results/reproduction
+reproduce: setup  ## the paper's tables and figures (about three hours; may be interrupted)
+	$(BIN)/python -m reproduction run --data $(or $(BITCLASS_DATA),../shared/data) --seeds 2 --time-limit 300 --out benchmarks/results/reproduction
 
-study: setup  ## what each part of training brings, 32 to 1,024 bits (hours; may be interrupted)
-	$(BIN)/python benchmarks/study.py
-
-whitening: setup  ## a setting of refinement, on held-out training rows (about 30 minutes)
-	$(BIN)/python benchmarks/whitening.py
-
-floors: setup  ## accuracy of the default settings beside LibLinear (about 1 hour; may be interrupted)
-	$(BIN)/python benchmarks/floors.py
-	$(BIN)/python benchmarks/floors.py --times
-
-many-classes: setup  ## thousands of classes of a few rows each (about 15 minutes; may be interrupted)
-	$(BIN)/python benchmarks/many_classes.py
+reproduce-quick: setup  ## the same on small data, into build/reproduction (about 2 minutes)
+	$(BIN)/python -m reproduction run --quick --out build/reproduction
 
 out-of-core: setup  ## train on a file of 12 GB, made and deleted (about 15 minutes)
 	$(BIN)/python benchmarks/out_of_core.py

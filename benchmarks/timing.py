@@ -12,7 +12,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 import bitclass
-from bitclass.experiments.machine import machine
+from machine import machine
 
 __all__ = ["Row", "compare", "machine", "measure", "threads_of_all"]
 

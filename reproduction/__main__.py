@@ -1,0 +1,119 @@
+"""Command line of the evaluation: ``python -m reproduction COMMAND``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from reproduction.archives import ARCHIVES, unpack
+from reproduction.datasets import DATASETS, check_files
+from reproduction.download import DOWNLOADS, download
+from reproduction.methods import METHODS
+from reproduction.plan import Cell, full_plan, plan_cells, quick_plan
+from reproduction.report import save_run, write_report
+from reproduction.runner import Outcome, run_cells
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; errors are one line."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m reproduction", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run the evaluation, or what is missing of it")
+    run.add_argument("--data", type=Path, help="folder of feature files; without it, digits")
+    run.add_argument("--quick", action="store_true", help="small data, about two minutes")
+    run.add_argument("--out", type=Path, default=Path("reproduction-results"))
+    run.add_argument("--time-limit", type=_positive(float), default=600.0, help="seconds per cell")
+    run.add_argument("--seeds", type=_positive(int), help="seeds, and splits, of each number")
+    run.add_argument("--methods", type=_names(METHODS), help="methods to keep to: a,b,...")
+    run.add_argument("--datasets", type=_names(DATASETS), help="datasets to keep to: a,b,...")
+    run.set_defaults(command=_run)
+
+    report = commands.add_parser("report", help="write the report again from results.csv")
+    report.add_argument("folder", type=Path)
+    report.set_defaults(command=lambda options: print(write_report(options.folder)))
+
+    fetch = commands.add_parser("download", help="fetch an archive and check it")
+    fetch.add_argument("name", choices=DOWNLOADS)
+    fetch.add_argument("folder", type=Path)
+    fetch.set_defaults(command=lambda options: print(download(options.name, options.folder)))
+
+    images = commands.add_parser("images", help="unpack the paper's images into class folders")
+    images.add_argument("name", choices=ARCHIVES)
+    images.add_argument("source", type=Path, help="archive; for ImageNet the folder of archives")
+    images.add_argument("folder", type=Path, help="gets folders train/CLASS and test/CLASS")
+    images.set_defaults(command=_images)
+    return parser
+
+
+def _positive(kind: type[float]) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = kind(text)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"must be positive, found {text}")
+        return value
+
+    return parse
+
+
+def _names(known: Iterable[str]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        unknown = [name for name in names if name not in known]
+        if unknown or not names:
+            found = repr(unknown[0]) if unknown else "nothing"
+            raise argparse.ArgumentTypeError(f"found {found}; there are {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def _run(options: argparse.Namespace) -> None:
+    plan = quick_plan(options.data) if options.quick else full_plan(options.data)
+    # A dataset that is asked for by name is in the tables, whatever the plan.
+    added = tuple(name for name in options.datasets or () if name not in plan.tables)
+    plan = replace(plan, tables=plan.tables + added, n_seeds=options.seeds or plan.n_seeds)
+    cells = plan_cells(plan, options.methods, options.datasets)
+    if not cells:
+        raise ValueError("--methods and --datasets leave nothing to run")
+    check_files(dict.fromkeys(cell.data for cell in cells), options.data)
+    kept = options.out / "cells"
+    kept.mkdir(parents=True, exist_ok=True)
+    counts: Counter[str] = Counter()
+
+    def report(cell: Cell, outcome: Outcome) -> None:
+        counts[outcome["status"]] += 1
+        reason = f" ({outcome['reason']})" if outcome["status"] != "done" else ""
+        print(f"{counts.total()}/{len(cells)} {cell}: {outcome['status']}{reason}", flush=True)
+
+    outcomes = run_cells(cells, options.data, kept, options.time_limit, report)
+    settings = {
+        "run": "quick" if options.quick else "full",
+        "time limit": f"{options.time_limit:g} s per method, dataset, code length and seed",
+        "seeds": str(plan.n_seeds),
+    }
+    path = save_run(outcomes, settings, options.out)
+    print(f"{', '.join(f'{n} {status}' for status, n in counts.items())}; report: {path}")
+
+
+def _images(options: argparse.Namespace) -> None:
+    n_train, n_test = unpack(options.name, options.source, options.folder)
+    print(f"{options.folder}: {n_train} training and {n_test} test images")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""The one function that scores every method; ``python -m reproduction.measure`` runs one cell.
+
+As a program it reads a cell from its input and writes lines to its output: when training began,
+when it ended, and what was measured, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+from sklearn.svm import LinearSVC
+
+from bitclass import BinaryCodeClassifier
+from reproduction.baselines import choose_penalty, signs
+from reproduction.datasets import DATASETS
+from reproduction.methods import METHODS, PaperMethod, model_bytes
+from reproduction.plan import Cell
+
+__all__ = ["measure"]
+
+
+def measure(
+    cell: Cell, folder: Path | None, tell: Callable[[str], None] = lambda moment: None
+) -> dict[str, Any]:
+    """Train, predict and score, in this process.
+
+    Whatever a method has to choose, it chooses on training rows, before training is timed. Test
+    rows serve once, for the predictions that are compared with their labels.
+
+    Parameters
+    ----------
+    cell : Cell
+    folder : Path or None
+        Folder of the feature files.
+    tell : callable
+        Called with "begun" and "learned" when training begins and ends.
+
+    Returns
+    -------
+    dict
+        n_rows, n_test, n_features, n_classes; accuracy (None for synthetic rows); train_seconds,
+        choice_seconds (choosing C), test_seconds (per row); model_bytes, peak_bytes; and where the
+        method has them C, converged, n_rounds, n_updates, n_rises, first_objective, history.
+    """
+    data = DATASETS[cell.data]
+    split = data.load(folder, cell.seed)
+    values: dict[str, Any] = {
+        "n_rows": len(split.y),
+        "n_test": len(split.y_test),
+        "n_features": split.X.shape[1],
+        "n_classes": len(np.unique(split.y)),
+    }
+    predictor: Any
+    if data.untrained and cell.method != "paper-hinge":
+        predictor = RandomModel(cell, values["n_features"], values["n_classes"])
+        values |= {"n_rows": 0, "model_bytes": predictor.n_bytes}
+    else:
+        predictor = METHODS[cell.method].build(max(1, cell.n_bits), cell.seed)
+        values |= _train(predictor, split.X, split.y, tell)
+        predicted = predictor.predict(split.X_test)
+        values["accuracy"] = None if data.synthetic else float(np.mean(predicted == split.y_test))
+    if data.untrained:
+        values |= {"n_rows": 0, "train_seconds": None}
+    values["test_seconds"] = _seconds_per_row(predictor, split.X_test)
+    values["peak_bytes"] = _peak_bytes()
+    return values
+
+
+def _train(
+    estimator: Any, X: NDArray[np.float32], y: NDArray[Any], tell: Callable[[str], None]
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    svm = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    if isinstance(svm, LinearSVC):
+        start = time.perf_counter()
+        values["C"] = choose_penalty(estimator, X, y)
+        values["choice_seconds"] = time.perf_counter() - start
+        svm.set_params(C=values["C"])
+    tell("begun")
+    start = time.perf_counter()
+    estimator.fit(X, y)
+    values["train_seconds"] = time.perf_counter() - start
+    tell("learned")
+    values["model_bytes"] = model_bytes(estimator)
+    if isinstance(svm, LinearSVC):
+        values["converged"] = bool(svm.n_iter_ < svm.max_iter)
+    ours = estimator.classifier_ if isinstance(estimator, PaperMethod) else estimator
+    if isinstance(ours, BinaryCodeClassifier):
+        values |= _objective(ours)
+    return values
+
+
+def _objective(classifier: BinaryCodeClassifier) -> dict[str, Any]:
+    """How the objective went: rounds, rises, its value after the first W-step, the first round."""
+    history, r = classifier.objective_history_, classifier.n_bits
+    logs = {step: history["log_objective"][history["step"] == step] for step in ("W", "B")}
+    values: dict[str, Any] = {"n_rounds": classifier.n_iter_}
+    if not all(len(log) >= r and np.isfinite(log).all() for log in logs.values()):
+        return values
+    # Both steps in turn. Within a step the values come from one sum; from step to step each is
+    # computed anew, so that a mistake would show there.
+    starts = range(0, len(logs["W"]), r)
+    path = np.concatenate([logs[step][start : start + r] for start in starts for step in logs])
+    return values | {
+        "n_updates": len(path) - 1,
+        "n_rises": int(np.count_nonzero(np.diff(path) > 1e-9 * np.abs(path[1:]))),
+        "first_objective": float(logs["W"][r - 1]),
+        "history": {step: log[:r].tolist() for step, log in logs.items()},
+    }
+
+
+class RandomModel:
+    """Untrained weights, which are as large and as fast as trained ones.
+
+    Parameters
+    ----------
+    cell : Cell
+        Of the one-vs-all SVM or of LSH.
+    n_features, n_classes : int
+    """
+
+    def __init__(self, cell: Cell, n_features: int, n_classes: int) -> None:
+        rng = np.random.default_rng(cell.seed)
+        self.projection = None
+        if cell.method == "lsh":
+            self.projection = rng.standard_normal((n_features, cell.n_bits), dtype=np.float32)
+        self.weights = rng.standard_normal((cell.n_bits or n_features, n_classes))
+        projected = 0 if self.projection is None else self.projection.nbytes
+        self.n_bytes = self.weights.nbytes + projected
+
+    def predict(self, X: NDArray[np.float32]) -> NDArray[Any]:
+        """Class indices (m,) of X (m, d)."""
+        features = X if self.projection is None else signs(X @ self.projection)
+        return np.asarray((features @ self.weights).argmax(axis=1))
+
+
+def _seconds_per_row(predictor: Any, X: NDArray[np.float32]) -> float:
+    """Median over 3 to 50 predictions of all rows, half a second if possible."""
+    taken: list[float] = []
+    while len(taken) < 3 or (sum(taken) < 0.5 and len(taken) < 50):
+        start = time.perf_counter()
+        predictor.predict(X)
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken) / len(X)
+
+
+def _peak_bytes() -> int | None:
+    """Peak resident memory of this process; that of getrusage may be its parent's."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), None)
+
+
+def main() -> None:
+    """Measure the cell on standard input."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints must not get into the answer
+    warnings.simplefilter("ignore")
+    request = json.loads(sys.stdin.readline())
+    folder = None if request["folder"] is None else Path(request["folder"])
+
+    def tell(moment: str) -> None:
+        print(moment, time.time(), file=output, flush=True)
+
+    print(json.dumps(measure(Cell(**request["cell"]), folder, tell)), file=output, flush=True)
+
+
+if __name__ == "__main__":
+    main()

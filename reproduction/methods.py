@@ -1,0 +1,235 @@
+"""The compared methods, by name, and how each is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.svm import LinearSVC
+
+from bitclass import BinaryCodeClassifier
+from reproduction.baselines import (
+    AnchorFeatures,
+    CCAITQEncoder,
+    LSHEncoder,
+    SDHEncoder,
+    linear_svm,
+    on_codes,
+)
+
+__all__ = [
+    "BITCLASS",
+    "HASHING",
+    "HASHING_RBF",
+    "METHODS",
+    "OTHER_LOSSES",
+    "PAPER",
+    "SVMS",
+    "Method",
+    "model_bytes",
+    "settings_text",
+]
+
+N_ANCHORS = 1000
+
+
+def paper_classifier(
+    n_bits: int,
+    loss: str,
+    initial_codes: str | NDArray[np.int8],
+    seed: int,
+    *,
+    scale: float = 1.0,
+    solver: str = "flip",
+) -> BinaryCodeClassifier:
+    """The paper's method without any of the library's additions: the one place that says how."""
+    return BinaryCodeClassifier(
+        n_bits,
+        loss=loss,
+        initial_codes=initial_codes,
+        scale=scale,
+        solver=solver,
+        alpha=1e-2,
+        refine=False,
+        kernel=None,
+        precision="float32",
+        random_state=seed,
+    )
+
+
+class PaperMethod(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """The paper's method from independent random bits for each sample.
+
+    The paper does not say which codes to start from; these are what the public code of the same
+    authors' SDH starts from.
+
+    Parameters
+    ----------
+    n_bits : int
+    loss : str
+    solver : {"flip", "mincut"}
+    random_state : int
+    """
+
+    def __init__(self, n_bits: int, loss: str, solver: str = "flip", random_state: int = 0) -> None:
+        self.n_bits = n_bits
+        self.loss = loss
+        self.solver = solver
+        self.random_state = random_state
+
+    def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Self:
+        """Learn from X (n, d) and labels y (n,)."""
+        rng = np.random.default_rng(self.random_state)
+        codes = 2 * rng.integers(0, 2, (len(y), self.n_bits), dtype=np.int8) - 1
+        self.classifier_ = paper_classifier(
+            self.n_bits, self.loss, codes, self.random_state, solver=self.solver
+        ).fit(X, y)
+        self.classes_ = self.classifier_.classes_
+        return self
+
+    def predict(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Labels (m,) of X (m, d)."""
+        return np.asarray(self.classifier_.predict(X))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of the comparison.
+
+    Attributes
+    ----------
+    name : str
+        For the command line and the results file.
+    title : str
+        For the report.
+    kind : {"svm", "hashing", "paper", "bitclass"}
+        Real-valued SVM, SVM on binary codes, the paper's method, or bitclass beyond the paper.
+    build : callable
+        Gives the estimator for a code length and a seed.
+    """
+
+    name: str
+    title: str
+    kind: Literal["svm", "hashing", "paper", "bitclass"]
+    build: Callable[[int, int], Any]
+
+    @property
+    def has_bits(self) -> bool:
+        """Whether the code length matters."""
+        return self.kind != "svm"
+
+
+def _svm(multi_class: str, n_bits: int, seed: int) -> Any:
+    return linear_svm(multi_class, seed)
+
+
+def _hashing(encoder: type, n_anchors: int | None, n_bits: int, seed: int) -> Any:
+    return on_codes(encoder(n_bits, random_state=seed), seed, n_anchors)
+
+
+def _paper(loss: str, solver: str, n_bits: int, seed: int) -> Any:
+    return PaperMethod(n_bits, loss, solver, random_state=seed)
+
+
+def _other_loss(loss: str, n_bits: int, seed: int) -> Any:
+    # From random bits these losses stop before the bits of a class agree, so codes start from
+    # projections, and the margin is scaled to the number of bits.
+    return paper_classifier(n_bits, loss, "projection", seed, scale=8.0 / n_bits)
+
+
+def _bitclass(loss: str, n_bits: int, seed: int) -> Any:
+    return BinaryCodeClassifier(n_bits, loss=loss, random_state=seed)
+
+
+def _bitclass_rbf(n_bits: int, seed: int) -> Any:
+    # RBF features are too strongly correlated for an int8 projection.
+    made = BinaryCodeClassifier(n_bits, loss="exponential", precision="float32", random_state=seed)
+    return make_pipeline(AnchorFeatures(N_ANCHORS, random_state=seed), made)
+
+
+_ALL = (
+    Method("svm-ova", "SVM, one-vs-all", "svm", partial(_svm, "ovr")),
+    Method("svm-multi", "SVM, Crammer-Singer", "svm", partial(_svm, "crammer_singer")),
+    Method("lsh", "LSH + SVM", "hashing", partial(_hashing, LSHEncoder, None)),
+    Method("cca-itq", "CCA-ITQ + SVM", "hashing", partial(_hashing, CCAITQEncoder, None)),
+    Method("sdh", "SDH + SVM", "hashing", partial(_hashing, SDHEncoder, None)),
+    Method(
+        "cca-itq-rbf",
+        "CCA-ITQ + SVM on RBF features",
+        "hashing",
+        partial(_hashing, CCAITQEncoder, N_ANCHORS),
+    ),
+    Method(
+        "sdh-rbf", "SDH + SVM on RBF features", "hashing", partial(_hashing, SDHEncoder, N_ANCHORS)
+    ),
+    Method(
+        "paper-exponential",
+        "paper's method, exponential loss",
+        "paper",
+        partial(_paper, "exponential", "flip"),
+    ),
+    Method("paper-hinge", "paper's method, hinge loss", "paper", partial(_paper, "hinge", "flip")),
+    Method("logistic", "logistic loss", "bitclass", partial(_other_loss, "logistic")),
+    Method(
+        "squared-hinge", "squared hinge loss", "bitclass", partial(_other_loss, "squared_hinge")
+    ),
+    Method(
+        "crammer-singer", "Crammer-Singer loss", "bitclass", partial(_other_loss, "crammer_singer")
+    ),
+    Method(
+        "paper-mincut",
+        "exponential loss, W by minimum cuts",
+        "bitclass",
+        partial(_paper, "exponential", "mincut"),
+    ),
+    Method(
+        "bitclass-exponential",
+        "bitclass defaults, exponential loss",
+        "bitclass",
+        partial(_bitclass, "exponential"),
+    ),
+    Method(
+        "bitclass-hinge", "bitclass defaults, hinge loss", "bitclass", partial(_bitclass, "hinge")
+    ),
+    Method("bitclass-rbf", "bitclass defaults on RBF features", "bitclass", _bitclass_rbf),
+)
+
+#: All methods by name, in the order of the paper's Table 1.
+METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+
+SVMS = ("svm-ova", "svm-multi")
+HASHING = ("lsh", "cca-itq", "sdh")
+HASHING_RBF = ("cca-itq-rbf", "sdh-rbf")
+PAPER = ("paper-exponential", "paper-hinge")
+BITCLASS = ("bitclass-exponential", "bitclass-hinge")
+OTHER_LOSSES = ("logistic", "squared-hinge", "crammer-singer")
+
+
+def settings_text(estimator: Any) -> str:
+    """All parameters of an estimator, defaults included: what a kept result depends on."""
+    parameters = estimator.get_params(deep=True)
+    if isinstance(estimator, PaperMethod):
+        made = paper_classifier(estimator.n_bits, estimator.loss, "given", 0)
+        parameters |= made.get_params() | parameters
+    return f"{type(estimator).__name__} {sorted(parameters.items(), key=str)}"
+
+
+def model_bytes(estimator: Any) -> int:
+    """Bytes that prediction needs, labels aside."""
+    if isinstance(estimator, Pipeline):
+        return sum(model_bytes(step) for _, step in estimator.steps)
+    if isinstance(estimator, PaperMethod):
+        return model_bytes(estimator.classifier_)
+    if isinstance(estimator, BinaryCodeClassifier):
+        return int(estimator.packed().nbytes)
+    if isinstance(estimator, LinearSVC):
+        return int(estimator.coef_.nbytes + np.asarray(estimator.intercept_).nbytes)
+    if isinstance(estimator, AnchorFeatures):
+        return int(estimator.anchors_.nbytes)
+    return int(estimator.projection_.nbytes + estimator.intercept_.nbytes)

@@ -1,0 +1,154 @@
+"""Which cells a run consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reproduction.datasets import DATASETS, has_files
+from reproduction.methods import (
+    BITCLASS,
+    HASHING,
+    HASHING_RBF,
+    METHODS,
+    OTHER_LOSSES,
+    PAPER,
+    SVMS,
+)
+
+__all__ = ["CODE_LENGTHS", "TABLE_BITS", "Cell", "Plan", "full_plan", "plan_cells", "quick_plan"]
+
+#: Code length of the tables.
+TABLE_BITS = 128
+#: Code lengths of the figures.
+CODE_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
+#: Methods for which an untrained model can be made.
+UNTRAINED = ("svm-ova", "lsh", "paper-hinge")
+
+# These run at the code length of the tables alone.
+_ONE_LENGTH = (*OTHER_LOSSES, "paper-mincut")
+# The curves have at most this many seeds: long codes of the hashing methods take long.
+_MAX_CURVE_SEEDS = 2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one dataset at one code length with one seed.
+
+    Attributes
+    ----------
+    method, data : str
+        Names in `METHODS` and `DATASETS`.
+    n_bits : int
+        0 for methods without codes.
+    seed : int
+        Of the method, and of the split where one is drawn.
+    """
+
+    method: str
+    data: str
+    n_bits: int
+    seed: int
+
+    def __str__(self) -> str:
+        bits = f", {self.n_bits} bits" if self.n_bits else ""
+        return f"{self.method} on {self.data}{bits}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run consists of.
+
+    Attributes
+    ----------
+    tables : tuple of str
+        Datasets of Table 1, with all methods.
+    curves : tuple of str
+        Datasets of the figures against code length.
+    times : tuple of str
+        Synthetic datasets of the figure of training time.
+    lengths : tuple of int
+        Code lengths of the figures.
+    n_seeds : int
+        Seeds of each cell on real data; synthetic data has one.
+    """
+
+    tables: tuple[str, ...]
+    curves: tuple[str, ...]
+    times: tuple[str, ...]
+    lengths: tuple[int, ...]
+    n_seeds: int
+
+
+def full_plan(folder: Path | None) -> Plan:
+    """Everything; without a folder of feature files, digits in the place of the real datasets."""
+    shapes = tuple(n for n, data in DATASETS.items() if data.synthetic and n != "small-shape")
+    if folder is None:
+        return Plan(("digits", *shapes), ("digits",), ("sun397-shape",), CODE_LENGTHS, 3)
+    real = tuple(
+        name
+        for name, data in DATASETS.items()
+        if data.file is not None and (not data.optional or has_files(name, folder))
+    )
+    return Plan(
+        (*real, *shapes), ("clinc150", "tinyimagenet100"), ("sun397-shape",), CODE_LENGTHS, 3
+    )
+
+
+def quick_plan(folder: Path | None) -> Plan:
+    """Small data, two code lengths, two seeds: about two minutes on two cores."""
+    name = "digits" if folder is None else "letters"
+    return Plan((name, "small-shape"), (name,), ("small-shape",), (16, 256), 2)
+
+
+def plan_cells(
+    plan: Plan, methods: Sequence[str] | None = None, datasets: Sequence[str] | None = None
+) -> list[Cell]:
+    """The cells of a plan, all of the first seed before those of the second.
+
+    Parameters
+    ----------
+    plan : Plan
+    methods, datasets : sequence of str, optional
+        Names to keep to.
+
+    Returns
+    -------
+    list of Cell
+    """
+    cells: dict[Cell, None] = {}
+    for seed in range(plan.n_seeds):
+        wanted = [(name, data, bits) for data in plan.tables for name, bits in _table_cells(data)]
+        if seed < _MAX_CURVE_SEEDS:
+            for data in plan.curves:
+                wanted += [(m, data, bits) for bits in plan.lengths for m in (*PAPER, *BITCLASS)]
+                # Every second length will do for the methods that take long.
+                wanted += [(m, data, bits) for bits in plan.lengths[::2] for m in HASHING]
+        wanted += [(m, data, r) for data in plan.times for r in plan.lengths for m in PAPER]
+        cells |= dict.fromkeys(Cell(method, data, bits, seed) for method, data, bits in wanted)
+    return [
+        cell
+        for cell in cells
+        if (methods is None or cell.method in methods)
+        and (datasets is None or cell.data in datasets)
+        and (cell.seed == 0 or not DATASETS[cell.data].synthetic)
+    ]
+
+
+def _table_cells(data: str) -> list[tuple[str, int]]:
+    """Methods and code lengths of Table 1: all at 128 bits, ours at 256 too on real data."""
+    dataset = DATASETS[data]
+    names: Sequence[str] = list(METHODS)
+    if dataset.untrained:
+        names = UNTRAINED
+    elif data == "cifar10-unscaled":
+        names = SVMS
+    elif dataset.synthetic:
+        rbf = (*HASHING_RBF, "bitclass-rbf")
+        names = [name for name in METHODS if name not in (*_ONE_LENGTH, *rbf)]
+    cells = [(name, TABLE_BITS if METHODS[name].has_bits else 0) for name in names]
+    if not dataset.synthetic:
+        ours = (name for name in names if METHODS[name].kind in ("paper", "bitclass"))
+        cells += [(name, 2 * TABLE_BITS) for name in ours if name not in _ONE_LENGTH]
+    return cells

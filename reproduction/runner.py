@@ -1,0 +1,153 @@
+"""Running cells, each in a process of its own under a time limit; results are kept in files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from reproduction.datasets import fingerprint
+from reproduction.methods import METHODS, settings_text
+from reproduction.plan import Cell
+
+__all__ = ["Outcome", "run_cells", "write_whole"]
+
+#: What came of a cell: `status` ("done", "timeout" or "failed"), `limit` in seconds, `reason` where
+#: it is not done, and what `measure` gives; `learned_for`, seconds of training before a timeout.
+Outcome = dict[str, Any]
+
+ROOT = Path(__file__).parents[1]
+#: LibLinear has one thread, so every method has one.
+ONE_THREAD = dict.fromkeys(
+    ("BITCLASS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
+)
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    folder: Path | None,
+    kept: Path,
+    time_limit: float,
+    report: Callable[[Cell, Outcome], None] = lambda cell, outcome: None,
+) -> dict[Cell, Outcome]:
+    """Run cells one after the other, so that none takes time from another.
+
+    A finished cell is not run again; one that passed a limit is, under a larger limit; one that
+    failed always is. Where a cell passes the limit its other seeds are not tried.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    folder : Path or None
+        Folder of the feature files.
+    kept : Path
+        Existing folder of the results of cells.
+    time_limit : float
+        Seconds per cell.
+    report : callable
+        Called with each cell and its outcome.
+
+    Returns
+    -------
+    dict of Cell to Outcome
+    """
+    checksums = {name: fingerprint(name, folder) for name in {cell.data for cell in cells}}
+    outcomes: dict[Cell, Outcome] = {}
+    for cell in cells:
+        bits = f"-{cell.n_bits}" if cell.n_bits else ""
+        path = kept / f"{cell.data}-{cell.method}{bits}-seed{cell.seed}.json"
+        estimator = METHODS[cell.method].build(max(1, cell.n_bits), cell.seed)
+        depends_on = [checksums[cell.data], settings_text(estimator)]
+        outcome = _kept(path, depends_on, time_limit)
+        if outcome is None and _passed_limit(cell, outcomes):
+            outcome = {"status": "timeout", "limit": time_limit, "reason": "another seed timed out"}
+        elif outcome is None:
+            outcome = _run(cell, folder, time_limit)
+            content = {"depends_on": depends_on, "outcome": outcome}
+            write_whole(path, json.dumps(content, indent=1))
+        outcomes[cell] = outcome
+        report(cell, outcome)
+    return outcomes
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file completely or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def _kept(path: Path, depends_on: list[str], time_limit: float) -> Outcome | None:
+    """A kept outcome that need not be measured again."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        outcome: Outcome = content["outcome"]
+        stands = outcome["status"] == "done" or (
+            outcome["status"] == "timeout" and outcome["limit"] >= time_limit
+        )
+        return outcome if stands and content["depends_on"] == depends_on else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _passed_limit(cell: Cell, outcomes: dict[Cell, Outcome]) -> bool:
+    return any(
+        outcome["status"] == "timeout" and replace(other, seed=cell.seed) == cell
+        for other, outcome in outcomes.items()
+    )
+
+
+def _run(cell: Cell, folder: Path | None, time_limit: float) -> Outcome:
+    request = {"cell": asdict(cell), "folder": None if folder is None else str(folder.resolve())}
+    # It must find this package and what this process imports, whatever the current folder.
+    path = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "reproduction.measure"],
+            input=json.dumps(request).encode() + b"\n",
+            capture_output=True,
+            timeout=time_limit,
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": path},
+        )
+    except subprocess.TimeoutExpired as late:
+        reason = f"not done within {time_limit:g} s"
+        outcome = {"status": "timeout", "limit": time_limit, "reason": reason}
+        return outcome | _trained_for(late.stdout or b"")
+    if done.returncode == 0:
+        with contextlib.suppress(ValueError, IndexError):
+            measured: Outcome = json.loads(done.stdout.splitlines()[-1])
+            return {"status": "done", "limit": time_limit, **measured}
+    return {
+        "status": "failed",
+        "limit": time_limit,
+        "reason": _reason(done.returncode, done.stderr.decode(errors="replace")),
+    }
+
+
+def _trained_for(output: bytes) -> dict[str, float]:
+    """How long a process that was stopped had been training, if it had begun."""
+    moments: dict[str, float] = {}
+    for line in output.decode(errors="replace").splitlines():
+        moment, _, at = line.partition(" ")
+        with contextlib.suppress(ValueError):
+            moments[moment] = float(at)
+    if "begun" not in moments:
+        return {}
+    return {"learned_for": max(0.0, moments.get("learned", time.time()) - moments["begun"])}
+
+
+def _reason(code: int, errors: str) -> str:
+    """One line on why a process ended without a result."""
+    if code < 0:
+        out_of_memory = " (out of memory?)" if -code == signal.SIGKILL else ""
+        return f"ended by {signal.Signals(-code).name}{out_of_memory}"
+    lines = errors.strip().splitlines()
+    return lines[-1][:300] if lines else f"exit code {code}"

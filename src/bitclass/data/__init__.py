@@ -1,5 +1,0 @@
-"""Image datasets; feature files are read by `bitclass.io`."""
-
-from bitclass.io.errors import DataFileError
-
-__all__ = ["DataFileError"]

@@ -1,0 +1,125 @@
+"""Cells in processes of their own: limits, failures, what is kept and what is run again."""
+
+import json
+import stat
+import sys
+from dataclasses import replace
+
+import pytest
+
+from reproduction import runner
+from reproduction.datasets import DATASETS
+from reproduction.methods import METHODS, settings_text
+from reproduction.plan import Cell, full_plan, plan_cells, quick_plan
+from reproduction.runner import run_cells
+
+HINGE = Cell("paper-hinge", "digits", 16, 0)
+
+
+def program(path, text):
+    """A program to take the place of the interpreter that runs a cell."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch):
+    """From here on, starting a process is an error."""
+    return lambda: monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+
+
+def test_a_finished_cell_is_not_run_again(tmp_path, nothing_runs, monkeypatch):
+    first = run_cells([HINGE], None, tmp_path, 120)
+    assert first[HINGE]["status"] == "done"
+    assert first[HINGE]["accuracy"] > 0.5
+    nothing_runs()
+    assert run_cells([HINGE], None, tmp_path, 120) == first
+    with pytest.raises(FileNotFoundError):
+        run_cells([replace(HINGE, seed=1)], None, tmp_path, 120)
+    monkeypatch.setattr(runner, "fingerprint", lambda name, folder: "other data")
+    with pytest.raises(FileNotFoundError):
+        run_cells([HINGE], None, tmp_path, 120)
+
+
+def test_other_settings_are_another_result():
+    hinge = METHODS["paper-hinge"].build(16, 0)
+    assert "refine" in settings_text(hinge)
+    texts = {settings_text(METHODS[name].build(16, 0)) for name in METHODS}
+    assert len(texts) == len(METHODS)
+
+
+def test_a_cell_that_passes_its_limit_is_ended_and_shown(tmp_path, monkeypatch, nothing_runs):
+    slow = program(tmp_path / "slow", "echo begun 1; echo learned 43; exec sleep 600")
+    monkeypatch.setattr(sys, "executable", slow)
+    outcome = run_cells([HINGE], None, tmp_path, 0.3)[HINGE]
+    assert (outcome["status"], outcome["limit"], outcome["learned_for"]) == ("timeout", 0.3, 42.0)
+    nothing_runs()
+    # It stands for limits as small, and is tried again with a larger one.
+    found = run_cells([HINGE, replace(HINGE, seed=1)], None, tmp_path, 0.2)
+    assert [one["status"] for one in found.values()] == ["timeout", "timeout"]
+    assert "another seed" in found[replace(HINGE, seed=1)]["reason"]
+    for cells in ([HINGE], [HINGE, replace(HINGE, n_bits=32)]):
+        with pytest.raises(FileNotFoundError):
+            run_cells(cells, None, tmp_path, 0.4 if len(cells) == 1 else 0.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("kill -SEGV $$", "ended by SIGSEGV"),
+        ("kill -KILL $$", "out of memory"),
+        ("echo something is wrong >&2; exit 1", "something is wrong"),
+        ("exit 3", "exit code 3"),
+        ("echo '{\"half'", "exit code 0"),
+    ],
+)
+def test_a_cell_that_dies_is_reported_and_tried_again(tmp_path, monkeypatch, text, reason):
+    monkeypatch.setattr(sys, "executable", program(tmp_path / "broken", text))
+    outcome = run_cells([HINGE], None, tmp_path, 30)[HINGE]
+    assert outcome["status"] == "failed"
+    assert reason in outcome["reason"]
+    answer = program(tmp_path / "good", "echo '{\"accuracy\": 0.5}'")
+    monkeypatch.setattr(sys, "executable", answer)
+    assert run_cells([HINGE], None, tmp_path, 30)[HINGE]["accuracy"] == 0.5
+
+
+def test_a_failed_cell_does_not_lose_the_others(tmp_path):
+    (tmp_path / "letter16.npz").write_bytes(b"PK\x03\x04 this is no archive")
+    cells = [Cell("paper-hinge", "letters", 16, 0), HINGE]
+    found = run_cells(cells, tmp_path, tmp_path, 120)
+    assert [outcome["status"] for outcome in found.values()] == ["failed", "done"]
+    assert "letter16.npz" in found[cells[0]]["reason"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"outcome": {"status": "done"}}'])
+def test_a_damaged_result_is_measured_again(tmp_path, monkeypatch, content):
+    answer = program(tmp_path / "good", "echo '{\"accuracy\": 0.5}'")
+    monkeypatch.setattr(sys, "executable", answer)
+    run_cells([HINGE], None, tmp_path, 30)
+    (path,) = tmp_path.glob("*.json")
+    assert json.loads(path.read_text())["outcome"]["accuracy"] == 0.5
+    path.write_text(content)
+    assert run_cells([HINGE], None, tmp_path, 30)[HINGE]["accuracy"] == 0.5
+
+
+def test_the_plans_have_every_table_and_figure(tmp_path):
+    full = plan_cells(full_plan(tmp_path))
+    assert len(set(full)) == len(full)
+    table = {(cell.method, cell.data) for cell in full if cell.n_bits in (0, 128)}
+    for data in ("cifar10-paper", "cifar10", "tinyimagenet100", "caltech101", "clinc150"):
+        assert {(method, data) for method in METHODS} <= table
+    unscaled = {cell.method for cell in full if cell.data == "cifar10-unscaled"}
+    assert unscaled == {"svm-ova", "svm-multi"}
+    lengths = {16, 32, 64, 128, 256, 512, 1024}
+    for method, expected in (("sdh", lengths - {32, 512}), ("paper-hinge", lengths)):
+        found = {cell.n_bits for cell in full if (cell.method, cell.data) == (method, "clinc150")}
+        assert found == expected
+    # All of the first seed come first, so that an interrupted run has a bit of everything.
+    assert [cell.seed for cell in full] == sorted(cell.seed for cell in full)
+    assert all(cell.seed == 0 for cell in full if DATASETS[cell.data].synthetic)
+    for plan in (full_plan(None), quick_plan(None)):
+        assert all(DATASETS[cell.data].file is None for cell in plan_cells(plan))
+    assert "sun42" not in {cell.data for cell in full}
+    (tmp_path / "sun42_features.npz").touch()
+    assert "sun42" in {cell.data for cell in plan_cells(full_plan(tmp_path))}
