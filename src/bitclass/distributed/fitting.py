@@ -12,6 +12,7 @@ import distributed
 import numpy as np
 import scipy.sparse
 from dask.delayed import Delayed
+from dask.sizeof import sizeof
 from distributed import Client
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
@@ -105,6 +106,12 @@ def fit_files(
         opened.feature_names,
         progress,
     )
+
+
+@sizeof.register(Statistics)
+def _statistics_bytes(statistics: Statistics) -> int:
+    """Bytes of sums, by which Dask decides where to merge them and what fits into memory."""
+    return int(sum(array.nbytes for array in vars(statistics).values() if hasattr(array, "nbytes")))
 
 
 # -------------------------------------------------------------------------------------------------

@@ -1,0 +1,101 @@
+"""Clusters of real processes on this machine, and problems to learn on them."""
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster
+
+from bitclass import BinaryCodeClassifier
+from bitclass.distributed import DaskBinaryCodeClassifier
+
+#: Learned from sums alone: the model is that of `fit_batches`.
+HINGE = {"n_bits": 64, "refine": False, "random_state": 3}
+PATIENCE = 120.0
+#: No dashboard, and the scheduler's pages at a free port.
+QUIET = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}}
+
+
+@contextmanager
+def cluster(n_workers=2, **options):
+    """A client of a new cluster of worker processes with one thread each."""
+    settings = {"threads_per_worker": 1, "host": "127.0.0.1", "silence_logs": 50} | QUIET
+    with (
+        LocalCluster(n_workers=n_workers, **(settings | options)) as local,
+        Client(local, timeout=PATIENCE) as client,
+    ):
+        client.wait_for_workers(n_workers, timeout=PATIENCE)
+        yield client
+
+
+def problem(n=3000, d=24, n_classes=7, seed=0):
+    """Rows around one centre per class: X (n, d) float32, y (n,)."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((n_classes, d))
+    y = rng.integers(0, n_classes, size=n)
+    return (centres[y] + rng.standard_normal((n, d))).astype(np.float32), y
+
+
+def lazy(X, y, rows):
+    """Dask arrays in partitions of `rows` rows."""
+    return da.from_array(X, chunks=(rows, X.shape[1])), da.from_array(y, chunks=rows)
+
+
+def slow_rows(X, y, rows, seconds=0.05):
+    """Partitions that take a while to load, so that something can happen in between."""
+
+    def slowly(block):
+        time.sleep(seconds)
+        return block
+
+    X, y = lazy(X, y, rows)
+    return X.map_blocks(slowly, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)), y
+
+
+def delayed(parts):
+    return [dask.delayed(part) for part in parts]
+
+
+def on_one_machine(parameters, X, y, rows, sample_weight=None):
+    """What one machine learns that gets all rows as the sample, and then batches of `rows` rows."""
+
+    def batches(start_row):
+        for start in range(start_row, len(y), rows):
+            part = slice(start, start + rows)
+            weights = () if sample_weight is None else (sample_weight[part],)
+            yield X[part], y[part], *weights
+
+    return BinaryCodeClassifier(**parameters).fit_batches(batches, sample=(X, y))
+
+
+def assert_same_model(found, expected):
+    """The same weights to the bit, the same projection except for the rounding of float32."""
+    np.testing.assert_array_equal(found.classes_, expected.classes_)
+    np.testing.assert_array_equal(found.weights_, expected.weights_)
+    size = np.abs(expected.projection_).max()
+    error = np.abs(found.projection_ - expected.projection_).max()
+    assert error <= 4 * np.finfo(np.float32).eps * size
+    np.testing.assert_allclose(found.intercept_, expected.intercept_, rtol=0, atol=1e-5)
+
+
+def fitted(parameters, *rows, **options):
+    return DaskBinaryCodeClassifier(**parameters).fit(*rows, **options)
+
+
+def kill_workers(client, n_workers=1):
+    """End worker processes at once; their nannies start others."""
+    processes = sorted(client.run(os.getpid, on_error="ignore").values())
+    for process in processes[:n_workers]:
+        os.kill(process, signal.SIGKILL)
+
+
+def until(holds, what):
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE:.0f} s"
+        time.sleep(0.1)

@@ -1,0 +1,16 @@
+"""One cluster for all tests that leave it as it was."""
+
+import clusters
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_cluster():
+    with clusters.cluster() as client:
+        yield client
+
+
+@pytest.fixture
+def client(shared_cluster):
+    with shared_cluster.as_current():
+        yield shared_cluster

@@ -1,0 +1,81 @@
+"""What a fit costs a cluster: memory of a worker, bytes between workers."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from clusters import cluster, fitted
+from distributed import wait
+
+PARAMETERS = {"n_bits": 64, "initial_codes": "random", "refine": False, "random_state": 0}
+MB = 1e6
+
+
+def peak_memory():
+    """Peak memory of this process in bytes."""
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def received(dask_worker):
+    """Bytes that this worker got from others."""
+    return sum(entry["total"] for entry in dask_worker.transfer_incoming_log)
+
+
+def rows(n, d, n_classes, partition_rows):
+    """Rows that the workers make, and labels that are made from them."""
+
+    def made(block_info=None):
+        start, stop = block_info[None]["array-location"][0]
+        return np.random.default_rng(start).standard_normal((stop - start, d), dtype=np.float32)
+
+    def labels(block):
+        return (np.abs(block[:, 0]) * 1e6).astype(np.int64) % n_classes
+
+    chunks = ((partition_rows,) * (n // partition_rows), (d,))
+    X = da.map_blocks(made, chunks=chunks, dtype=np.float32, meta=np.empty((0, 0), np.float32))
+    return X, X.map_blocks(labels, drop_axis=1, dtype=np.int64, meta=np.empty(0, np.int64))
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_memory_of_a_worker_does_not_grow_with_the_number_of_rows():
+    d, n_classes, partition_rows = 512, 12_000, 4000
+    sums, partition = 8 * d * (d + n_classes), 4 * d * partition_rows
+    n = 64 * partition_rows
+    nothing_to_disk = {
+        f"distributed.worker.memory.{measure}": False for measure in ("target", "spill", "pause")
+    }
+    with dask.config.set(nothing_to_disk), cluster() as client, client.as_current():
+        fitted(PARAMETERS, *rows(400, 20, 3, 100))
+        before = client.run(peak_memory)
+        fitted(PARAMETERS, *rows(n, d, n_classes, partition_rows))
+        after = client.run(peak_memory)
+    assert before.keys() == after.keys()
+    growth = max(after[worker] - before[worker] for worker in after)
+    # While merging: both sums, the new ones, and one copy. A few partitions are at hand.
+    allowed = 4.5 * sums + 6 * partition
+    assert sums < growth < allowed < 4 * d * n  # which all rows would take
+
+
+def test_bytes_between_workers_do_not_depend_on_the_number_of_rows(client):
+    def traffic(n):
+        X, _ = rows(n, 256, 50, 500)
+        X = client.persist(X)
+        wait(X)
+        y = X.map_blocks(
+            lambda block: (np.abs(block[:, 0]) * 1e6).astype(np.int64) % 50,
+            drop_axis=1,
+            dtype=np.int64,
+            meta=np.empty(0, np.int64),
+        )
+        before = sum(client.run(received).values())
+        fitted(PARAMETERS, X, y)
+        return sum(client.run(received).values()) - before, X.nbytes
+
+    few, few_bytes = traffic(4_000)
+    many, many_bytes = traffic(32_000)
+    assert many_bytes == 8 * few_bytes
+    sums = 8 * 256 * (256 + 50)
+    assert sums / 2 < few < 2 * sums
+    # One partition may travel when a worker has nothing else to do.
+    assert abs(many - few) < 1.2 * MB < (many_bytes - few_bytes) / 20

@@ -1,0 +1,225 @@
+"""The model of a cluster is that of one machine."""
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from clusters import HINGE, assert_same_model, delayed, fitted, lazy, on_one_machine, problem
+from distributed import wait
+
+from bitclass import BinaryCodeClassifier
+from bitclass.distributed import DaskBinaryCodeClassifier, FeatureFiles, fitting
+from bitclass.training import load_statistics, save_statistics
+
+PROJECTED = HINGE | {"initial_codes": "projection"}
+EXPONENTIAL = HINGE | {"n_bits": 48, "loss": "exponential", "scale": 0.2}
+KERNEL = HINGE | {"kernel": "rbf", "n_anchors": 50}
+ALL = {"hinge": HINGE, "projection": PROJECTED, "exponential": EXPONENTIAL, "kernel": KERNEL}
+
+
+@pytest.mark.parametrize("parameters", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("kind", ["lazy", "persisted", "sharing"])
+def test_arrays(client, parameters, kind):
+    X, y = problem()
+    rows = lazy(X, y, 450)
+    if kind == "sharing":  # every partition needs something of all others
+        rows = rows[0] + 0 * rows[0].sum(axis=0), rows[1]
+    elif kind == "persisted":
+        rows = client.persist(rows)
+        wait(rows)
+    found = fitted(parameters, *rows)
+    assert_same_model(found, on_one_machine(parameters, X, y, 450))
+    # All rows fit into the sample, so the codes of `fit` are those of the cluster.
+    whole = BinaryCodeClassifier(**parameters).fit(X, y)
+    np.testing.assert_array_equal(found.weights_, whole.weights_)
+    assert found.score(*rows) == pytest.approx(whole.score(X, y), abs=1e-3)
+
+
+def test_rows_sorted_by_class_with_classes_that_come_late(client):
+    X, y = problem()
+    order = np.argsort(y, kind="stable")
+    X, y = X[order], np.array([f"class {label}" for label in y[order]])
+    assert_same_model(fitted(HINGE, *lazy(X, y, 310)), on_one_machine(HINGE, X, y, 310))
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_weights_of_rows_and_classes(client, refine):
+    X, y = problem()
+    weights = np.random.default_rng(1).integers(1, 5, size=len(y)) / 4
+    parameters = HINGE | {"class_weight": {0: 2.0, 1: 0.5}, "refine": refine}
+    expected = on_one_machine(parameters, X, y, 450, weights)
+    found = fitted(parameters, *lazy(X, y, 450), weights)
+    np.testing.assert_array_equal(found.weights_, expected.weights_)
+    np.testing.assert_allclose(found.projection_, expected.projection_, atol=1e-4)
+
+
+def test_rows_of_weight_0_are_as_if_absent(client):
+    """They would change the penalty, and whether there are enough rows to refine."""
+    X, y = problem()
+    weights = (np.arange(len(y)) % 5 == 0).astype(float)
+    parameters = HINGE | {"refine": True, "class_weight": {3: 0.0}}
+    counts = (weights > 0) & (y != 3)
+    found = fitted(parameters, *lazy(X, y, 450), weights)
+    whole = BinaryCodeClassifier(**parameters).fit(X[counts], y[counts])
+    assert found.statistics_.n_rows == whole.statistics_.n_rows == counts.sum()
+    assert found.refinement_["held_out_rows"] == whole.refinement_["held_out_rows"]
+    assert found.alpha_ == pytest.approx(whole.alpha_)
+
+
+def test_refinement_draws_the_same_rows_from_any_partitions(client, monkeypatch):
+    X, y = problem()
+    parameters = HINGE | {"refine": True}
+    found = fitted(parameters, *lazy(X, y, 450))
+    whole = BinaryCodeClassifier(**parameters).fit(X, y)
+    # All rows were drawn: the refinement sees what it would see on one machine.
+    assert found.refinement_["held_out_rows"] == whole.refinement_["held_out_rows"]
+    assert found.score(*lazy(X, y, 450)) == pytest.approx(whole.score(X, y), abs=5e-3)
+    # Now only a sixth of them.
+    monkeypatch.setattr("bitclass.distributed.fitting.SAMPLE_BYTES", X.nbytes // 6)
+    drawn = []
+    fit_batches = BinaryCodeClassifier.fit_batches
+
+    def watched(self, batches, **options):
+        drawn.append(np.concatenate([X for X, _, _ in batches(0)]))
+        assert len(drawn[-1]) == options["n_rows"]
+        return fit_batches(self, batches, **options)
+
+    monkeypatch.setattr(BinaryCodeClassifier, "fit_batches", watched)
+    few = [fitted(parameters, *lazy(X, y, rows)) for rows in (450, 700)]
+    assert 400 < len(drawn[0]) < 600
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert all(one.refinement_ is not None and one.statistics_.n_rows == 3000 for one in few)
+
+
+def test_sample_smaller_than_the_rows(client, monkeypatch):
+    X, y = problem()
+    monkeypatch.setattr("bitclass.distributed.fitting.SAMPLE_ROWS", 500)
+    seen = []
+    start_statistics = fitting.start_statistics
+
+    def watched(settings, X, labels, weights, codes):
+        seen.append((X, labels))
+        return start_statistics(settings, X, labels, weights, codes)
+
+    monkeypatch.setattr(fitting, "start_statistics", watched)
+    one, other = (fitted(PROJECTED, *lazy(X, y, 450)) for _ in range(2))
+    assert 480 <= len(seen[0][1]) <= 510
+    np.testing.assert_array_equal(seen[0][0], seen[1][0])
+    # Every partition gives about its share.
+    numbers = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in seen[0][0]]
+    assert np.bincount(np.array(numbers) // 450).min() > 40
+    local = BinaryCodeClassifier(**PROJECTED).fit_batches(lambda row: [(X[row:], y[row:])], sample=seen[0])
+    assert_same_model(one, local)
+    assert_same_model(other, local)
+
+
+def test_frames_are_matched_by_the_names_of_columns(client):
+    X, y = problem(n=900)
+    names = [f"f{j}" for j in range(X.shape[1])]
+    table = pd.DataFrame(X, columns=names).assign(label=[f"c{label}" for label in y])
+    frame = dd.from_pandas(table, npartitions=4)
+    found = fitted(HINGE, frame[names], frame["label"])
+    whole = BinaryCodeClassifier(**HINGE).fit(table[names], table["label"].to_numpy())
+    np.testing.assert_array_equal(found.weights_, whole.weights_)
+    assert found.feature_names_in_.tolist() == names
+    expected = whole.predict(table[names])
+    # In any order, with columns that the model does not know.
+    for columns in (names, ["label", *names[::-1]]):
+        predicted = found.predict(frame[columns])
+        assert isinstance(predicted, da.Array)
+        np.testing.assert_array_equal(predicted.compute(), expected)
+    with pytest.raises(ValueError, match="partition 0: X must have a column 'f3'"):
+        found.predict(frame[names[:3] + names[4:]]).compute()
+    # Partitions of one fit may differ in the order, too.
+    parts = [table[:450], table[450:][["label", *names[::-1]]]]
+    X_parts, y_parts = delayed([parts[0][names], parts[1]]), delayed([p["label"] for p in parts])
+    assert_same_model(fitted(HINGE, X_parts, y_parts), found)
+    found.fit(*lazy(X, y, 450))
+    assert not hasattr(found, "feature_names_in_")
+
+
+def test_delayed_partitions_of_sparse_rows_some_empty(client):
+    X, y = problem(n=900)
+    X[X < 0.7] = 0
+    parts = [slice(0, 300), slice(300, 300), slice(300, 900)]
+    rows = delayed([scipy.sparse.csr_matrix(X[part]) for part in parts])
+    found = fitted(HINGE, rows, delayed([y[part] for part in parts]))
+    assert_same_model(found, on_one_machine(HINGE, scipy.sparse.csr_matrix(X), y, 300))
+    codes = found.encode(rows)
+    assert np.isnan(codes.shape[0])
+    np.testing.assert_array_equal(codes.compute(), found.to_local().encode(X))
+
+
+def test_files_that_the_workers_read(client, tmp_path):
+    io = pytest.importorskip("bitclass.io")
+    X, y = problem()
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    files = FeatureFiles([tmp_path / "X.npy"], labels_file=tmp_path / "y.npy")
+    found = fitted(HINGE, files)
+    rows = io.open_rows(tmp_path / "X.npy", labels_file=tmp_path / "y.npy")
+
+    def batches(start_row):
+        return ((batch.X, batch.labels) for batch in rows.batches(start_row))
+
+    local = BinaryCodeClassifier(**HINGE).fit_batches(batches, sample=rows.sample())
+    assert_same_model(found, local)
+    predicted = found.predict(FeatureFiles([tmp_path / "X.npy"], labels=False))
+    assert len(predicted.chunks[0]) == 8
+    np.testing.assert_array_equal(predicted.compute(), local.predict(X))
+    assert found.score(files) == local.score(X, y)
+
+
+def test_files_with_columns_in_another_order(client, tmp_path):
+    pytest.importorskip("bitclass.io")
+    X, y = problem(n=600, d=5)
+    table = pd.DataFrame(X, columns=list("abcde")).assign(label=y)
+    table.to_csv(tmp_path / "train.csv", index=False)
+    table[["e", "d", "c", "b", "a", "label"]].assign(extra=1).to_csv(
+        tmp_path / "test.csv", index=False
+    )
+    found = fitted(HINGE, [tmp_path / "train.csv"])
+    assert found.feature_names_in_.tolist() == list("abcde")
+    accuracy = found.score([tmp_path / "train.csv"])
+    assert found.score(FeatureFiles(tmp_path / "test.csv", labels="label")) == accuracy > 0.5
+
+
+def test_predictions_are_lazy_and_those_of_the_local_model(client):
+    X, y = problem(n=900)
+    rows = lazy(X, y, 250)
+    found = fitted(EXPONENTIAL, *rows)
+    local = found.to_local()
+    assert type(local) is BinaryCodeClassifier
+    for method in ("predict", "encode", "decision_function", "predict_proba"):
+        answer = getattr(found, method)(rows[0])
+        assert isinstance(answer, da.Array)
+        assert answer.chunks[0] == rows[0].chunks[0]
+        expected = getattr(local, method)(X)
+        assert answer.dtype == expected.dtype
+        np.testing.assert_array_equal(answer.compute(), expected)
+    top = dask.compute(*found.top_classes(rows[0], k=3))
+    for answer, expected in zip(top, local.top_classes(X, k=3), strict=True):
+        np.testing.assert_array_equal(answer, expected)
+    assert found.score(*rows) == local.score(X, y)
+
+
+def test_learning_resumes_from_the_sums_of_a_cluster(client, tmp_path):
+    X, y = problem()
+    more_X, more_y = problem(n=4000, n_classes=9, seed=5)
+    local = fitted(HINGE, *lazy(X, y, 450)).to_local()
+    save_statistics(tmp_path / "sums.safetensors", local.statistics_, {})
+    local.save(tmp_path / "model.safetensors")
+    statistics, _ = load_statistics(tmp_path / "sums.safetensors")
+    resumed = BinaryCodeClassifier.load(tmp_path / "model.safetensors", statistics=statistics)
+    expected = on_one_machine(HINGE, X, y, 450)
+    for one in (local, resumed, expected):
+        one.partial_fit(more_X, more_y).solve()
+    assert_same_model(local, expected)
+    assert_same_model(resumed, expected)
+
+
+def test_parameters_are_those_of_the_classifier():
+    assert DaskBinaryCodeClassifier().get_params() == BinaryCodeClassifier().get_params()
