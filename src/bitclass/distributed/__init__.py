@@ -5,11 +5,10 @@ try:
     import distributed  # noqa: F401
 except ImportError as error:  # pragma: no cover - seen only without the extra
     raise ImportError(
-        "learning on a cluster needs Dask; install it with: pip install 'bitclass[dask]'"
+        "training on a cluster needs Dask; install it with: pip install 'bitclass[dask]'"
     ) from error
 
-from bitclass.distributed.cluster import connected
-from bitclass.distributed.errors import ClusterError, PartitionError, PartitionMemoryError
+from bitclass.distributed.cluster import ClusterError, PartitionError, connected
 from bitclass.distributed.estimator import DaskBinaryCodeClassifier
 from bitclass.distributed.partitions import FeatureFiles
 
@@ -18,6 +17,5 @@ __all__ = [
     "DaskBinaryCodeClassifier",
     "FeatureFiles",
     "PartitionError",
-    "PartitionMemoryError",
     "connected",
 ]

@@ -1,299 +1,483 @@
-"""The course of a fit on a cluster: look, sum, merge, learn."""
+"""Training on a cluster: a sample, sums on the workers, a tree of merges, the solution here."""
 
 from __future__ import annotations
 
-import itertools
-import numbers
-from collections.abc import Callable, Sequence
-from functools import reduce
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dask
+import distributed
 import numpy as np
-from distributed import Future
+import scipy.sparse
+from dask.delayed import Delayed
+from dask.sizeof import sizeof
+from distributed import Client
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
+from bitclass.blas import training_threads
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.distributed.cluster import Run
-from bitclass.distributed.errors import SumsMoved
-from bitclass.distributed.lanes import Lane, lanes_for, merged_sums, summed
-from bitclass.distributed.looking import (
-    Drawn,
-    Facts,
-    Quota,
-    Sample,
-    drawn_rows,
-    fair_sample,
-    joined,
-    look,
-    rows_that_fit,
-)
+from bitclass.distributed.cluster import naming, results, worker_addresses, worker_threads
 from bitclass.distributed.partitions import (
     FeatureFiles,
     Partition,
-    collection_partitions,
+    column_names,
     file_partitions,
+    grouped,
+    row_batches,
 )
-from bitclass.distributed.second_pass import (
-    LaneGroups,
-    SpreadStatistics,
-    groups_of,
-    kept_rows,
-    second_pass,
-)
-from bitclass.distributed.sums import Recipe
-from bitclass.drawing import Batch as RowBatch
-from bitclass.rows import Features
-from bitclass.streaming import spread_sample
+from bitclass.rows import Features, as_features
+from bitclass.training import Statistics, start_statistics
+from bitclass.training.refinement.split import uniform
+from bitclass.training.statistics import check_label_kinds
+from bitclass.validation import check_initial_codes, check_rows, settings_of
 
-__all__ = ["Progress", "fit_collections", "fit_files", "open_at_workers"]
+__all__ = ["Progress", "fit_collections", "fit_files", "open_on_worker"]
 
-#: Called with the name of the pass, how many rows of it are done, and how many there are.
+#: Called with the name of the pass, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
+#: Number of the first row, then X (m, d), labels (m,) and sample weights (m,) or None.
+Drawn = tuple[int, Features, NDArray[Any], NDArray[Any] | None]
 
-# Rows on which starting codes are set up: as many as settle means and deviations, unless they
-# would fill the client's memory. The bytes also bound the rows of the refinement.
-_SAMPLE_ROWS = 10_000
-_SAMPLE_BYTES = 256 << 20
-# How often sums are made anew because workers left in the middle in a way that Dask cannot mend.
-_ATTEMPTS = 5
-
-
-def fit_files(
-    classifier: BinaryCodeClassifier, run: Run, files: FeatureFiles, progress: Progress
-) -> None:
-    """Learn from files that the workers read; as `bitclass.streaming.fit_reader` would.
-
-    Parameters
-    ----------
-    classifier : becomes fitted
-    """
-    reader, at_workers = open_at_workers(run, files)
-    if not reader.has_labels:
-        raise ValueError(f"{reader.description}: no labels found; name them with labels")
-    sample = dask.delayed(spread_sample)(at_workers, dask_key_name=run.key("sample"))
-    classifier.begin(*run.result(run.start(sample), "the sample for starting codes"))
-    partitions = file_partitions(reader, at_workers, len(run.present_workers()))
-    n_rows = [partition.n_rows or 0 for partition in partitions]
-    _learn(classifier, run, partitions, n_rows, np.empty(0), progress)
-
-
-def open_at_workers(run: Run, files: FeatureFiles) -> tuple[Any, Future]:
-    """Open files where workers see them: the reader, and the same as a future."""
-    task = dask.delayed(FeatureFiles.open)(
-        dask.delayed(files, traverse=False), dask_key_name=run.key("files")
-    )
-    future = run.start(task)
-    return run.result(future, "the opening of files"), future
+# The sample that sets up standardisation, anchors and starting codes.
+SAMPLE_ROWS = 10_000
+# Bytes of rows that the client holds: of that sample, and of the rows for refinement.
+SAMPLE_BYTES = 256 << 20
 
 
 def fit_collections(
     classifier: BinaryCodeClassifier,
-    run: Run,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    progress: Progress,
+    client: Client,
+    partitions: Sequence[Partition],
+    progress: Progress | None,
 ) -> None:
-    """Learn from Dask collections.
+    """Train on partitions of Dask collections.
 
     Parameters
     ----------
-    classifier : becomes fitted
-    X, y, sample_weight : see `collection_partitions`
+    classifier : BinaryCodeClassifier
+        It becomes fitted.
+    client : distributed.Client
+    partitions : sequence of Partition
+    progress : callable or None
     """
-    partitions = collection_partitions(X, y, sample_weight)
-    seed = _seed(classifier)
-    looks = itertools.count()
-
-    def ask(quotas: Sequence[Quota]) -> list[tuple[Facts, Sample]]:
-        return _looked_at(run, partitions, seed, quotas, next(looks), progress)
-
-    n_most = _SAMPLE_ROWS
-    if isinstance(getattr(X, "shape", (0, None))[1], int):
-        n_most = rows_that_fit(n_most, X.shape[1], _SAMPLE_BYTES)
-    facts, samples = fair_sample(ask, partitions, n_most, seed, _SAMPLE_BYTES)
-    rows, labels = joined(samples)
-    classifier.begin(_named(rows, facts[0].names), labels)
-    known = [
-        Partition(part.index, part.rows, part.parts, found.n_rows, found.n_bytes)
-        for part, found in zip(partitions, facts, strict=True)
-    ]
-    classes = reduce(np.union1d, [found.classes for found in facts])
-    _learn(classifier, run, known, [found.n_rows for found in facts], classes, progress)
+    workers = worker_addresses(client)
+    looks = _looks(client, partitions, _seed(classifier), progress)
+    names = next((look.names for look in looks if look.n_rows), None)
+    X, labels = _joined_sample(classifier, partitions, looks, names)
+    lengths = [look.n_rows for look in looks]
+    groups = grouped(client, partitions, workers)
+    _fit(classifier, client, partitions, lengths, groups, (X, labels), names, progress)
 
 
-def _looked_at(
-    run: Run,
-    partitions: Sequence[Partition],
-    seed: int,
-    quotas: Sequence[Quota],
-    attempt: int,
-    progress: Progress,
-) -> list[tuple[Facts, Sample]]:
-    tasks = [
-        dask.delayed(look)(
-            partition.described(),
-            (seed, partition.index),
-            quota,
-            *partition.parts,
-            dask_key_name=run.key("look", attempt, partition.index),
-        )
-        for partition, quota in zip(partitions, quotas, strict=True)
-    ]
-    names = {
-        task.key: partition.described() for task, partition in zip(tasks, partitions, strict=True)
-    }
-    done: list[Future] = []
-
-    def tell(future: Future) -> None:
-        done.append(future)
-        progress("looking", len(done), len(tasks))
-
-    return run.results(run.client.compute(tasks), lambda one: names[one.key], tell)
-
-
-def _named(X: Features, names: tuple[str, ...] | None) -> Any:
-    """Rows as a frame, where features have names, so that the estimator remembers them."""
-    if names is None:
-        return X
-    import pandas
-
-    return pandas.DataFrame(X, columns=list(names))
-
-
-def _learn(
+def fit_files(
     classifier: BinaryCodeClassifier,
-    run: Run,
-    partitions: Sequence[Partition],
-    n_rows: Sequence[int],
-    classes: NDArray[Any],
-    progress: Progress,
+    client: Client,
+    files: FeatureFiles,
+    progress: Progress | None,
 ) -> None:
-    """Sum, merge and solve, with an estimator that has begun."""
-    recipe = Recipe.of(classifier, classes)
-    for attempt in range(_ATTEMPTS):
-        lanes = lanes_for(run, partitions, n_rows)
-        try:
-            statistics = _all_sums(run, lanes, recipe, attempt, sum(n_rows), progress)
-            classifier.resume(statistics)
-            rows = _sample(classifier, run, partitions, n_rows, attempt, progress)
-            n_drawn = sum(len(labels) for _, _, labels, _ in rows)
-            classifier.solve(rows.__iter__, n_rows=n_drawn)
-            break
-        except SumsMoved:
-            if attempt + 1 == _ATTEMPTS:
-                raise
-            run.let_go(keys={run.key("files")})
-    classifier._knowledge.statistics = statistics.plain()
+    """Train on files that the workers read.
 
-
-def _sample(
-    classifier: BinaryCodeClassifier,
-    run: Run,
-    partitions: Sequence[Partition],
-    n_rows: Sequence[int],
-    attempt: int,
-    progress: Progress,
-) -> list[RowBatch]:
-    """Rows for the refinement, which runs here: as many as fit, drawn by their numbers."""
-    if not classifier.refine:
-        return []
-    total = sum(n_rows)
-    learner = BinaryCodeClassifier(class_weight=classifier.class_weight)
-    learner.n_features_in_ = classifier.statistics_.n_features
-    n_bytes = [
-        4 * learner.n_features_in_ * length if partition.n_bytes is None else partition.n_bytes
-        for partition, length in zip(partitions, n_rows, strict=True)
-    ]
-    share = min(1.0, _SAMPLE_BYTES / max(1, sum(n_bytes)))
-    starts = np.cumsum([0, *n_rows[:-1]]).tolist()
-    tasks = [
-        dask.delayed(drawn_rows)(
-            partition.described(),
-            partition.rows,
-            start,
-            share,
-            _seed(classifier),
-            learner,
-            *partition.parts,
-            dask_key_name=run.key("draw", attempt, partition.index),
-        )
-        for partition, start in zip(partitions, starts, strict=True)
-    ]
-    of_keys = {task.key: partition for task, partition in zip(tasks, partitions, strict=True)}
-    count = _counting("drawing rows", total, progress)
-    found: list[list[Drawn]] = run.results(
-        run.client.compute(tasks),
-        lambda one: of_keys[one.key].described(),
-        lambda one: count(of_keys[one.key]),
+    Parameters
+    ----------
+    classifier : BinaryCodeClassifier
+        It becomes fitted.
+    client : distributed.Client
+    files : FeatureFiles
+    progress : callable or None
+    """
+    workers = worker_addresses(client)
+    opened = open_on_worker(client, files, sample=True)
+    if opened.sample is None:
+        raise ValueError(f"{opened.description}: no labels found; name them with labels")
+    partitions = file_partitions(files, opened.n_rows, len(workers))
+    lengths = [partition.n_rows or 0 for partition in partitions]
+    groups = [[index] for index in range(len(partitions))]
+    classifier.n_features_in_ = opened.n_features
+    _fit(
+        classifier,
+        client,
+        partitions,
+        lengths,
+        groups,
+        opened.sample,
+        opened.feature_names,
+        progress,
     )
-    rows: list[RowBatch] = []
-    first_row = 0
-    for X, labels, weights in itertools.chain.from_iterable(found):
-        rows.append((first_row, X, labels, weights))
-        first_row += len(labels)
-    return rows
+
+
+@sizeof.register(Statistics)
+def _statistics_bytes(statistics: Statistics) -> int:
+    """Bytes of sums, by which Dask decides where to merge them and what fits into memory."""
+    return int(sum(array.nbytes for array in vars(statistics).values() if hasattr(array, "nbytes")))
+
+
+# -------------------------------------------------------------------------------------------------
+# The sample
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Facts about files, as a worker sees them.
+
+    Attributes
+    ----------
+    n_rows, n_features : int
+    feature_names : tuple of str or None
+    description : str
+    sample : tuple of X and labels, or None
+        Rows from all over the files, where they were asked for and have labels.
+    """
+
+    n_rows: int
+    n_features: int
+    feature_names: tuple[str, ...] | None
+    description: str
+    sample: tuple[Features, NDArray[Any]] | None
+
+
+def open_on_worker(
+    client: Client,
+    files: FeatureFiles,
+    feature_names: tuple[str, ...] | None = None,
+    *,
+    sample: bool = False,
+) -> Opened:
+    """Open files on a worker, which may see other paths than the client.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    files : FeatureFiles
+    feature_names : tuple of str, optional
+        Features of a model.
+    sample : bool
+        Whether to read a sample.
+
+    Returns
+    -------
+    Opened
+    """
+    worker_addresses(client)
+    future = client.submit(_open, files, feature_names, sample, pure=False)
+    opened: Opened = results(client, [future], ["files"])[0]
+    return opened
+
+
+def _open(files: FeatureFiles, feature_names: tuple[str, ...] | None, sample: bool) -> Opened:
+    with naming("files"):
+        rows = files.open(feature_names)
+        drawn = rows.sample() if sample and rows.has_labels else None
+        return Opened(rows.n_rows, rows.n_features, rows.feature_names, rows.description, drawn)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Some rows of a partition, drawn at random.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the whole partition.
+    names : tuple of str or None
+    X : (m, d) array, CSR or frame
+    labels : (m,)
+    """
+
+    n_rows: int
+    names: tuple[str, ...] | None
+    X: Any
+    labels: NDArray[Any]
+
+
+def _looks(
+    client: Client, partitions: Sequence[Partition], seed: int, progress: Progress | None
+) -> list[_Look]:
+    """Look at all partitions on the workers."""
+    lengths = [partition.n_rows for partition in partitions]
+    total = sum(length or 0 for length in lengths)
+    # Where lengths are not known before, twice an even share leaves room for some that are longer.
+    even = -(-2 * SAMPLE_ROWS // len(partitions))
+    quotas = [even if n is None else -(-n * SAMPLE_ROWS // max(total, 1)) for n in lengths]
+    tasks = [
+        dask.delayed(_look)(partition.name, (seed, index), quota, *partition.parts)
+        for index, (partition, quota) in enumerate(zip(partitions, quotas, strict=True))
+    ]
+    futures = client.compute(tasks)
+
+    def report() -> None:
+        if progress is not None:
+            done = sum(future.status == "finished" for future in futures)
+            progress("sampling", done, len(futures))
+
+    return results(client, futures, [partition.name for partition in partitions], report)
+
+
+def _look(name: str, seed: tuple[int, int], quota: int, *parts: Any) -> _Look:
+    """Draw at most `quota` rows of a partition."""
+    with naming(name):
+        X, labels, weights = next(row_batches(parts))
+        counting = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights > 0)
+        # Fewer of wide rows.
+        max_rows = max(256, SAMPLE_BYTES // (8 * max(1, X.shape[1])))
+        quota = -(-quota * min(max_rows, SAMPLE_ROWS) // SAMPLE_ROWS)
+        rows = np.sort(np.random.default_rng(seed).permutation(counting)[:quota])
+        drawn = X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+        return _Look(X.shape[0], column_names(X), drawn, labels[rows])
+
+
+def _joined_sample(
+    classifier: BinaryCodeClassifier,
+    partitions: Sequence[Partition],
+    looks: Sequence[_Look],
+    names: tuple[str, ...] | None,
+) -> tuple[Features, NDArray[Any]]:
+    """The sample, in about the same share of each partition; `classifier` learns the width."""
+    share = SAMPLE_ROWS / max(1, sum(look.n_rows for look in looks))
+    parts: list[Features] = []
+    labels: list[NDArray[Any]] = []
+    for partition, look in zip(partitions, looks, strict=True):
+        n = min(len(look.labels), -(-look.n_rows * min(share, 1.0) // 1))
+        if n == 0:
+            continue
+        # Every k-th of the rows, which are in order.
+        rows = np.linspace(0, len(look.labels), int(n), endpoint=False).astype(int)
+        with naming(partition.name):
+            X = look.X.iloc[rows] if hasattr(look.X, "iloc") else look.X[rows]
+            if not parts:
+                width = X.shape[1] if names is None else len(names)
+                classifier.n_features_in_ = width
+            X = as_features(X, width, names)
+            X, own, _ = check_rows(classifier, X, look.labels[rows], None, reset=False)
+            check_label_kinds(labels[0] if labels else own, own)
+        parts.append(X)
+        labels.append(own)
+    if not parts:
+        raise ValueError("X must have rows of positive weight, found none")
+    sparse = any(scipy.sparse.issparse(X) for X in parts)
+    X = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
+    return X, np.concatenate(labels)
 
 
 def _seed(classifier: BinaryCodeClassifier) -> int:
-    """Seed of what is drawn on the workers: the same in each attempt."""
-    state = classifier.random_state
-    return int(state) if isinstance(state, numbers.Integral) else 0
+    return int(check_random_state(classifier.random_state).randint(2**31 - 1))
 
 
-def _all_sums(
-    run: Run,
-    lanes: Sequence[Lane],
-    recipe: Recipe,
-    attempt: int,
-    n_rows: int,
-    progress: Progress,
-) -> SpreadStatistics:
-    """Sums over all rows, which know how to ask the workers for a second pass."""
-    sums = summed(run, lanes, recipe, attempt, _counting("learning", n_rows, progress))
-    kept: list[Future | None] = [None] * len(lanes)
-    groups: list[LaneGroups] = []
-    if recipe.keep_codes:
-        rows = [
-            run.start(
-                dask.delayed(kept_rows)(one, dask_key_name=run.key("kept", attempt, lane.index)),
-                lane.home,
-            )
-            for lane, one in zip(lanes, sums, strict=True)
-        ]
-        asked = [
-            run.start(
-                dask.delayed(groups_of)(one, dask_key_name=run.key("groups", attempt, lane.index))
-            )
-            for lane, one in zip(lanes, rows, strict=True)
-        ]
-        groups = run.results(asked, lambda _: "the codes of a lane")
-        kept = list(rows)
-    totals = merged_sums(run, lanes, sums, kept, recipe, attempt)
-    statistics = SpreadStatistics(recipe, totals, groups)
-    if recipe.keep_codes:
-        n_groups = [len(found.labels) for found in groups]
-        statistics.ask = lambda changes: second_pass(
-            run,
-            lanes,
-            recipe,
-            [one for one in kept if one is not None],
-            n_groups,
-            changes,
-            attempt,
-            _counting("second pass", n_rows, progress),
+# -------------------------------------------------------------------------------------------------
+# Sums
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What tasks that sum start from; without the zeros, which may be large.
+
+    Attributes
+    ----------
+    starting, shift, scale, anchors : see `Statistics`
+    checks : BinaryCodeClassifier
+        Not fitted; has the number of features and the class weights.
+    names : tuple of str or None
+        Names of the features.
+    share : float
+        The share of rows to draw for refinement.
+    seed : int
+        Of the draw.
+    topic : str
+        Where to report progress.
+    """
+
+    starting: Any
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    anchors: Any
+    checks: BinaryCodeClassifier
+    names: tuple[str, ...] | None
+    share: float
+    seed: int
+    topic: str
+
+    def statistics(self) -> Statistics:
+        """Empty statistics."""
+        return Statistics(self.starting, self.shift, self.scale, anchors=self.anchors)
+
+
+def _fit(
+    classifier: BinaryCodeClassifier,
+    client: Client,
+    partitions: Sequence[Partition],
+    lengths: Sequence[int],
+    groups: Sequence[Sequence[int]],
+    sample: tuple[Features, NDArray[Any]],
+    names: tuple[str, ...] | None,
+    progress: Progress | None,
+) -> None:
+    """Sum all rows on the workers, and solve here."""
+    n_rows = sum(lengths)
+    row_bytes = _n_bytes(sample[0]) / sample[0].shape[0]
+    share = 0.0 if classifier.refine is False else min(1.0, SAMPLE_BYTES / (n_rows * row_bytes))
+    start = _start(classifier, sample, names, share)
+    first_rows = np.cumsum([0, *lengths])
+    sums, drawn = [], []
+    for number, group in enumerate(groups):
+        found = dask.delayed(_sum, nout=2)(
+            start,
+            number,
+            [partitions[index].name for index in group],
+            [int(first_rows[index]) for index in group],
+            [partitions[index].in_sequence() for index in group],
         )
-    return statistics
+        sums.append(found[0])
+        drawn.append(found[1])
+    done = dict.fromkeys(range(len(groups)), 0)
+
+    def on_event(event: tuple[float, tuple[int, int]]) -> None:
+        done[event[1][0]] = event[1][1]
+
+    def report() -> None:
+        if progress is not None:
+            progress("learning", sum(done.values()), n_rows)
+
+    client.subscribe_topic(start.topic, on_event)
+    try:
+        # Anchors and starting codes travel with the tasks, where Dask would warn above 10 MB.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+            futures = client.compute([_merged(sums), *drawn])
+        found = results(client, futures, ["the sums"] * len(futures), report)
+    finally:
+        client.unsubscribe_topic(start.topic)
+    batches = sorted((batch for part in found[1:] for batch in part), key=lambda batch: batch[0])
+
+    def drawn_batches(start_row: int) -> Iterator[tuple[Any, ...]]:
+        return iter([batch[1:] for batch in batches] if start_row == 0 else [])
+
+    classifier.fit_batches(
+        drawn_batches,
+        statistics=found[0],
+        n_rows=sum(len(batch[2]) for batch in batches),
+        feature_names=names,
+    )
 
 
-def _counting(name: str, n_rows: int, progress: Progress) -> Callable[[Partition], None]:
-    """Tell of rows as partitions are done."""
-    done = 0
+def _start(
+    classifier: BinaryCodeClassifier,
+    sample: tuple[Features, NDArray[Any]],
+    names: tuple[str, ...] | None,
+    share: float,
+) -> _Start:
+    seed = _seed(classifier)
+    X, labels, weights = check_rows(classifier, *sample, None, reset=False)
+    if weights is not None:
+        counts = weights > 0
+        X, labels, weights = X[counts], labels[counts], weights[counts]
+    settings = settings_of(classifier.get_params(deep=False))
+    codes = check_initial_codes(classifier.initial_codes, None, settings.n_bits)
+    with training_threads(classifier.n_jobs):
+        empty = start_statistics(settings, X, labels, weights, codes)
+    checks = BinaryCodeClassifier(class_weight=classifier.class_weight, n_jobs=classifier.n_jobs)
+    checks.n_features_in_ = classifier.n_features_in_
+    return _Start(
+        empty.starting,
+        empty.shift,
+        empty.scale,
+        empty.anchors,
+        checks,
+        names,
+        share,
+        seed,
+        f"bitclass-{uuid.uuid4().hex}",
+    )
 
-    def tell(partition: Partition) -> None:
-        nonlocal done
-        done += partition.n_rows or 0
-        progress(name, done, n_rows)
 
-    return tell
+def _n_bytes(X: Features) -> int:
+    if scipy.sparse.issparse(X):
+        return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
+    return int(X.nbytes)
+
+
+def _sum(
+    start: _Start,
+    number: int,
+    names: list[str],
+    first_rows: list[int],
+    partitions: list[Any],
+) -> tuple[Statistics, list[Drawn]]:
+    """Sum a group of partitions, one after the other, and draw rows for refinement.
+
+    It changes none of its arguments, so that Dask may run it again.
+
+    Parameters
+    ----------
+    start : _Start
+    number : int
+        Of the group.
+    names : list of str
+        Names of the partitions, for errors.
+    first_rows : list of int
+        Number of the first row of each.
+    partitions : list of what `row_batches` takes
+
+    Returns
+    -------
+    statistics : Statistics
+    drawn : list of Drawn
+    """
+    statistics = start.statistics()
+    drawn: list[Drawn] = []
+    n_done = 0
+    with training_threads(worker_threads(start.checks.n_jobs)):
+        for name, row, parts in zip(names, first_rows, partitions, strict=True):
+            with naming(name):
+                for X, y, sample_weight in row_batches(parts):
+                    n_done += X.shape[0]
+                    if X.shape[0]:
+                        drawn.extend(_add(start, statistics, row, X, y, sample_weight))
+                    row += X.shape[0]
+                    distributed.get_worker().log_event(start.topic, (number, n_done))
+    return statistics, drawn
+
+
+def _add(
+    start: _Start,
+    statistics: Statistics,
+    first_row: int,
+    X: Any,
+    y: NDArray[Any],
+    sample_weight: NDArray[Any] | None,
+) -> Iterator[Drawn]:
+    """Add a batch of rows, and yield those that are drawn for refinement."""
+    n_features = start.checks.n_features_in_
+    X = as_features(X, n_features, start.names)
+    X, labels, weights = check_rows(start.checks, X, y, sample_weight, reset=False)
+    rows = np.arange(first_row, first_row + len(labels))
+    chosen = uniform(rows, start.seed, 0) < start.share
+    if weights is None or weights.all():
+        statistics.add(X, labels, weights)
+    else:
+        counts = weights > 0
+        chosen &= counts
+        if counts.any():
+            statistics.add(X[counts], labels[counts], weights[counts])
+    if chosen.any():
+        # Class weights are applied where these rows are used.
+        own = None if sample_weight is None else sample_weight[chosen]
+        yield first_row, X[chosen], labels[chosen], own
+
+
+def _merged(sums: list[Delayed]) -> Delayed:
+    """A tree of merges."""
+    while len(sums) > 1:
+        pairs = [sums[index : index + 2] for index in range(0, len(sums), 2)]
+        sums = [dask.delayed(_merge)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return sums[0]
+
+
+def _merge(one: Statistics, other: Statistics) -> Statistics:
+    """Merge into new statistics: Dask may send or use the given ones again."""
+    merged = Statistics(one.starting, one.shift, one.scale, anchors=one.anchors)
+    merged.merge(one)
+    merged.merge(other)
+    return merged

@@ -1,9 +1,11 @@
-"""What a cluster learns from, cut into partitions: Dask collections, delayed values or files."""
+"""Partitions: Dask collections, delayed values, futures or files, and their rows on a worker."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -13,40 +15,41 @@ import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
 from dask.optimization import cull
-from distributed import Future
+from distributed import Client, Future, futures_of
 from numpy.typing import NDArray
 
-from bitclass.data import Batch, Reader, open_rows, prefetched
-from bitclass.distributed.errors import PartitionError
+from bitclass.distributed.cluster import PartitionError
 from bitclass.rows import Features
-from bitclass.streaming import batch_rows_for, labels_of
 
 __all__ = [
     "FeatureFiles",
+    "FileRange",
     "Partition",
     "collection_partitions",
+    "column_names",
     "file_partitions",
-    "held_rows",
+    "grouped",
     "is_files",
-    "names_of",
-    "plain",
+    "row_batches",
 ]
 
-#: Rows of a partition on a worker, in batches: X (m, d), labels (m,), weights (m,) or None.
-Rows = Iterator[tuple[Features, NDArray[Any], NDArray[Any] | None]]
+#: X (m, d) array, CSR or frame, labels (m,) or None, sample weights (m,) or None.
+RowBatch = tuple[Features, Any, Any]
 
-_BATCHES_A_PARTITION = 4
-_PARTITIONS_A_WORKER = 4
+# Partitions whose graphs together have this many times the tasks of their union share much of
+# their work, which is then computed once, on the cluster.
+_MAX_SHARED_TASKS = 4
 
 
 @dataclass(frozen=True)
 class FeatureFiles:
-    """Feature files that the workers read themselves; they must see them at the same paths.
+    """Feature files that the workers read; they must see them at the same paths.
 
     Parameters
     ----------
-    paths : paths of files of one format, or of a folder of them
-    features, labels, labels_file, format : as `bitclass.data.open_rows` takes them
+    paths : path or sequence of paths
+    features, labels, labels_file, format, n_features, first_index, header : optional
+        As `bitclass.io.open_rows` takes them.
 
     Examples
     --------
@@ -59,51 +62,146 @@ class FeatureFiles:
     labels: str | int | bool | None = None
     labels_file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None
     format: str | None = None
+    n_features: int | None = None
+    first_index: int | None = None
+    header: bool | None = None
 
-    def described(self) -> str:
-        """The paths, for people."""
-        if isinstance(self.paths, str | os.PathLike):
-            return str(self.paths)
-        return ", ".join(map(str, self.paths))
+    def open(self, feature_names: Sequence[str] | None = None, classes: Any = None) -> Any:
+        """Open the files on the machine that calls this.
 
-    def open(self) -> Reader:
-        """Open the files, where this is called."""
-        return open_rows(
-            self.paths,
-            features=self.features,
-            labels=self.labels,
-            labels_file=self.labels_file,
-            format=self.format,
-        )
+        Parameters
+        ----------
+        feature_names : sequence of str, optional
+            Features of a model, by which columns are selected.
+        classes : (C,) array, optional
+            Labels of a model.
+
+        Returns
+        -------
+        bitclass.io.Rows
+        """
+        from bitclass.io import open_rows
+
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return open_rows(**given, feature_names=feature_names, classes=classes)
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """Rows ``start`` to ``stop`` of files, read on the worker.
+
+    Attributes
+    ----------
+    files : FeatureFiles
+    start, stop : int
+    feature_names : tuple of str or None
+        Features of the model.
+    classes : (C,) array or None
+        Labels of the model.
+    """
+
+    files: FeatureFiles
+    start: int
+    stop: int
+    feature_names: tuple[str, ...] | None = None
+    classes: NDArray[Any] | None = None
+
+    def batches(self) -> Iterator[RowBatch]:
+        """The rows, in batches of bounded size."""
+        if self.start == self.stop:
+            return
+        rows = self.files.open(self.feature_names, self.classes)
+        with closing(rows.batches(self.start)) as batches:
+            for batch in batches:
+                n = min(batch.X.shape[0], self.stop - batch.first_row)
+                yield batch.X[:n], None if batch.labels is None else batch.labels[:n], None
+                if batch.first_row + n >= self.stop:
+                    return
+
+
+class Lazy:
+    """A delayed value that is computed inside the task that uses it, when its turn comes.
+
+    As an argument of the task, Dask would compute it before: a task that goes through many
+    partitions would then hold all of them.
+    """
+
+    def __init__(self, value: Delayed) -> None:
+        self.value = value
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Rows that one task goes through.
+    """Rows that are read together.
 
     Attributes
     ----------
-    index : int
-    rows : called on a worker with `parts`, gives the rows in batches
-    parts : delayed values, futures and plain values
-    n_rows : int, None where only the workers can tell
-    n_bytes : int, None where only the workers can tell
+    name : str
+        For errors.
+    parts : tuple
+        Delayed values, futures or arrays of X, y and sample weights, or a `FileRange`.
+    n_rows : int or None
+        None where only the workers know.
+    in_task : bool
+        Whether tasks that use several partitions should compute delayed parts themselves.
     """
 
-    index: int
-    rows: Callable[..., Rows]
+    name: str
     parts: tuple[Any, ...]
     n_rows: int | None
-    n_bytes: int | None
+    in_task: bool = False
 
-    def described(self) -> str:
-        """Which one it is and how large, for errors."""
-        known = []
-        if self.n_rows is not None:
-            known.append(f"{self.n_rows:,} rows")
-        if self.n_bytes is not None:
-            known.append(f"{self.n_bytes / 1e6:,.1f} MB")
-        return f"partition {self.index} ({', '.join(known) or 'of unknown size'})"
+    def in_sequence(self) -> tuple[Any, ...]:
+        """`parts` as an argument of a task that goes through several partitions."""
+        if not self.in_task:
+            return self.parts
+        return tuple(
+            Lazy(part) if isinstance(part, Delayed) and not futures_of(part) else part
+            for part in self.parts
+        )
+
+
+def row_batches(parts: Sequence[Any]) -> Iterator[RowBatch]:
+    """The rows of a partition, on a worker.
+
+    Parameters
+    ----------
+    parts : what Dask makes of `Partition.parts`, or of `Partition.in_sequence`
+
+    Yields
+    ------
+    X : (m, d) array, CSR or frame
+    y : (m,), or None
+    sample_weight : (m,), or None
+    """
+    if isinstance(parts[0], FileRange):
+        yield from parts[0].batches()
+        return
+    # Together, because labels and weights are often made from the same values as X.
+    lazy = [part.value for part in parts if isinstance(part, Lazy)]
+    computed = iter(dask.compute(*lazy, scheduler="synchronous"))
+    X, y, weights = (next(computed) if isinstance(part, Lazy) else part for part in parts)
+    if np.ndim(X) != 2 and not hasattr(X, "tocsr"):
+        raise ValueError(f"X must have 2 dimensions, found shape {np.shape(X)}")
+    for name, values in (("labels", y), ("sample weights", weights)):
+        if values is not None and len(values) != X.shape[0]:
+            raise ValueError(f"has {X.shape[0]} rows and {len(values)} {name}")
+    yield X, None if y is None else np.asarray(y), None if weights is None else np.asarray(weights)
+
+
+def column_names(X: Any) -> tuple[str, ...] | None:
+    """Names of the columns of a frame, where all of them are text.
+
+    Parameters
+    ----------
+    X : array, CSR or frame
+
+    Returns
+    -------
+    tuple of str, or None
+    """
+    names = tuple(getattr(X, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def is_files(X: Any) -> bool:
@@ -119,59 +217,36 @@ def is_files(X: Any) -> bool:
     return isinstance(X, str | os.PathLike | FeatureFiles)
 
 
-def file_partitions(reader: Reader, at_workers: Any, n_workers: int) -> list[Partition]:
-    """Files in partitions of 64 to 256 MB, cut where batches on one machine would be cut.
+def file_partitions(
+    files: FeatureFiles,
+    n_rows: int,
+    n_partitions: int,
+    feature_names: tuple[str, ...] | None = None,
+    classes: NDArray[Any] | None = None,
+) -> list[Partition]:
+    """Consecutive ranges of rows of files, about equal in length.
 
     Parameters
     ----------
-    reader : Reader
-    at_workers : the same reader as a future
-    n_workers : int, each of which should get several
+    files : FeatureFiles
+    n_rows : int
+        Number of rows of all files.
+    n_partitions : int
+    feature_names, classes : see `FileRange`
+
+    Returns
+    -------
+    list of Partition
     """
-    batch_rows = batch_rows_for(reader)
-    n_batches = -(-reader.n_rows // batch_rows)
-    most = n_batches // (_PARTITIONS_A_WORKER * n_workers)
-    step = batch_rows * min(max(most, 1), _BATCHES_A_PARTITION)
-    row_bytes = reader.n_features * np.dtype(reader.dtype).itemsize
-    found = []
-    for index, start in enumerate(range(0, reader.n_rows, step)):
-        stop = min(start + step, reader.n_rows)
-        parts = (at_workers, start, stop, batch_rows)
-        n_bytes = None if reader.is_sparse else (stop - start) * row_bytes
-        found.append(Partition(index, file_rows, parts, stop - start, n_bytes))
-    return found
-
-
-def file_rows(reader: Reader, start: int, stop: int, batch_rows: int) -> Rows:
-    """Rows of files, read here and now."""
-    for batch in prefetched(_batches(reader, start, stop, batch_rows), depth=1):
-        yield batch.X, labels_of(batch) if reader.has_labels else np.empty(0), None
-
-
-def _batches(reader: Reader, start: int, stop: int, batch_rows: int) -> Iterator[Batch]:
-    # Batches end at multiples of their size, and so do partitions.
-    with closing(reader.batches(batch_rows, start_row=start)) as batches:
-        for batch in batches:
-            yield batch
-            if batch.first_row + batch.X.shape[0] >= stop:
-                return
-
-
-def held_rows(X: Any, y: Any = None, weights: Any = None) -> Rows:
-    """Rows of a partition that Dask has put into memory: one batch."""
-    labels = np.empty(0) if y is None else plain(y)
-    yield plain(X), labels, None if weights is None else plain(weights)
-
-
-def plain(values: Any) -> Any:
-    """Values of a frame or series as an array; arrays and CSR matrices as they are."""
-    return values.to_numpy() if hasattr(values, "to_numpy") else values
-
-
-def names_of(X: Any) -> tuple[str, ...] | None:
-    """Names of the columns of a frame that has only text for them, as scikit-learn sees them."""
-    names = tuple(getattr(X, "columns", ()))
-    return names if names and all(isinstance(name, str) for name in names) else None
+    ends = np.linspace(0, n_rows, min(n_partitions, n_rows) + 1).astype(int).tolist()
+    return [
+        Partition(
+            f"rows {start} to {stop}",
+            (FileRange(files, start, stop, feature_names, classes),),
+            stop - start,
+        )
+        for start, stop in itertools.pairwise(ends)
+    ]
 
 
 def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Partition]:
@@ -179,114 +254,137 @@ def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> l
 
     Parameters
     ----------
-    X : dask array (n, d), dask frame, or list of delayed arrays or frames
-    y, sample_weight : the same of (n,), or an array
+    X : Dask array (n, d), Dask frame, or list of delayed values or futures
+    y, sample_weight : the same of (n,), or an array where the lengths of partitions are known
+
+    Returns
+    -------
+    list of Partition
     """
-    blocks, lengths = _blocks("X", X)
-    n_bytes: list[int | None] = [None] * len(blocks)
-    if isinstance(X, da.Array) and lengths is not None:
-        row_bytes = int(X.shape[1]) * X.dtype.itemsize
-        n_bytes = [length * row_bytes for length in lengths]
-    beside = []
+    blocks, lengths, in_task = _blocks("X", X)
+    columns: list[list[Any]] = [blocks]
     for name, values in (("y", y), ("sample_weight", sample_weight)):
         if values is None:
-            beside.append([None] * len(blocks))
+            columns.append([None] * len(blocks))
             continue
-        if isinstance(values, np.ndarray | list) and lengths is not None and not _is_lazy(values):
-            values = _along(name, np.asarray(values), lengths)
-        found, found_lengths = _blocks(name, values)
+        if lengths is not None and isinstance(values, np.ndarray):
+            if values.shape != (sum(lengths),):
+                raise ValueError(
+                    f"{name} must have one value for each of the {sum(lengths)} rows of X, found "
+                    f"shape {values.shape}"
+                )
+            columns.append(np.split(values, np.cumsum(lengths)[:-1]))
+            continue
+        found, found_lengths, apart = _blocks(name, values)
+        in_task = in_task and apart
         if len(found) != len(blocks):
             raise PartitionError(f"{name} has {len(found)} partitions, but X has {len(blocks)}")
-        if lengths is not None and found_lengths is not None:
-            _check_lengths(name, lengths, found_lengths)
-        beside.append(found)
+        for index, pair in enumerate(zip(lengths or (), found_lengths or (), strict=False)):
+            if pair[0] != pair[1]:
+                raise PartitionError(
+                    f"partition {index}: {name} has {pair[1]} rows, but X has {pair[0]}"
+                )
+        columns.append(found)
     return [
-        Partition(
-            index,
-            held_rows,
-            parts,
-            None if lengths is None else lengths[index],
-            n_bytes[index],
-        )
-        for index, parts in enumerate(zip(blocks, *beside, strict=True))
+        Partition(f"partition {index}", parts, lengths[index] if lengths else None, in_task)
+        for index, parts in enumerate(zip(*columns, strict=True))
     ]
 
 
-def _is_lazy(values: Any) -> bool:
-    return isinstance(values, list | tuple) and any(
-        isinstance(value, Delayed | Future) for value in values
-    )
-
-
-def _along(name: str, values: NDArray[Any], lengths: list[int]) -> da.Array:
-    """An array in memory, cut as X is."""
-    if values.ndim != 1 or len(values) != sum(lengths):
-        raise ValueError(
-            f"{name} must have one value for each of the {sum(lengths)} rows of X, found shape "
-            f"{values.shape}"
-        )
-    return da.from_array(values, chunks=(tuple(lengths),))
-
-
-def _blocks(name: str, values: Any) -> tuple[list[Delayed | Future], list[int] | None]:
-    """Delayed values of the partitions, and how many rows each has, where that is known."""
+def _blocks(name: str, values: Any) -> tuple[list[Any], list[int] | None, bool]:
+    """Delayed values or futures of the partitions, their lengths, and whether they stand apart."""
+    lengths = None
     if isinstance(values, da.Array):
-        return _array_blocks(name, values)
-    if dask.is_dask_collection(values) and hasattr(values, "npartitions"):
-        return _apart(values), None
-    if _is_lazy(values):
+        n_axes = 2 if name == "X" else 1
+        if values.ndim != n_axes:
+            raise ValueError(f"{name} must have {n_axes} dimensions, found {values.ndim}")
+        if np.isnan(values.shape).any():
+            raise ValueError(
+                f"{name} has chunks of unknown size: call {name}.compute_chunk_sizes() first"
+            )
+        if n_axes == 2 and values.numblocks[1] != 1:
+            raise ValueError(
+                f"X must not be split along the features, found chunks of {values.chunks[1]} "
+                "features: use X.rechunk({1: -1})"
+            )
+        lengths = [int(length) for length in values.chunks[0]]
+    if dask.is_dask_collection(values) and hasattr(values, "to_delayed"):
+        # Optimising drops the futures of what is in memory, and nothing would keep it there.
+        optimize = not futures_of(values)
+        found = np.ravel(values.to_delayed(optimize_graph=optimize)).tolist()
+    elif isinstance(values, list | tuple) and any(
+        isinstance(value, Delayed | Future) for value in values
+    ):
         for index, value in enumerate(values):
             if not isinstance(value, Delayed | Future):
                 raise TypeError(
                     f"{name} must hold delayed values or futures, found "
                     f"{type(value).__name__} at partition {index}"
                 )
-        return list(values), None
-    raise TypeError(
-        f"{name} must be a Dask array, a Dask frame, a list of delayed values or of files, found "
-        f"{type(values).__name__}; BinaryCodeClassifier learns from rows in memory"
-    )
-
-
-def _array_blocks(name: str, values: da.Array) -> tuple[list[Delayed | Future], list[int]]:
-    n_axes = 2 if name == "X" else 1
-    if values.ndim != n_axes:
-        raise ValueError(f"{name} must have {n_axes} axes, found {values.ndim}")
-    for axis, chunks in enumerate(values.chunks):
-        unknown = [index for index, chunk in enumerate(chunks) if np.isnan(chunk)]
-        if unknown:
-            raise ValueError(
-                f"{name} has a chunk of unknown size at partition {unknown[0]} of axis {axis}: "
-                f"call {name}.compute_chunk_sizes() before"
-            )
-    if n_axes == 2 and len(values.chunks[1]) != 1:
-        raise ValueError(
-            f"X must not be cut along the features, found chunks of {values.chunks[1]} features: "
-            "use X.rechunk({1: -1})"
+        found = list(values)
+    else:
+        raise TypeError(
+            f"{name} must be a Dask array, a Dask frame, or a list of delayed values, futures or "
+            f"paths, found {type(values).__name__}; BinaryCodeClassifier learns from rows in memory"
         )
-    return _apart(values), [int(chunk) for chunk in values.chunks[0]]
+    blocks, apart = _separated(found)
+    return blocks, lengths, apart
 
 
-def _apart(collection: Any) -> list[Delayed | Future]:
-    """The partitions of a collection, each with its own tasks alone, so that asking is cheap."""
-    blocks = np.ravel(collection.to_delayed()).tolist()
-    graph = dict(blocks[0].__dask_graph__())
-    if isinstance(collection, da.Array):
-        # Dask leaves out of the optimised graph what is in memory, and nothing would keep it there.
-        in_full = dict(collection.__dask_graph__())
-        if any(isinstance(value, Future) for value in in_full.values()):
-            graph = in_full
-    return [
-        graph[block.key]
-        if isinstance(graph[block.key], Future)
-        else Delayed(block.key, cull(graph, [block.key])[0])
-        for block in blocks
-    ]
+def _separated(blocks: list[Delayed | Future]) -> tuple[list[Delayed | Future], bool]:
+    """Each partition with its own tasks alone, and whether partitions share little work."""
+    graphs: dict[int, dict[Any, Any]] = {}
+    found: list[Delayed | Future] = []
+    keys: set[Any] = set()
+    n_tasks = 0
+    for block in blocks:
+        if isinstance(block, Future):
+            found.append(block)
+            continue
+        layers = block.__dask_graph__()
+        if id(layers) not in graphs:
+            graphs[id(layers)] = dict(layers)
+        graph = graphs[id(layers)]
+        if isinstance(graph[block.key], Future):
+            found.append(graph[block.key])
+            continue
+        own = cull(graph, [block.key])[0]
+        n_tasks += len(own)
+        keys.update(own)
+        if n_tasks > _MAX_SHARED_TASKS * max(len(graph), len(keys)):
+            return blocks, False
+        found.append(Delayed(block.key, own))
+    return found, n_tasks <= _MAX_SHARED_TASKS * len(keys)
 
 
-def _check_lengths(name: str, expected: list[int], found: list[int]) -> None:
-    for index, (n_rows, n_values) in enumerate(zip(expected, found, strict=True)):
-        if n_rows != n_values:
-            raise PartitionError(
-                f"{name} has {n_values} rows in partition {index}, but X has {n_rows} there"
-            )
+def grouped(client: Client, partitions: Sequence[Partition], workers: list[str]) -> list[list[int]]:
+    """One group of partitions per worker: those that it holds, or a run of consecutive ones.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    partitions : sequence of Partition
+    workers : list of str
+        Addresses.
+
+    Returns
+    -------
+    list of lists of int
+        Numbers of the partitions of each group, ascending.
+    """
+    held = [futures_of(partition.parts[0]) for partition in partitions]
+    # A future that several partitions are made from does not tell where they are.
+    uses = Counter(future.key for futures in held for future in futures)
+    own = [[future for future in futures if uses[future.key] == 1] for futures in held]
+    where = client.who_has([future for futures in own for future in futures]) if any(own) else {}
+    groups: dict[str, list[int]] = {worker: [] for worker in workers}
+    elsewhere = []
+    for index, futures in enumerate(own):
+        holders = [worker for future in futures for worker in where.get(future.key, ())]
+        if holders and holders[0] in groups:
+            groups[holders[0]].append(index)
+        else:
+            elsewhere.append(index)
+    for worker, run in zip(workers, np.array_split(elsewhere, len(workers)), strict=True):
+        groups[worker].extend(int(index) for index in run)
+    return [sorted(group) for group in groups.values() if group]

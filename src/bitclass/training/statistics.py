@@ -460,17 +460,22 @@ class Statistics:
         if other.starting.fingerprint() != self.starting.fingerprint():
             raise ValueError("statistics of different starting codes cannot be merged")
         check_label_kinds(self.classes, other.classes)
-        # Their z becomes ours by z * stretch + move.
-        stretch = other.scale / self.scale
-        move = (other.shift - self.shift) / self.scale
-        stretched = other.feature_sums * stretch
-        crossed = np.outer(stretched.sum(axis=0), move)
-        gram = other.gram * np.outer(stretch, stretch) + crossed + crossed.T
-        gram += other.total_weight * np.outer(move, move)
+        feature_sums, gram = other.feature_sums, other.gram
+        if not (
+            np.array_equal(other.shift, self.shift) and np.array_equal(other.scale, self.scale)
+        ):
+            # Their z becomes ours by z * stretch + move.
+            stretch = other.scale / self.scale
+            move = (other.shift - self.shift) / self.scale
+            feature_sums = feature_sums * stretch
+            crossed = np.outer(feature_sums.sum(axis=0), move)
+            gram = gram * np.outer(stretch, stretch) + crossed + crossed.T
+            gram += other.total_weight * np.outer(move, move)
+            feature_sums += np.outer(other.class_weights, move)
         sums = Sums(
             other.classes,
             gram,
-            stretched + np.outer(other.class_weights, move),
+            feature_sums,
             other.class_weights,
             other.code_sums,
             other.n_rows,
