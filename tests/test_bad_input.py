@@ -1,93 +1,69 @@
-"""Bad input: the exception scikit-learn users expect; it names argument, value and what may be."""
+"""Bad input: an error names argument, value and what may be, before anything changes."""
+
+import pickle
+import warnings
 
 import numpy as np
 import pytest
-from sklearn.exceptions import NotFittedError
+from scipy.sparse import csr_array
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from bitclass import BinaryCodeClassifier
+from bitclass import BinaryCodeClassifier, CodeWarning
+from bitclass.rows import sample_rows
+from bitclass.training import fit
 
 X = np.random.default_rng(0).standard_normal((20, 4))
 Y = np.arange(20) % 3
 
 
-def with_value(value):
-    changed = X.copy()
+def with_value(value, dtype=np.float64):
+    changed = X.astype(dtype)
     changed[7, 2] = value
     return changed
+
+
+def wrong(name, *values):
+    return [
+        ({name: value}, f"The '{name}' parameter of BinaryCodeClassifier must be")
+        for value in values
+    ]
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n_bits": 0}, "n_bits must be an integer of at least 1 and at most 16383, found 0"),
-        ({"n_bits": -3}, "n_bits must be an integer .* found -3"),
-        ({"n_bits": 12.0}, "n_bits must be an integer .* found 12.0"),
-        ({"n_bits": True}, "n_bits must be an integer .* found True"),
-        ({"n_bits": "128"}, "n_bits must be an integer .* found '128'"),
-        ({"n_bits": 40_000}, "n_bits must be an integer .* at most 16383, found 40000"),
-        ({"loss": "hingle"}, r"loss must be a callable or one of \['crammer.*found 'hingle'"),
+        *wrong("n_bits", 0, -3, 12.0, "128", 40_000),
+        *wrong("loss", "hingle", 3),
+        *wrong("solver", "annealing"),
+        *wrong("scale", 0.0, np.nan, 1e3),
+        *wrong("alpha", -1.0, "gcv", None, np.nan),
+        *wrong("refine", "yes", None, np.ones(2)),
+        *wrong("kernel", "poly", True, np.ones(2)),
+        *wrong("n_anchors", 0, 10.0, "many"),
+        *wrong("gamma", 0.0, -1, np.nan, np.inf, "auto", None, np.ones(2)),
+        *wrong("max_iter", 0),
+        *wrong("initial_codes", "lsh", None),
+        *wrong("class_weight", "even"),
+        *wrong("random_state", "seed"),
+        *wrong("n_jobs", 1.5, "2"),
+        *wrong("precision", "int4", None, np.ones(2)),
+        ({"n_jobs": 0}, "n_jobs: 0 has no meaning"),
+        ({"n_jobs": 2**31}, "n_jobs: .*expected"),
+        ({"n_jobs": 10**30}, "n_jobs: .*expected"),
         ({"loss": lambda m: -m}, "must not decrease.*margin -256 to .* at margin -254"),
-        ({"solver": "annealing"}, r"solver must be one of \['flip', 'mincut'\], found 'annealing'"),
-        (
-            {"solver": "mincut", "loss": np.tanh},
-            "solver='mincut' needs a loss that is convex.*'tanh' is not",
-        ),
-        ({"scale": 0.0}, "scale must be a number from 1e-06 to 100, found 0.0"),
-        ({"scale": np.nan}, "scale must be a number .* found nan"),
-        ({"alpha": -1.0}, "alpha must be a number from 0 to 1.79769e.308 or 'auto', found -1.0"),
-        ({"alpha": "gcv"}, "alpha must be a number .* or 'auto', found 'gcv'"),
-        ({"alpha": None}, "alpha must be a number .* or 'auto', found None"),
-        ({"alpha": True}, "alpha must be a number .* or 'auto', found True"),
-        ({"alpha": np.nan}, "alpha must be a number .* or 'auto', found nan"),
-        ({"refine": "yes"}, "refine must be True, False or 'auto', found 'yes'"),
-        ({"refine": None}, "refine must be True, False or 'auto', found None"),
-        ({"refine": 1}, "refine must be True, False or 'auto', found 1"),
-        ({"refine": np.ones(2)}, "refine must be True, False or 'auto', found array"),
-        ({"kernel": "poly"}, "kernel must be 'rbf' or None, found 'poly'"),
-        ({"kernel": True}, "kernel must be 'rbf' or None, found True"),
-        ({"kernel": np.ones(2)}, "kernel must be 'rbf' or None, found array"),
-        ({"n_anchors": 0}, "n_anchors must be an integer of at least 1 or 'auto', found 0"),
-        ({"n_anchors": 10.0}, "n_anchors must be an integer of at least 1 or 'auto', found 10.0"),
-        (
-            {"n_anchors": "many"},
-            "n_anchors must be an integer of at least 1 or 'auto', found 'many'",
-        ),
-        ({"n_anchors": True}, "n_anchors must be an integer of at least 1 or 'auto', found True"),
-        ({"gamma": 0.0}, "gamma must be a number from 1e-30 to 1e.30, 'scale' or .* found 0.0"),
-        ({"gamma": -1}, "gamma must be a number .* found -1"),
-        ({"gamma": np.nan}, "gamma must be a number .* found nan"),
-        ({"gamma": np.inf}, "gamma must be a number .* found inf"),
-        ({"gamma": "auto"}, "gamma must be a number .* 'scale' or 'median', found 'auto'"),
-        ({"gamma": None}, "gamma must be a number .* found None"),
-        ({"gamma": np.ones(2)}, "gamma must be a number .* found array"),
-        ({"max_iter": 0}, "max_iter must be an integer of at least 1, found 0"),
-        ({"initial_codes": "lsh"}, "initial_codes must be one of .* found 'lsh'"),
-        (
-            {"initial_codes": np.ones((20, 64))},
-            r"initial_codes must have shape .* = \(20, 128\), found \(20, 64\)",
-        ),
-        (
-            {"initial_codes": np.zeros((20, 128))},
-            "initial_codes must hold -1 and .1 only, found .*0.0.* in row 0",
-        ),
-        ({"initial_codes": None}, "initial_codes must be one of .*'projection'.* found None"),
-        ({"class_weight": "even"}, "class_weight must be a dict, 'balanced' or None, found 'even'"),
+        ({"solver": "mincut", "loss": np.tanh}, "needs a loss that is convex.*tanh' is not"),
+        ({"initial_codes": np.ones((20, 64))}, r"shape .* = \(20, 128\), found \(20, 64\)"),
+        ({"initial_codes": np.zeros((20, 128))}, "must hold -1 and .1 only, found .*0.* in row 0"),
         ({"class_weight": {0: -1.0}}, "class_weight must hold finite .* found -1.0 for class 0"),
-        ({"alpha": np.inf}, "alpha must be a number .* found inf"),
-        ({"random_state": "seed"}, "random_state must be .* found 'seed'"),
-        ({"n_jobs": 0}, "n_jobs"),
-        ({"precision": "int4"}, "precision must be 'auto', 'int8' or 'float32', found 'int4'"),
-        ({"precision": None}, "precision must be 'auto', 'int8' or 'float32', found None"),
-        ({"precision": np.ones(2)}, "precision must be 'auto', 'int8' or .* found array"),
-        ({"initial_codes": "mean"}, r"initial_codes must be one of \['means', .* found 'mean'"),
         ({"kernel": "rbf", "n_anchors": 21}, "n_anchors=21 anchors cannot be drawn from 20 rows"),
     ],
-)
+    ids=str,
+)  # fmt: skip
 def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch):
     def work(*_):
         raise AssertionError("work was begun")
 
-    monkeypatch.setattr("bitclass.fitting.standardisation", work)
+    monkeypatch.setattr(fit, "start_codes", work)
     with pytest.raises(ValueError, match=message):
         BinaryCodeClassifier(**parameters).fit(X, Y)
 
@@ -105,24 +81,175 @@ def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch
         (X, np.linspace(0, 1, 20), "continuous"),
         (X, np.where(Y == 0, np.nan, Y), "NaN"),
         (X.astype(complex), Y, "Complex data not supported"),
+        (1e10 + 3 * X, Y, "mean 1e.10 and standard deviation 2.* in feature 0: rescale"),
+        (1e-300 * X, Y, "standard deviation .*e-300 in feature 0: rescale"),
     ],
 )
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "fit_batches"])
 def test_rows_are_checked(rows, labels, message, method):
     classifier = BinaryCodeClassifier(8)
+    given = (lambda start: iter([(rows, labels)]),) if method == "fit_batches" else (rows, labels)
     with pytest.raises(ValueError, match=message):
-        getattr(classifier, method)(rows, labels).predict(X)
+        getattr(classifier, method)(*given).predict(X)
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function", "encode"])
-def test_predicting_before_fitting(method):
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        getattr(BinaryCodeClassifier(), method)(X)
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (1e300, "sample_weight, .* must be 0 or from 1e-30 to 1e.30, found 1e.300"),
+        (1e-100, "found 1e-100: divide all weights by a constant"),
+        (-1.0, "[Nn]egative"),
+        (np.nan, "NaN"),
+        (np.inf, "inf"),
+    ],
+)  # fmt: skip
+def test_sample_weights_that_cannot_be_summed_are_refused(weight, message):
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match=message):
+            getattr(BinaryCodeClassifier(8), method)(X, Y, sample_weight=np.full(20, weight))
 
 
-def test_attributes_do_not_exist_before_fitting():
-    for name in ("weights_", "projection_", "objective_history_"):
-        assert not hasattr(BinaryCodeClassifier(), name)
+@pytest.mark.parametrize("weight", [1e-30, 1e30])
+def test_sample_weights_within_the_range_learn(blobs, weight):
+    X, y = blobs
+    classifier = BinaryCodeClassifier(64, random_state=0)
+    assert classifier.fit(X, y, sample_weight=np.full(400, weight)).score(X, y) > 0.95
+
+
+def test_features_of_any_size_that_float32_can_hold_learn(blobs):
+    X, y = blobs
+    X = X * 10.0 ** np.linspace(-25, 25, 20)
+    assert BinaryCodeClassifier(64, random_state=0).fit(X, y).score(X, y) > 0.95
+    X = blobs[0] + 1e6  # an offset of digits that float64 has to spare
+    assert BinaryCodeClassifier(64, random_state=0).fit(X, y).score(X, y) > 0.95
+
+
+# -------------------------------------------------------------------------------------------------
+# What fails changes nothing
+# -------------------------------------------------------------------------------------------------
+
+
+#: A row that is not in the sample which standardises features.
+OUTSIDE = int(np.setdiff1d(np.arange(12_000), sample_rows(12_000, 10_000))[-1])
+
+
+def overflowing(blobs):
+    """Float32 rows of which one value lies past what can be squared."""
+    X, y = blobs
+    X = np.tile(X, (30, 1)).astype(np.float32)  # more than the start-up sample has
+    X[OUTSIDE, 3] = 1e20
+    return X, np.tile(y, 30)
+
+
+def calls(blobs):
+    X, y = overflowing(blobs)
+    return {
+        "fit": lambda c: c.fit(X, y),
+        "partial_fit": lambda c: c.partial_fit(X, y),
+        "fit_batches": lambda c: c.fit_batches(
+            lambda start: iter([(X[start:], y[start:])]), sample=(X[:400], y[:400])
+        ),
+    }
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "fit_batches"])
+def test_one_huge_value_is_named_and_destroys_nothing(blobs, method):
+    X, y = blobs
+    classifier = BinaryCodeClassifier(16, random_state=0).fit(X, y)
+    expected, before = classifier.predict(X), pickle.dumps(classifier)
+    with pytest.raises(ValueError, match=f"row {OUTSIDE} has 1e.20 in feature 3"):
+        calls(blobs)[method](classifier)
+    assert pickle.dumps(classifier) == before
+    assert classifier.statistics_.n_rows == 400
+    assert np.isfinite(classifier.statistics_.gram).all()
+    np.testing.assert_array_equal(classifier.predict(X), expected)
+    classifier.partial_fit(X, y)
+
+
+def test_a_fit_that_fails_keeps_the_model_and_its_names(blobs):
+    pandas = pytest.importorskip("pandas")
+    X, y = blobs
+    frame = pandas.DataFrame(X, columns=[f"f{j}" for j in range(20)])
+    classifier = BinaryCodeClassifier(8, random_state=0).fit(frame, y)
+    before = pickle.dumps(classifier)
+    other = pandas.DataFrame(X[:, :4], columns=list("abcd"))
+    spoiled = other.copy()
+    spoiled.iloc[3, 2] = np.nan
+    for rows, labels in ((spoiled, y), (other, np.zeros(400)), (other, y[:-1])):
+        with pytest.raises(ValueError):
+            classifier.fit(rows, labels)
+        assert pickle.dumps(classifier) == before
+    assert classifier.feature_names_in_.tolist() == list(frame.columns)
+    classifier.predict(frame)
+
+
+def test_a_first_fit_that_fails_leaves_an_estimator_that_is_not_fitted():
+    classifier = BinaryCodeClassifier(8)
+    with pytest.raises(ValueError, match="2 classes"):
+        classifier.fit(X, np.zeros(20))
+    for method in ("predict", "predict_proba", "decision_function", "encode"):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            getattr(classifier, method)(X)
+    for name in ("weights_", "projection_", "objective_history_", "classes_", "n_features_in_"):
+        assert not hasattr(classifier, name)
+
+
+# -------------------------------------------------------------------------------------------------
+# Predicting
+# -------------------------------------------------------------------------------------------------
+
+METHODS = ["predict", "predict_proba", "decision_function", "encode", "top_classes"]
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("kernel", [None, "rbf"])
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_that_are_not_finite_or_not_numbers_are_refused(precision, kernel, method):
+    given = {"kernel": kernel, "n_anchors": 9}
+    estimator = BinaryCodeClassifier(8, precision=precision, random_state=0, **given).fit(X, Y)
+    k = (2,) if method == "top_classes" else ()
+    for model in (estimator, estimator.packed()):
+        name = "scores" if (model, method) == (estimator.packed(), "decision_function") else method
+        predict = getattr(model, name)
+        for dtype in (np.float64, np.float32, np.float16):
+            for value in (np.nan, np.inf, -np.inf):
+                with pytest.raises(ValueError, match=r"row 7, feature 2 is (NaN|infinity)"):
+                    predict(with_value(value, dtype), *k)
+        with pytest.raises(ValueError, match="row 7, feature 2 is infinity"):
+            predict(csr_array(with_value(np.inf)), *k)
+        with pytest.raises(ValueError, match="[Cc]omplex"):
+            predict(X.astype(complex), *k)
+        with pytest.raises(ValueError, match="numbers|numeric"):
+            predict([["a", "b", "c", "d"]], *k)
+
+
+def test_a_deployed_model_takes_any_array_like():
+    pandas = pytest.importorskip("pandas")
+    model = BinaryCodeClassifier(16, random_state=0).fit(X, Y).packed()
+    expected = model.predict(X)
+    frame = pandas.DataFrame(X)
+    for rows in (X.tolist(), frame, frame.astype(object), csr_array(X), np.asfortranarray(X)):
+        np.testing.assert_array_equal(model.predict(rows), expected)
+    np.testing.assert_array_equal(model.predict([[1, 2, 3, 4]]), model.predict([[1.0, 2, 3, 4]]))
+    for rows in (X[0], X[:, :3], X[:, :3].tolist(), [[[1.0]]]):
+        with pytest.raises(ValueError, match=r"X must have shape \(n, 4\)"):
+            model.predict(rows)
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_float64_values_beyond_float32_are_told_or_answered_rightly(precision):
+    classifier = BinaryCodeClassifier(16, precision=precision, random_state=0).fit(X, Y)
+    far = X.copy()
+    far[3] *= 1e200
+    signs = np.where(far @ classifier.projection_.astype(float) + classifier.intercept_ >= 0, 1, -1)
+    expected = classifier.classes_[(signs @ classifier.weights_.T).argmax(axis=1)]
+    for model in (classifier, classifier.packed()):
+        try:
+            found = model.predict(far)
+        except ValueError as error:
+            assert "row 3, feature 0 is -2.3" in str(error)  # noqa: PT017
+        else:
+            assert found[3] == expected[3]
 
 
 def test_another_number_of_features():
@@ -133,35 +260,76 @@ def test_another_number_of_features():
         classifier.partial_fit(np.ones((4, 5)), [0, 1, 0, 1])
 
 
-@pytest.mark.parametrize("k", [0, 4, -1, 1.5, "2", None])
-def test_top_classes_names_the_range_of_k(k):
+@pytest.mark.parametrize("k", [0, 4, -1, 1.5, "2", None, True, 2**31, 2**63, 10**30])
+@pytest.mark.parametrize("rescore", [False, True])
+def test_top_classes_names_the_range_of_k(k, rescore):
     classifier = BinaryCodeClassifier(8, random_state=0).fit(X, Y)
-    with pytest.raises(ValueError, match="k must be an integer from 1 to .* 3, found"):
-        classifier.top_classes(X, k)
+    for model in (classifier, classifier.packed()):
+        with pytest.raises(ValueError, match="k must be an integer from 1 to .* 3, found"):
+            model.top_classes(X, k, rescore=rescore)
 
 
-def test_negative_weights_are_refused():
-    with pytest.raises(ValueError, match="[Nn]egative"):
-        BinaryCodeClassifier(8).fit(X, Y, sample_weight=-np.ones(20))
-
-
-def test_balanced_weights_do_not_go_with_batches():
-    classifier = BinaryCodeClassifier(8, class_weight="balanced")
-    with pytest.raises(ValueError, match="class_weight='balanced' needs all rows at once"):
-        classifier.partial_fit(X, Y)
-
-
-def test_a_refit_that_fails_leaves_no_model_of_other_rows():
+@pytest.mark.parametrize("after", [{"n_bits": 64}, {"loss": "no such"}, {"kernel": "rbf"}])
+def test_predicting_goes_on_after_set_params(after):
     classifier = BinaryCodeClassifier(8, random_state=0).fit(X, Y)
-    with pytest.raises(ValueError, match="2 classes"):
-        classifier.fit(np.ones((20, 5)), np.zeros(20))
-    with pytest.raises(NotFittedError):
-        classifier.predict(X)
+    expected = classifier.predict_proba(X)
+    waiting = BinaryCodeClassifier(8, random_state=0, refine=False).partial_fit(X, Y)
+    np.testing.assert_array_equal(classifier.set_params(**after).predict_proba(X), expected)
+    np.testing.assert_array_equal(waiting.set_params(**after).predict_proba(X), expected)
+    assert classifier.weights_.shape == (3, 8)
+    assert classifier.packed().summary["parameters"]["n_bits"] == 8
 
 
-def test_a_failed_fit_leaves_no_half_trained_estimator():
-    classifier = BinaryCodeClassifier(8, loss="hinge")
-    with pytest.raises(ValueError, match="2 classes"):
-        classifier.fit(X, np.zeros(20))
-    with pytest.raises(NotFittedError):
-        classifier.predict(X)
+# -------------------------------------------------------------------------------------------------
+# Many classes, and warnings
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("initial_codes", ["means", "projection"])
+def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch, initial_codes):
+    monkeypatch.setattr(fit, "MAX_CLASSES_OF_PROGRAMS", 2)
+    given = {"n_bits": 8, "initial_codes": initial_codes, "random_state": 0}
+    message = (
+        "loss='exponential' compares all pairs .* at most 2 of them, found 3; use loss='hinge'"
+    )
+    with pytest.raises(ValueError, match=message):
+        BinaryCodeClassifier(loss="exponential", **given).fit(X, Y)
+    BinaryCodeClassifier(loss="hinge", **given).fit(X, Y)
+    monkeypatch.setattr(fit, "MAX_CLASSES_OF_PROGRAMS", 3)
+    BinaryCodeClassifier(loss="exponential", **given).fit(X, Y)
+
+
+def similar():
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((200, 3)), np.arange(200) % 8
+
+
+@pytest.mark.parametrize(
+    ("parameters", "category", "message"),
+    [
+        ({"n_bits": 3}, CodeWarning, "had the weights of another class"),
+        ({"n_bits": 32, "refine": True}, UserWarning, "refine=True: the model was not refined"),
+        (
+            {"n_bits": 32, "loss": "exponential", "scale": 0.05, "max_iter": 1,
+             "initial_codes": "projection"},
+            ConvergenceWarning,
+            "increase max_iter",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("way", ["fit", "solve", "predict", "packed"])
+def test_warnings_point_at_the_line_of_the_caller(parameters, category, message, way):
+    rows, labels = similar()
+    if "not refined" in message:
+        rows, labels = rows[:10], np.arange(10)
+    classifier = BinaryCodeClassifier(random_state=0, **parameters)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if way == "fit":
+            classifier.fit(rows, labels)
+        else:
+            classifier.partial_fit(rows, labels)
+            assert not told, "before anybody asked"
+            getattr(classifier, way)(*([rows] if way == "predict" else []))
+    ours = [each for each in told if message in str(each.message)]
+    assert [(each.category, each.filename) for each in ours] == [(category, __file__)]

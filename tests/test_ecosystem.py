@@ -22,11 +22,13 @@ MAY_SKIP = {"check_array_api_input"}
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 @parametrize_with_checks(
     [
-        BinaryCodeClassifier(n_bits=32, loss=loss, initial_codes=codes)
-        for loss in ("hinge", "exponential", "logistic")
-        for codes in ("projection", "random")
+        BinaryCodeClassifier(n_bits=32),
+        BinaryCodeClassifier(n_bits=32, loss="exponential", initial_codes="projection"),
+        BinaryCodeClassifier(n_bits=32, loss="logistic", initial_codes="random"),
+        BinaryCodeClassifier(
+            n_bits=32, loss="exponential", initial_codes="cca_itq", solver="mincut"
+        ),
     ]
-    + [BinaryCodeClassifier(n_bits=32, initial_codes="cca_itq", solver="mincut")]
 )
 def test_scikit_learn_conventions(estimator, check):
     name = getattr(check, "func", check).__name__

@@ -1,4 +1,6 @@
-"""Learning batch by batch: the same as at once, with classes that may come at any time."""
+"""Learning batch by batch: as at once, all or nothing, and never at the cost of the refinement."""
+
+import pickle
 
 import numpy as np
 import pytest
@@ -6,175 +8,365 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitclass import BinaryCodeClassifier
+from bitclass.training import fit, load_statistics, save_statistics, statistics
 
 
 def make(n_bits=32, **parameters):
     return BinaryCodeClassifier(n_bits, random_state=0, **parameters)
 
 
-class TestPartialFit:
-    @given(st.integers(0, 1000), st.lists(st.integers(1, 399), max_size=4, unique=True))
-    @settings(max_examples=15, deadline=None)
-    def test_any_split_gives_the_hinge_model_of_all_rows(self, blobs_static, seed, cuts):
-        X, y = blobs_static
-        order = np.random.default_rng(seed).permutation(len(y))
-        X, y = X[order], y[order]
-        whole = make(loss="hinge", initial_codes="random").fit(X, y)
-        parts = make(loss="hinge", initial_codes="random")
-        for rows in np.split(np.arange(len(y)), sorted(cuts)):
-            parts.partial_fit(X[rows], y[rows])
-        np.testing.assert_array_equal(parts.weights_, whole.weights_)
-        np.testing.assert_allclose(parts.projection_, whole.projection_, atol=1e-6)
-        np.testing.assert_array_equal(parts.predict(X), whole.predict(X))
-
-    def test_the_same_starting_projection_gives_the_same_model(self, blobs):
-        """The first batch sets the projection up; batches in any later split change nothing."""
-        X, y = blobs
-        start = np.arange(100)
-        models = []
-        for cuts in ([], [150], [150, 160, 390]):
-            classifier = make(loss="hinge", initial_codes="projection")
-            classifier.partial_fit(X[start], y[start])
-            for rows in np.split(np.arange(100, 400), [c - 100 for c in cuts]):
-                classifier.partial_fit(X[rows], y[rows])
-            models.append(classifier)
-        for other in models[1:]:
-            np.testing.assert_array_equal(other.weights_, models[0].weights_)
-            np.testing.assert_allclose(other.projection_, models[0].projection_, atol=1e-6)
-
-    def test_with_the_same_projection_it_equals_fit(self, blobs, monkeypatch):
-        """What standardises the features is all that fit and the first batch may differ in."""
-        X, y = blobs
-        fixed = np.zeros(20), np.full(20, 3.0)
-        monkeypatch.setattr("bitclass.fitting.standardisation", lambda X, weights: fixed)
-        whole = make(loss="hinge", initial_codes="projection").fit(X, y)
-        parts = make(loss="hinge", initial_codes="projection")
-        for rows in np.split(np.arange(400), [3, 50, 51, 200]):
-            parts.partial_fit(X[rows], y[rows])
-        np.testing.assert_array_equal(parts.weights_, whole.weights_)
-        np.testing.assert_allclose(parts.projection_, whole.projection_, atol=1e-6)
-
-    def test_parameters_changed_before_the_solution_are_refused_by_name(self, blobs):
-        X, y = blobs
-        for before, after, message in (
-            ({}, {"n_bits": 16}, "n_bits=16 differs from the 32 bits"),
-            (
-                {"loss": "hinge", "initial_codes": "projection"},
-                {"loss": "exponential"},
-                "needs other sums",
-            ),
-            ({}, {"initial_codes": "random"}, "differs from the 'means' codes"),
-        ):
-            classifier = make(**before).partial_fit(X, y).set_params(**after)
-            with pytest.raises(ValueError, match=message):
-                classifier.predict(X)
-
-    def test_labels_that_do_not_fit_change_nothing(self, blobs):
-        X, y = blobs
-        classifier = make(loss="hinge").partial_fit(X, y)
-        with pytest.raises(ValueError, match="text and numbers"):
-            classifier.partial_fit(X, np.array(list("abcdef"))[y], classes=[7, 8])
-        assert classifier.weights_.shape == (6, 32)
-        with pytest.raises(ValueError, match="NaN"):
-            classifier.partial_fit(X, y, classes=[7.0, np.nan])
-
-    def test_class_weights_may_name_classes_that_are_not_in_the_batch(self, blobs):
-        X, y = blobs
-        weights = {0: 2.0, 5: 3.0}
-        online = make(loss="hinge", class_weight=weights, initial_codes="random")
-        for part in (y < 3, y >= 3):
-            online.partial_fit(X[part], y[part])
-        by_hand = make(loss="hinge", initial_codes="random").fit(
-            X, y, sample_weight=np.array([2.0, 1, 1, 1, 1, 3.0])[y]
-        )
-        np.testing.assert_array_equal(online.weights_, by_hand.weights_)
-
-    def test_it_solves_only_when_asked(self, blobs, monkeypatch):
-        X, y = blobs
-        import bitclass.fitting as module
-
-        calls = []
-        learn = module.learn
-        monkeypatch.setattr(module, "learn", lambda *a: calls.append(1) or learn(*a))
-        classifier = make()
-        for rows in np.array_split(np.arange(400), 5):
-            classifier.partial_fit(X[rows], y[rows])
-        assert calls == []
-        classifier.predict(X)
-        classifier.decision_function(X)
-        assert calls == [1]
-        classifier.partial_fit(X, y)
-        assert classifier.weights_.shape == (6, 32)
-        assert calls == [1, 1]
-
-    def test_a_batch_may_bring_new_classes(self, blobs):
-        X, y = blobs
-        names = np.array(["m", "c", "z", "a", "q", "b"])
-        classifier = make(64, loss="hinge")
-        first = np.isin(y, [0, 1])
-        classifier.partial_fit(X[first], names[y[first]])
-        assert classifier.classes_.tolist() == ["c", "m"]
-        assert classifier.score(X[first], names[y[first]]) > 0.95
-        classifier.partial_fit(X[~first], names[y[~first]])
-        assert classifier.classes_.tolist() == sorted(names)
-        assert classifier.score(X, names[y]) > 0.95
-
-    @pytest.mark.parametrize("n_bits", [8, 16, 64])
-    def test_announced_classes_have_a_place_and_are_not_predicted(self, blobs, n_bits):
-        X, y = blobs
-        X = X + 3.0 * np.random.default_rng(0).standard_normal(X.shape)
-        alone = make(n_bits).partial_fit(X, y + 500)
-        classifier = make(n_bits).partial_fit(X, y + 500, classes=np.arange(1000))
-        assert classifier.classes_.tolist() == list(range(1000))
-        np.testing.assert_array_equal(classifier.predict(X), alone.predict(X))
-        scores = classifier.decision_function(X)
-        assert scores.shape == (400, 1000)
-        np.testing.assert_array_equal(scores[:, 500:506], alone.decision_function(X))
-        assert np.all(scores[:, :500] == -n_bits)
-        probabilities = classifier.predict_proba(X)
-        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
-        assert not probabilities[:, :500].any()
-        assert np.all(classifier.weights_[500:506] != 0)
-        assert not classifier.weights_[:500].any()
-        with pytest.raises(ValueError, match="number of classes, 6, found 7"):
-            classifier.top_classes(X, k=7)
-
-    def test_it_goes_on_from_fit(self, blobs):
-        X, y = blobs
-        classifier = make(loss="hinge", initial_codes="random").fit(X[:200], y[:200])
-        classifier.partial_fit(X[200:], y[200:])
-        whole = make(loss="hinge", initial_codes="random").fit(X, y)
-        np.testing.assert_array_equal(classifier.weights_, whole.weights_)
-
-    def test_the_exponential_loss_learns_in_batches_as_well(self, blobs):
-        X, y = blobs
-        classifier = make(64)
-        for rows in np.array_split(np.arange(300), 4):
-            classifier.partial_fit(X[rows], y[rows])
-        assert classifier.score(X[300:], y[300:]) > 0.95
-
-    def test_one_class_so_far_is_an_error_only_when_asked(self, blobs):
-        X, y = blobs
-        classifier = make(loss="hinge").partial_fit(X[y == 0], y[y == 0])
-        with pytest.raises(ValueError, match="at least 2 classes, found 1 class: 0"):
-            classifier.predict(X)
-        classifier.partial_fit(X[y == 1], y[y == 1])
-        assert set(classifier.predict(X)) == {0, 1}
-
-    def test_what_does_not_fit_the_batches_before_is_refused(self, blobs):
-        X, y = blobs
-        classifier = make(loss="hinge", initial_codes="projection").partial_fit(X, y)
-        with pytest.raises(ValueError, match="n_bits=16 differs from the 32 bits"):
-            classifier.set_params(n_bits=16).partial_fit(X, y)
-        with pytest.raises(ValueError, match="needs other sums"):
-            classifier.set_params(n_bits=32, loss="exponential").partial_fit(X, y)
-        with pytest.raises(ValueError, match="partial_fit, found an array of shape"):
-            make(initial_codes=np.ones((400, 32))).partial_fit(X, y)
+def same_model(a, b, exact=True):
+    np.testing.assert_array_equal(a.weights_, b.weights_)
+    for name in ("projection_", "intercept_"):
+        found, expected = getattr(a, name), getattr(b, name)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=0 if exact else 1e-5)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def blobs_static():
     rng = np.random.default_rng(0)
-    centres = 3.0 * rng.standard_normal((6, 20))
     labels = rng.integers(0, 6, size=400)
-    return centres[labels] + rng.standard_normal((400, 20)), labels
+    return 3.0 * rng.standard_normal((6, 20))[labels] + rng.standard_normal((400, 20)), labels
+
+
+@given(st.integers(0, 1000), st.lists(st.integers(1, 399), max_size=4, unique=True))
+@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize("initial_codes", ["means", "random"])
+@pytest.mark.parametrize("loss", ["hinge", "exponential"])
+def test_any_split_gives_the_model_of_all_rows(blobs_static, loss, initial_codes, seed, cuts):
+    X, y = blobs_static
+    order = np.random.default_rng(seed).permutation(len(y))
+    X, y = X[order], y[order]
+    whole = make(loss=loss, initial_codes=initial_codes, refine=False).fit(X, y)
+    parts = make(loss=loss, initial_codes=initial_codes)
+    for rows in np.split(np.arange(len(y)), sorted(cuts)):
+        parts.partial_fit(X[rows], y[rows])
+    same_model(parts.solve(), whole, exact=False)
+
+
+@pytest.mark.parametrize("initial_codes", ["projection", "cca_itq"])
+def test_codes_of_rows_are_set_up_on_the_first_batch_alone(blobs, initial_codes):
+    X, y = blobs
+    models = []
+    for cuts in ([100], [100, 150], [100, 150, 160, 390]):
+        models.append(make(initial_codes=initial_codes))
+        for rows in np.split(np.arange(400), cuts):
+            models[-1].partial_fit(X[rows], y[rows])
+    for other in models[1:]:
+        same_model(other.solve(), models[0].solve(), exact=False)
+    assert models[0].score(X, y) > 0.95
+
+
+def test_continuing_after_fit_without_refinement_is_learning_from_all_rows(blobs):
+    X, y = blobs
+    found = make(refine=False).fit(X[:200], y[:200]).partial_fit(X[200:], y[200:]).solve()
+    same_model(found, make(refine=False).fit(X, y), exact=False)
+
+
+def test_class_weights_may_name_classes_that_are_not_in_the_batch(blobs):
+    X, y = blobs
+    found = make(class_weight={0: 2.0, 5: 3.0})
+    for part in (y < 3, y >= 3):
+        found.partial_fit(X[part], y[part])
+    weights = np.array([2.0, 1, 1, 1, 1, 3.0])[y]
+    by_hand = make(refine=False).fit(X, y, sample_weight=weights)
+    np.testing.assert_array_equal(found.solve().weights_, by_hand.weights_)
+
+
+def test_a_batch_may_bring_new_classes(blobs):
+    X, y = blobs
+    names = np.array(["m", "c", "z", "a", "q", "b"])
+    first = np.isin(y, [0, 1])
+    classifier = make(64).partial_fit(X[first], names[y[first]])
+    assert classifier.classes_.tolist() == ["c", "m"]
+    assert classifier.score(X[first], names[y[first]]) > 0.95
+    classifier.partial_fit(X[~first], names[y[~first]])
+    assert classifier.classes_.tolist() == sorted(names)
+    assert classifier.score(X, names[y]) > 0.95
+
+
+@pytest.mark.parametrize("n_bits", [8, 64])
+def test_announced_classes_have_a_place_and_are_not_predicted(blobs, n_bits):
+    X, y = blobs
+    X = X + 3.0 * np.random.default_rng(0).standard_normal(X.shape)
+    alone = make(n_bits).partial_fit(X, y + 500)
+    classifier = make(n_bits).partial_fit(X, y + 500, classes=np.arange(1000))
+    assert classifier.classes_.tolist() == list(range(1000))
+    np.testing.assert_array_equal(classifier.predict(X), alone.predict(X))
+    scores, probabilities = classifier.decision_function(X), classifier.predict_proba(X)
+    np.testing.assert_array_equal(scores[:, 500:506], alone.decision_function(X))
+    assert np.all(scores[:, :500] == -n_bits)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    assert not probabilities[:, :500].any()
+    assert np.all(classifier.weights_[500:506] != 0)
+    assert not classifier.weights_[:500].any()
+    with pytest.raises(ValueError, match="number of classes, 6, found 7"):
+        classifier.top_classes(X, k=7)
+
+
+def test_one_class_so_far_is_an_error_only_when_asked(blobs):
+    X, y = blobs
+    classifier = make().partial_fit(X[y == 0], y[y == 0])
+    with pytest.raises(ValueError, match="at least 2 classes, found 1 class: 0"):
+        classifier.predict(X)
+    classifier.partial_fit(X[y == 1], y[y == 1])
+    assert set(classifier.predict(X)) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ({}, {"n_bits": 16}, "n_bits=16 differs from the 32 bits"),
+        ({"initial_codes": "projection"}, {"loss": "exponential"}, "needs other sums"),
+        ({}, {"initial_codes": "random"}, "differs from the 'means' codes"),
+        ({}, {"initial_codes": np.ones((400, 32))}, "where rows come in batches, found an array"),
+        ({}, {"class_weight": "balanced"}, "class_weight='balanced' needs all rows at once"),
+        ({}, {"kernel": "rbf", "n_anchors": 9}, "kernel of 9 anchors differs from the 0 anchors"),
+        ({"kernel": "rbf", "n_anchors": 9}, {"kernel": None}, "0 anchors differs from the 9"),
+        ({"kernel": "rbf", "n_anchors": 9}, {"n_anchors": 8}, "8 anchors differs from the 9"),
+    ],
+)
+def test_parameters_that_do_not_fit_the_batches_before_change_nothing(
+    blobs, before, after, message
+):
+    X, y = blobs
+    classifier = make(**before).partial_fit(X, y)
+    expected = classifier.predict(X)
+    with pytest.raises(ValueError, match=message):
+        classifier.set_params(**after).partial_fit(X, y)
+    assert classifier.statistics_.n_rows == 400
+    np.testing.assert_array_equal(classifier.predict(X), expected)
+
+
+# -------------------------------------------------------------------------------------------------
+# Refined models
+# -------------------------------------------------------------------------------------------------
+
+
+def hard(n_classes=30, per_class=60, seed=0):
+    """Rows of overlapping classes, on which refinement is worth several points."""
+    centres = 2.0 * np.random.default_rng(1).standard_normal((40, 16))
+    rng = np.random.default_rng(seed)
+    y = np.tile(np.arange(n_classes), per_class)
+    return (centres[y] + 2.0 * rng.standard_normal((len(y), 16))).astype(np.float32), y
+
+
+@pytest.fixture(scope="module")
+def refined_bytes():
+    X, y = hard()
+    classifier = make(64).fit(X, y)
+    assert classifier.refinement_["taken"]
+    assert not classifier.refinement_["weights_follow_means"]
+    # All of it, the sums included.
+    state = dict(classifier.__dict__)
+    return pickle.dumps(state)
+
+
+@pytest.fixture
+def refined(refined_bytes):
+    classifier = make(64)
+    classifier.__dict__.update(pickle.loads(refined_bytes))
+    return classifier
+
+
+def test_more_rows_never_cost_the_refinement(refined):
+    X_test, y_test = hard(seed=9)
+    plain = make(64, refine=False).fit(*hard()).score(X_test, y_test)
+    before = refined.score(X_test, y_test)
+    assert before > plain + 0.02, "otherwise this would show nothing"
+    report, projection, weights = refined.refinement_, refined.projection_, refined.weights_
+    X, y = hard(seed=2)
+    refined.partial_fit(X[:1], y[:1])
+    assert refined.score(X_test, y_test) == before
+    assert refined.refinement_ == report
+    refined.partial_fit(X[1:18], y[1:18])  # 1 % more
+    assert refined.score(X_test, y_test) > before - 0.003
+    np.testing.assert_array_equal(refined.projection_, projection)
+    np.testing.assert_array_equal(refined.weights_, weights)
+    assert refined.statistics_.n_rows == len(hard()[1]) + 18
+
+
+def test_new_classes_get_weights_from_their_means_and_others_keep_theirs(refined):
+    weights, projection = refined.weights_, refined.projection_.astype(float)
+    X, y = hard(n_classes=33, seed=3)
+    new = y >= 30
+    refined.partial_fit(X[new], y[new]).solve()
+    np.testing.assert_array_equal(refined.weights_[:30], weights)
+    means = np.array([X[y == c].mean(axis=0) for c in (30, 31, 32)])
+    scores = means @ projection + refined.intercept_
+    clear = np.abs(scores) > 1e-4
+    np.testing.assert_array_equal((refined.weights_[30:] > 0)[clear], (scores >= 0)[clear])
+    X, y = hard(n_classes=33, seed=4)
+    assert refined.score(X[y >= 30], y[y >= 30]) > 0.5
+
+
+@pytest.mark.parametrize(("n_rows", "moves"), [(60, False), (200, True)])
+def test_a_known_class_moves_once_new_rows_outnumber_the_old(refined, n_rows, moves):
+    weights = refined.weights_
+    X = hard(n_classes=1, per_class=n_rows, seed=5)[0] + 6.0
+    refined.partial_fit(X, np.full(n_rows, 4)).solve()
+    others = np.arange(30) != 4
+    np.testing.assert_array_equal(refined.weights_[others], weights[others])
+    assert np.array_equal(refined.weights_[4], weights[4]) != moves
+
+
+def test_weights_follow_the_means_where_that_was_as_good(refined):
+    refined._fitted.refinement["weights_follow_means"] = True
+    weights = refined.weights_
+    refined.partial_fit(hard(n_classes=1, per_class=3)[0] + 9.0, np.full(3, 4)).solve()
+    others = np.arange(30) != 4
+    np.testing.assert_array_equal(refined.weights_[others], weights[others])
+    assert not np.array_equal(refined.weights_[4], weights[4])
+
+
+def test_removed_classes_are_gone_and_all_others_stay(refined):
+    X, y = hard(seed=6)
+    weights, stays = refined.weights_, ~np.isin(np.arange(30), [3, 17])
+    refined.remove_classes([3, 17])
+    assert not np.isin(refined.predict(X), [3, 17]).any()
+    assert refined.classes_.tolist() == np.flatnonzero(stays).tolist()
+    np.testing.assert_array_equal(refined.weights_, weights[stays])
+    assert refined.refinement_["taken"]
+    with pytest.raises(ValueError, match="known classes"):
+        refined.remove_classes([3])
+    # And may come back.
+    refined.partial_fit(X[y == 3], y[y == 3])
+    assert refined.score(X[y == 3], y[y == 3]) > 0.5
+
+
+def test_new_classes_that_look_alike_are_told_apart(refined):
+    weights = refined.weights_
+    X = np.tile(hard()[0][:1], (10, 1))
+    with pytest.warns(UserWarning, match="had the weights of another class"):
+        refined.partial_fit(X, np.repeat([50, 51], 5)).solve()
+    assert len(np.unique(refined.weights_, axis=0)) == 32
+    np.testing.assert_array_equal(refined.weights_[:30], weights)
+
+
+# -------------------------------------------------------------------------------------------------
+# All or nothing
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_batch_that_fails_halfway_counts_once_when_it_is_repeated(blobs, monkeypatch, error):
+    X, y = blobs
+    whole = make().partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:]).solve()
+    found = make().partial_fit(X[:200], y[:200])
+    for function in ("class_sums", "add_gram"):
+        with monkeypatch.context() as patched:
+            patched.setattr(statistics, function, lambda *given: (_ for _ in ()).throw(error))
+            with pytest.raises(error):
+                found.partial_fit(X[200:], y[200:])
+        assert found.statistics_.n_rows == found.statistics_.total_weight == 200
+    same_model(found.partial_fit(X[200:], y[200:]).solve(), whole)
+
+
+def test_a_first_batch_that_fails_leaves_an_estimator_that_is_not_fitted(blobs):
+    X, y = blobs
+    classifier = make()
+    for bad in (np.where(np.arange(20) == 3, np.nan, X), X.astype(complex)):
+        with pytest.raises(ValueError, match="NaN|Complex"):
+            classifier.partial_fit(bad, y)
+    assert not hasattr(classifier, "n_features_in_")
+    classifier.partial_fit(X[:, :5], y)
+
+
+def test_labels_that_do_not_fit_change_nothing(blobs):
+    X, y = blobs
+    classifier = make().partial_fit(X, y)
+    with pytest.raises(ValueError, match="text and numbers"):
+        classifier.partial_fit(X, np.array(list("abcdef"))[y], classes=list("abcdefg"))
+    with pytest.raises(ValueError, match="NaN"):
+        classifier.partial_fit(X, y, classes=[7.0, np.nan])
+    assert classifier.classes_.tolist() == list(range(6))
+    assert classifier.statistics_.n_rows == 400
+
+
+# -------------------------------------------------------------------------------------------------
+# The lazy step
+# -------------------------------------------------------------------------------------------------
+
+ATTRIBUTES = (
+    "weights_", "projection_", "intercept_", "objective_history_", "n_iter_", "alpha_",
+    "refinement_",
+)  # fmt: skip
+
+
+def test_reading_never_trains_and_predicting_trains_once(blobs, monkeypatch):
+    X, y = blobs
+    calls = []
+    ridge = fit.ridge
+    monkeypatch.setattr(fit, "ridge", lambda *a, **k: calls.append(1) or ridge(*a, **k))
+    classifier = make()
+    for rows in np.array_split(np.arange(400), 5):
+        classifier.partial_fit(X[rows], y[rows])
+    assert not any(hasattr(classifier, name) for name in ATTRIBUTES)
+    with pytest.raises(AttributeError, match="call solve first"):
+        _ = classifier.weights_
+    repr(classifier)
+    assert classifier.classes_.tolist() == list(range(6))
+    assert calls == []
+    classifier.predict(X)
+    classifier.decision_function(X)
+    classifier.solve()
+    assert all(hasattr(classifier, name) for name in ATTRIBUTES)
+    assert calls == [1]
+    assert not hasattr(classifier.partial_fit(X, y), "weights_")
+    classifier.solve()
+    assert calls == [1, 1]
+
+
+# -------------------------------------------------------------------------------------------------
+# The sums, kept or not
+# -------------------------------------------------------------------------------------------------
+
+
+def test_a_pickle_holds_the_model_and_not_the_sums(blobs, tmp_path):
+    X, y = blobs
+    X = np.hstack([X] * 10)  # so that the sums are much larger than the model
+    classifier = make(8).fit(X, y)
+    pickled = pickle.dumps(classifier)
+    assert len(pickled) < classifier.statistics_.gram.nbytes / 4
+    read = pickle.loads(pickled)
+    np.testing.assert_array_equal(read.predict(X), classifier.predict(X))
+    np.testing.assert_array_equal(read.classes_, classifier.classes_)
+    assert not hasattr(read, "statistics_")
+    for call in (lambda: read.partial_fit(X, y), lambda: read.remove_classes([1])):
+        with pytest.raises(ValueError, match=r"save_statistics.*load\(path, statistics=...\)"):
+            call()
+    np.testing.assert_array_equal(read.predict(X), classifier.predict(X))
+    read.fit(X, y).partial_fit(X, y)
+
+
+def test_rows_that_wait_for_the_solution_are_in_the_pickle(blobs):
+    X, y = blobs
+    classifier = make().partial_fit(X, y)
+    same_model(pickle.loads(pickle.dumps(classifier)).solve(), classifier.solve())
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_a_model_file_and_its_statistics_continue_as_if_never_saved(tmp_path, refine):
+    X, y = hard()
+    X_more, y_more = hard(n_classes=32, seed=7)
+    classifier = make(64, refine=refine).fit(X, y)
+    classifier.save(tmp_path / "model")
+    save_statistics(tmp_path / "statistics", classifier.statistics_)
+    sums, _ = load_statistics(tmp_path / "statistics")
+    read = BinaryCodeClassifier.load(tmp_path / "model", statistics=sums)
+    same_model(read.solve(), classifier)
+    for each in (classifier, read):
+        each.partial_fit(X_more, y_more).solve()
+    same_model(read, classifier)
+    assert read.refinement_ == classifier.refinement_
+    # Sums ahead of the model, as after a crash between the two files, are taken in.
+    ahead = BinaryCodeClassifier.load(tmp_path / "model", statistics=read.statistics_)
+    same_model(ahead.solve(), classifier)
+
+
+def test_statistics_of_another_model_are_refused(tmp_path, blobs):
+    X, y = blobs
+    make().fit(X, y).save(tmp_path / "model")
+    other = make(16).fit(X, y).statistics_
+    with pytest.raises(ValueError, match="32 differs from the 16 bits"):
+        BinaryCodeClassifier.load(tmp_path / "model", statistics=other)

@@ -19,7 +19,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     message : str
     category : type of Warning
     """
-    level = 1
+    level = 2
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bitclass._native import Precision, Projection, QuantisedProjection
 from bitclass.codes import packed_width
-from bitclass.rows import Features, row_blocks
+from bitclass.rows import Features, check_finite, row_blocks
 
 __all__ = ["HashFunction", "RbfAnchors", "squared_distances"]
 
@@ -168,13 +168,22 @@ class HashFunction:
         arrays = (self.projection, self.intercept, self.centre, self.scale, self.anchors)
         return sum(array.nbytes for array in arrays if array is not None)
 
-    def feature_blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Blocks (m, d) of what is projected, with the rows that each stands for."""
+    def feature_blocks(
+        self, X: Features, first_row: int = 0
+    ) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Blocks (m, d) of what is projected, with the rows that each stands for.
+
+        Rows are counted from `first_row` on.
+        """
         if self.takes(X):
-            yield slice(0, X.shape[0]), X
+            yield slice(first_row, first_row + X.shape[0]), X
             return
-        for rows, block in row_blocks(X):
-            yield rows, block if self.anchors is None else self.anchors.similarities(block)
+        for part, block in row_blocks(X):
+            rows = slice(first_row + part.start, first_row + part.stop)
+            if self.anchors is not None:
+                check_finite(block, rows.start)  # a row far away is like no anchor, however far
+                block = self.anchors.similarities(block)
+            yield rows, block
 
     def takes(self, X: Features) -> bool:
         """Whether the kernel reads these rows as they are."""
@@ -184,7 +193,7 @@ class HashFunction:
         """Packed codes h(x) of rows X (n, d), shape (n, ceil(r / 8))."""
         codes = np.empty((X.shape[0], packed_width(self.n_bits)), dtype=np.uint8)
         for rows, block in self.feature_blocks(X):
-            codes[rows] = self.kernel.encode(block)
+            codes[rows] = self.kernel.encode(block, first_row=rows.start)
         return codes
 
     def values(self, block: NDArray[Any]) -> NDArray[np.float32]:

@@ -126,10 +126,12 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
-        X = self._rows(X)
-        indices = np.empty(X.shape[0], dtype=np.int64)
-        for rows, block in self._blocks(X):
-            indices[rows], _ = predict(self.hash_function.kernel, self._index, block)
+        features = self._rows(X)
+        indices = np.empty(features.shape[0], dtype=np.int64)
+        for rows, block in self._blocks(features):
+            indices[rows], _ = predict(
+                self.hash_function.kernel, self._index, block, first_row=rows.start
+            )
         return self.classes[indices]
 
     def top_classes(
@@ -151,12 +153,13 @@ class PackedModel:
         distances : ndarray of shape (n, k), int32
         """
         k = self._check_k(k)
-        X = self._rows(X)
-        indices = np.empty((X.shape[0], k), dtype=np.int64)
-        distances = np.empty((X.shape[0], k), dtype=np.int32)
+        features = self._rows(X)
+        indices = np.empty((features.shape[0], k), dtype=np.int64)
+        distances = np.empty((features.shape[0], k), dtype=np.int32)
         n_found = min(len(self.classes), _CANDIDATES_PER_CLASS * k) if rescore else k
-        for rows, block in self._blocks(X):
-            found, apart = self._index.top_k(self.hash_function.kernel.encode(block), n_found)
+        for rows, block in self._blocks(features):
+            codes = self.hash_function.kernel.encode(block, first_row=rows.start)
+            found, apart = self._index.top_k(codes, n_found)
             if rescore:
                 order = self._order_by_scores(block, found)[:, :k]
                 found = np.take_along_axis(found, order, axis=1)
@@ -207,8 +210,7 @@ class PackedModel:
         """Blocks of what is projected, between which an interrupt is heard."""
         for start in range(0, X.shape[0], _ROWS_PER_CALL):
             part = X[start : start + _ROWS_PER_CALL]
-            for rows, block in self.hash_function.feature_blocks(part):
-                yield slice(start + rows.start, start + rows.stop), block
+            yield from self.hash_function.feature_blocks(part, start)
 
     def _check_k(self, k: Any) -> int:
         n_classes = len(self.classes)

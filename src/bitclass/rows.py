@@ -77,8 +77,9 @@ def check_finite(block: NDArray[Any], first_row: int) -> None:
     wrong = np.argwhere(~np.isfinite(block))
     if len(wrong):
         row, column = wrong[0]
-        value = "NaN" if np.isnan(block[row, column]) else "infinity (inf)"
-        raise ValueError(f"X must be finite: row {first_row + row} has {value} in feature {column}")
+        found = block[row, column]
+        value = "NaN" if np.isnan(found) else f"infinity ({found})"
+        raise ValueError(f"X must be finite: row {first_row + row}, feature {column} is {value}")
 
 
 def compute_dtype(X: Features) -> np.dtype[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass import __version__
+from bitclass.losses import resolve_loss
 from bitclass.storage import ModelFileError
 from bitclass.training.alternation import HISTORY_DTYPE
 
@@ -141,7 +142,7 @@ def _plain(value: Any) -> Any:
         pairs = [[_plain(key), _plain(weight)] for key, weight in value.items()]
         return {"pairs": pairs}
     if callable(value):
-        return getattr(value, "__name__", type(value).__name__)
+        return resolve_loss(value).name  # never that of a loss of ours
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {shape}"
 

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from bitclass.training import refinement
+from bitclass.training.refinement import steps
 
 
 @pytest.fixture
 def gradients(monkeypatch):
     """The gradients of each step, in the order projection, intercept, weights."""
     found = []
-    move = refinement._Adam.move
+    move = steps._Adam.move
 
     def recorded(self, values, gradient, size, step):
         found.append((np.array(gradient), size))
         move(self, values, gradient, size, step)
 
-    monkeypatch.setattr(refinement._Adam, "move", recorded)
+    monkeypatch.setattr(steps._Adam, "move", recorded)
     return found

@@ -1,14 +1,18 @@
 """Small problems to refine, and refining with everything in hand."""
 
+from importlib import import_module
+
 import numpy as np
 
 from bitclass import BinaryCodeClassifier
-from bitclass.drawing import Drawing
-from bitclass.learning import learn
-from bitclass.refining import refine
-from bitclass.training import Refinement, Schedule, Statistics
+from bitclass.training import Statistics, fit_model
+from bitclass.training.refinement.split import Split
+from bitclass.training.refinement.steps import Refinement, Schedule
 from bitclass.training.starting_codes import MeanCodes
-from bitclass.validation import check_parameters
+from bitclass.validation import settings_of
+
+# The package has a function of the module's name.
+refining = import_module("bitclass.training.refinement.refine")
 
 
 def blobs(n=900, d=12, n_classes=6, noise=2.0, seed=0, dtype=np.float32):
@@ -19,9 +23,7 @@ def blobs(n=900, d=12, n_classes=6, noise=2.0, seed=0, dtype=np.float32):
 
 
 def make(n_bits=32, **parameters):
-    return BinaryCodeClassifier(
-        n_bits, **({"random_state": 0, "loss": "hinge", "refine": True} | parameters)
-    )
+    return BinaryCodeClassifier(n_bits, **({"random_state": 0, "refine": True} | parameters))
 
 
 def same_model(a, b):
@@ -39,48 +41,41 @@ def start(rng, d=4, r=6, n_classes=3, n_steps=10, refit=None):
 
 
 def statistics_of(X, y, weights=None, **parameters):
-    classifier = make(refine=False, **parameters).fit(X, y, sample_weight=weights)
-    return classifier.statistics_
+    return make(refine=False, **parameters).fit(X, y, sample_weight=weights).statistics_
 
 
-def in_batches(X, y, weights, sizes):
-    """A replay of rows in batches of the given sizes, the last of them for all the rest."""
-    cuts = np.minimum(np.cumsum(sizes), len(y))
+def in_batches(X, y, weights=None, sizes=()):
+    """Passes over rows in batches of the given sizes, the last of them for all the rest."""
+    cuts = np.minimum(np.cumsum(sizes), len(y)).astype(int)
 
-    def replay():
+    def rows():
         for begin, end in zip([0, *cuts], [*cuts, len(y)], strict=True):
             part = slice(begin, end)
-            yield int(begin), X[part], y[part], None if weights is None else weights[part]
+            yield X[part], y[part], None if weights is None else weights[part]
 
-    return replay
+    return rows
 
 
 def refined(X, y, weights=None, sizes=(), max_bytes=1 << 30, seed=3, statistics=None):
     statistics = statistics_of(X, y, weights) if statistics is None else statistics
-    parameters = make(kernel=None if statistics.anchors is None else "rbf").get_params()
-    solution = learn(statistics, check_parameters(parameters)[0])
-    return refine(
-        solution.model,
+    kernel = None if statistics.anchors is None else "rbf"
+    settings = settings_of(make(kernel=kernel, refine=False).get_params())
+    fitted = fit_model(settings, statistics)
+    return refining.refine(
+        fitted.model,
         statistics,
         in_batches(X, y, weights, sizes),
         n_rows=len(y),
-        alpha=solution.alpha,
+        alpha=fitted.alpha,
         seed=seed,
         max_bytes=max_bytes,
         report=lambda line: None,
     )
 
 
-def drawing(X, y, seed=3, max_bytes=1 << 30):
+def split_of(X, y, weights=None, sizes=(), seed=3, max_bytes=1 << 30):
+    """The held-out rows, and samples of the others."""
     d = X.shape[1]
-    statistics = Statistics(MeanCodes(8, seed=0), np.zeros(d), np.ones(d), keep_codes=False)
-    statistics.add(X, y, None)
-    return Drawing(statistics, statistics.classes, len(y), seed, max_bytes)
-
-
-class NoWhitening:
-    """Leaves rows as they are, so that one sees which they were."""
-
-    @staticmethod
-    def rows(statistics, X):
-        return X
+    statistics = Statistics(MeanCodes(8, seed=0), np.zeros(d), np.ones(d))
+    statistics.add(X, y, weights)
+    return Split(statistics, in_batches(X, y, weights, sizes), len(y), seed, max_bytes)

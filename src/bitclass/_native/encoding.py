@@ -253,7 +253,9 @@ def require_finite(X: NDArray[Any], bad: int, first_row: int) -> None:
     columns = np.flatnonzero(~np.isfinite(row))
     where = f"row {first_row + bad}, feature "
     if len(columns) > 0:
-        raise ValueError(f"X must be finite: {where}{columns[0]} is {row[columns[0]]}")
+        value = row[columns[0]]
+        found = "NaN" if np.isnan(value) else f"infinity ({value})"
+        raise ValueError(f"X must be finite: {where}{columns[0]} is {found}")
     largest = int(np.argmax(np.abs(row)))
     raise ValueError(f"X: {where}{largest} is {row[largest]:g}, too large to be encoded")
 

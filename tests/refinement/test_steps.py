@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from refinement_problems import make, start
+from refinement_problems import make, refining, start
 
-from bitclass import refining
-from bitclass.training import Refinement, Schedule, refinement
+from bitclass.training.refinement import steps
+from bitclass.training.refinement.steps import Refinement, Schedule
 
 
 def loss_of(codes, weights, own, row_weights, scale):
@@ -83,7 +83,7 @@ def test_adam_is_the_textbooks():
     sizes = rng.uniform(0.01, 0.2, 30)
     values = rng.standard_normal((5, 3)).astype(np.float32)
     expected = textbook_adam(values.astype(float), given, sizes)
-    adam = refinement._Adam(values.shape)
+    adam = steps._Adam(values.shape)
     for t, (gradient, size) in enumerate(zip(given, sizes, strict=True), start=1):
         adam.move(values, gradient.astype(np.float32), size, t)
     np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-4)
@@ -133,7 +133,7 @@ def test_where_all_classes_happen_to_be_drawn_the_projection_moves_as_ever(monke
     Z, own = rng.standard_normal((40, 4)).astype(np.float32), rng.integers(0, 3, 40)
     plain = start(np.random.default_rng(2))
     sampled = start(np.random.default_rng(2), refit=as_it_was(plain.weights))
-    monkeypatch.setattr(refinement, "_NEAREST_CLASSES", 3)
+    monkeypatch.setattr(steps, "_NEAREST_CLASSES", 3)
     plain.step(Z, own)
     sampled.step(Z, own)
     np.testing.assert_array_equal(plain.projection, sampled.projection)
@@ -225,8 +225,8 @@ def test_very_many_classes_are_learned_as_well_as_few(monkeypatch):
     X = (centres[y] + 2.5 * rng.standard_normal((len(y), 16))).astype(np.float32)
     gains = []
     for limit, drawn in ((2048, 512), (64, 16)):
-        monkeypatch.setattr(refining, "_CLASSES_AT_ONCE", limit)
-        monkeypatch.setattr(refinement, "_RANDOM_CLASSES", drawn)
+        monkeypatch.setattr(refining, "_MAX_LEARNED_CLASSES", limit)
+        monkeypatch.setattr(steps, "_RANDOM_CLASSES", drawn)
         found = make(64).fit(X, y).refinement_
         assert found["taken"]
         gains.append(found["accuracy_after"] - found["accuracy_before"])

@@ -1,0 +1,222 @@
+"""Rows of refinement: fairly drawn, held out, weighed, and in no part of what they judge."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from refinement_problems import blobs, make, refined, refining, split_of, statistics_of
+from scipy.sparse import csr_array
+
+from bitclass.training import Statistics
+from bitclass.training.alternation import hinge_weights
+from bitclass.training.distinct import make_distinct
+from bitclass.training.refinement.split import Split
+from bitclass.training.refinement.steps import Refinement
+
+ALPHA = 0.01
+
+
+@given(st.lists(st.integers(0, 400), max_size=5), st.integers(0, 2**31 - 1))
+@settings(max_examples=25, deadline=None)
+def test_the_same_rows_are_drawn_from_any_batches(sizes, seed):
+    rng = np.random.default_rng(0)
+    X = np.arange(3000, dtype=np.float32)[:, None] * np.ones(64, np.float32)
+    y, weights = rng.integers(0, 4, 3000), rng.uniform(0.5, 2.0, 3000)
+    samples = []
+    for batches in ((), sizes):
+        split = split_of(X, y, weights, batches, seed, max_bytes=1 << 18)
+        assert split.n_per_sample == 1024
+        samples += [split.held_out, split.training_sample(), split.training_sample()]
+    for whole, parts in zip(samples[:3], samples[3:], strict=True):
+        np.testing.assert_array_equal(whole.X, parts.X)
+        np.testing.assert_array_equal(whole.X[:, 0], whole.rows)
+        np.testing.assert_array_equal(whole.own, parts.own)
+        np.testing.assert_array_equal(whole.own, y[whole.rows])
+        np.testing.assert_array_equal(whole.weights, parts.weights)
+        np.testing.assert_array_equal(whole.weights, weights[whole.rows])
+    held_out, first, second = (set(each.rows.tolist()) for each in samples[:3])
+    assert first.isdisjoint(held_out)
+    assert second.isdisjoint(held_out)
+    assert first != second
+    assert 100 <= len(held_out) <= 300
+    assert 850 <= len(first) <= 1200
+    # Every row is held out or learned from.
+    rest = split_of(X, y, weights, sizes, seed).training_sample()
+    assert set(rest.rows.tolist()) == set(range(3000)) - held_out
+
+
+def test_no_class_is_held_out_by_more_than_half():
+    y = np.concatenate([np.arange(300), np.repeat(np.arange(300, 400), 2), np.full(500, 400)])
+    X = np.arange(len(y), dtype=np.float32)[:, None] * np.ones(2, np.float32)
+    split = split_of(X, y)
+    counts = np.bincount(split.held_out.own, minlength=401)
+    assert np.all(2 * counts <= np.bincount(y))
+    assert counts[:300].sum() == 0
+    assert counts[300:400].sum() > 0
+    # Rows that were drawn and given back are learned from.
+    assert len(split.training_sample()) + len(split.held_out) == len(y)
+
+
+def test_batches_with_and_without_weights_go_together():
+    X, y = blobs(1500)
+    statistics = statistics_of(X, y)
+    batches = [(X[:700], y[:700], None), (X[700:], y[700:], np.full(800, 2.0))]
+    sample = Split(statistics, lambda: iter(batches), 1500, 3, 1 << 30).held_out
+    assert len(sample.weights) == len(sample)
+    assert set(sample.weights) == {1.0, 2.0}
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "sparse", "kernel"])
+def test_rows_in_any_batches_give_the_same_model(kind):
+    dtype = np.float64 if kind == "float64" else np.float32
+    X, y = blobs(1300, n_classes=10, noise=2.0, dtype=dtype)
+    weights = np.random.default_rng(0).uniform(0.5, 2, 1300)
+    kernel = {"kernel": "rbf", "n_anchors": 100} if kind == "kernel" else {}
+    statistics = statistics_of(X, y, weights, **kernel)
+    X = csr_array(X) if kind == "sparse" else X
+    whole = refined(X, y, weights, statistics=statistics)
+    parts = refined(X, y, weights, sizes=(1, 100, 0, 700, 33), statistics=statistics)
+    assert whole.report == parts.report
+    assert whole.report["taken"]
+    one, other = whole.model, parts.model
+    np.testing.assert_array_equal(one.hash_function.projection, other.hash_function.projection)
+    np.testing.assert_array_equal(one.weights, other.weights)
+    assert one.temperature == other.temperature
+
+
+def test_rows_held_out_are_never_learned_from(monkeypatch):
+    learned, asked = [], []
+    step, classify = Refinement.step, Refinement.classify
+
+    def recorded_step(self, Z, own, row_weights=None):
+        learned.append(Z.copy())
+        step(self, Z, own, row_weights)
+
+    def recorded_classify(self, Z):
+        asked.append(Z.copy())
+        return classify(self, Z)
+
+    monkeypatch.setattr(Refinement, "step", recorded_step)
+    monkeypatch.setattr(Refinement, "classify", recorded_classify)
+    found = refined(*blobs(700))
+    assert len(asked[0]) == found.report["held_out_rows"]
+    used = np.unique(np.concatenate(learned), axis=0)
+    apart = np.abs(used[:, None, :] - asked[0][None]).max(axis=2)
+    assert apart.min() > 1e-3
+    assert len(used) + len(asked[0]) == 700
+
+
+def test_rows_past_memory_are_sampled_afresh(monkeypatch):
+    samples = []
+    sample = Split.training_sample
+
+    def recorded(self):
+        found = sample(self)
+        samples.append(set(found.rows.tolist()))
+        return found
+
+    monkeypatch.setattr(Split, "training_sample", recorded)
+    X, y = blobs(4000)
+    found = refined(X, y, max_bytes=1000)
+    assert len(samples) >= 3
+    assert all(800 < len(each) < 1300 for each in samples)
+    assert all(a != b for a, b in itertools.pairwise(samples))
+    assert len(set.union(*samples)) > 2000
+    assert found.report["accuracy_after"] >= found.report["accuracy_before"]
+    samples.clear()
+    refined(X, y)
+    assert [len(each) for each in samples] == [4000 - found.report["held_out_rows"]]
+
+
+# -------------------------------------------------------------------------------------------------
+# The sums without the rows held out
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("initial_codes", ["means", "projection", "cca_itq", "random"])
+def test_sums_without_the_rows_held_out_are_those_of_the_others(initial_codes, weighted):
+    X, y = blobs(1200, n_classes=60)
+    kept = np.random.default_rng(1).random(1200) < 1.0 / (1 + y / 10)  # classes of uneven sizes
+    X, y = X[kept], y[kept]
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y)) if weighted else None
+    statistics = statistics_of(X, y, weights, initial_codes=initial_codes)
+    rows = [(X, y, weights)]
+    out = Split(statistics, lambda: iter(rows), len(y), 3, 1 << 30).held_out
+    assert 0 < len(out) < len(y) / 2
+    rest = np.setdiff1d(np.arange(len(y)), out.rows)
+    taken, _ = statistics.summed(out.X, statistics.classes[out.own], out.weights, out.rows)
+    found = statistics.sums().without(taken)
+    # In the same units, which are those of the first rows that came.
+    others = Statistics(statistics.starting, statistics.shift, statistics.scale)
+    others.add(X[rest], y[rest], None if weights is None else weights[rest])
+    expected = others.sums()
+    for name in ("gram", "feature_sums", "class_weights", "code_sums"):
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(expected, name), rtol=1e-4, atol=1e-3
+        )
+    assert found.n_rows == expected.n_rows == len(rest)
+    codes = [hinge_weights(statistics.starting.code_sums(sums)) for sums in (found, expected)]
+    assert np.mean(codes[0] == codes[1]) > 0.999, "but for signs of sums that are 0"
+    if initial_codes != "random":
+        knowing = hinge_weights(statistics.starting.code_sums(statistics.sums()))
+        assert np.mean(codes[0] == knowing) < 0.995, "rows held out made no difference"
+    start = refining._regression(found, codes[1], ALPHA, make().fit(X, y).packed().hash_function)
+    wanted = refining._regression(expected, codes[1], ALPHA, start)
+    np.testing.assert_allclose(start.projection, wanted.projection, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("offset", [0.0, 3000.0])
+def test_weights_of_class_means_are_what_the_hash_function_makes_of_them(offset, monkeypatch):
+    X, y = blobs(900, dtype=np.float64)
+    X += offset
+    classifier = make(refine=False).fit(X, y)
+    hash_function = classifier.packed().hash_function
+    means = np.stack([X[y == c].mean(axis=0) for c in range(6)])
+    scores = means @ hash_function.projection.astype(float) + hash_function.intercept
+    clear = np.abs(scores) > 1e-3
+    assert clear.mean() > 0.9
+    for size in (1 << 14, 4):
+        monkeypatch.setattr(refining, "_CLASSES_PER_BLOCK", size)
+        found = refining.class_mean_weights(hash_function, classifier.statistics_.sums())
+        np.testing.assert_array_equal(found[clear] > 0, scores[clear] >= 0)
+
+
+def instances(n_classes, rows_per_class, noise, d=40):
+    """Classes of few rows each, for learning and for testing."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((n_classes, d))
+    y = np.repeat(np.arange(n_classes), rows_per_class + 4)
+    X = (centres[y] + noise * rng.standard_normal((len(y), d))).astype(np.float32)
+    is_test = np.arange(len(y)) % (rows_per_class + 4) < 4
+    return X[~is_test], y[~is_test], X[is_test], y[is_test]
+
+
+@pytest.mark.parametrize("limit", [2048, 50])
+@pytest.mark.parametrize("initial_codes", ["means", "projection"])
+def test_classes_of_few_rows_are_refined_for_the_better(initial_codes, limit, monkeypatch):
+    """Judged with codes that know the rows held out, no refinement would be taken."""
+    monkeypatch.setattr(refining, "_MAX_LEARNED_CLASSES", limit)
+    X, y, X_test, y_test = instances(300, rows_per_class=5, noise=0.8)
+    better = make(64, initial_codes=initial_codes).fit(X, y)
+    plain = make(64, refine=False, initial_codes=initial_codes).fit(X, y)
+    assert better.refinement_["taken"]
+    assert better.score(X_test, y_test) > plain.score(X_test, y_test) + 0.03
+    assert abs(better.refinement_["accuracy_before"] - plain.score(X_test, y_test)) < 0.1
+
+    monkeypatch.setattr(refining, "_FEW_ROWS", 0)
+    knowing = make(64, initial_codes=initial_codes).fit(X, y).refinement_
+    assert knowing["accuracy_before"] > plain.score(X_test, y_test) + 0.1
+
+
+def test_weights_of_very_many_classes_follow_from_the_projection(monkeypatch):
+    monkeypatch.setattr(refining, "_MAX_LEARNED_CLASSES", 50)
+    X, y, _, _ = instances(200, rows_per_class=30, noise=0.5)
+    model = make(64).fit(X, y)
+    assert model.refinement_["taken"]
+    means = np.stack([X[y == c].mean(axis=0) for c in range(200)]).astype(float)
+    scores = means @ model.projection_.astype(float) + model.intercept_
+    expected = make_distinct(np.where(scores >= 0, 1, -1).astype(np.int8), scores, list(range(200)))
+    assert np.mean(model.weights_ == expected) > 0.98, "but for the rows held out"
