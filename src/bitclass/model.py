@@ -1,6 +1,6 @@
 """PackedModel: what predicting needs and nothing more.
 
-encode -> nearest -> labels, with NumPy and the kernels alone, so that a deployed predictor stays
+encode -> nearest -> rescore -> labels, with NumPy and the kernels alone, so that a deployed predictor stays
 light.
 """
 
@@ -13,22 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass._native import HammingIndex, predict
+from bitclass._native import HammingIndex, predict, predict_rescored
 from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, as_features
 
 __all__ = ["PackedModel"]
 
-# Entries of scores, or of unpacked candidates, that are held at once.
+# Entries of scores that are held at once where not all are asked for.
 _SCORES_PER_BLOCK = 1 << 22
 # Rows of one call into the kernels, between which an interrupt is heard.
 _ROWS_PER_CALL = 1 << 16
-# Rescoring chooses k classes among so many times k.
-_CANDIDATES_PER_CLASS = 4
-# The scores themselves are linear in x and would undo what the signs have won; this steep, on
-# held-out rows, the nearest class and the nearest five are found more often than by signs alone.
-_STEEPNESS = 2.0
 
 
 class PackedModel:
@@ -39,8 +34,12 @@ class PackedModel:
     classes : (C,) labels
     weights : (C, ceil(r / 8)) uint8, packed class weights
     hash_function : HashFunction
+    rescore : int
+        How many nearest classes are ranked by ``w_c.tanh(steepness (P'x + t))``, which weighs each
+        bit by how certain it is; 0 for none.
+    steepness : float
     temperature : float
-        Probabilities are the softmax of ``w_c.h(x) / temperature``.
+        Probabilities are the softmax of the scores over `temperature`.
     summary : mapping, optional
         How the model came about, in values that JSON can hold; kept in model files.
 
@@ -63,11 +62,15 @@ class PackedModel:
         weights: NDArray[np.uint8],
         hash_function: HashFunction,
         *,
+        rescore: int = 0,
+        steepness: float = 1.0,
         temperature: float = 1.0,
         summary: Mapping[str, Any] | None = None,
     ) -> None:
         self.classes = classes
         self.hash_function = hash_function
+        self.rescore = rescore
+        self.steepness = steepness
         self.temperature = temperature
         self.summary = dict(summary or {})
         self._index = HammingIndex(weights)
@@ -116,7 +119,9 @@ class PackedModel:
         return self.hash_function.encode(self._rows(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Label at the smallest Hamming distance, that of the lowest class index among equals.
+        """Label of the best class: the nearest one, or the best of the rescored short list.
+
+        Among equals it is that of the lowest class index.
 
         Parameters
         ----------
@@ -128,57 +133,58 @@ class PackedModel:
         """
         X = self._rows(X)
         indices = np.empty(X.shape[0], dtype=np.int64)
+        kernel = self.hash_function.kernel
         for rows, block in self._blocks(X):
-            indices[rows], _ = predict(self.hash_function.kernel, self._index, block)
+            if self.n_rescored:
+                found, _, _ = predict_rescored(
+                    kernel, self._index, block, self.n_rescored, 1, self.steepness
+                )
+                indices[rows] = found[:, 0]
+            else:
+                indices[rows], _ = predict(kernel, self._index, block)
         return self.classes[indices]
 
     def top_classes(
-        self, X: ArrayLike, k: int, *, rescore: bool = False
-    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """The k nearest labels of each row and their distances.
+        self, X: ArrayLike, k: int, *, probabilities: bool = False
+    ) -> tuple[NDArray[Any], ...]:
+        """The k best classes of each row, without an array of all n x C scores.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n, d)
         k : int in [1, C]
-        rescore : bool, default=False
-            Whether to choose the k among the 4 k nearest by the inner products of their weights
-            with ``tanh(2 (P'x + t))``, in which a bit counts by how sure it is.
+        probabilities : bool, default=False
+            Whether to return the probabilities of these classes as well.
 
         Returns
         -------
         labels : ndarray of shape (n, k)
+            Best first: the rescored short list in the order of its scores, then the others by
+            distance; equals in the order of `classes`.
         distances : ndarray of shape (n, k), int32
+            Hamming distances.
+        probabilities : ndarray of shape (n, k)
+            Where asked for.
         """
         k = self._check_k(k)
         X = self._rows(X)
         indices = np.empty((X.shape[0], k), dtype=np.int64)
         distances = np.empty((X.shape[0], k), dtype=np.int32)
-        n_found = min(len(self.classes), _CANDIDATES_PER_CLASS * k) if rescore else k
+        shares = np.empty((X.shape[0], k)) if probabilities else None
         for rows, block in self._blocks(X):
-            found, apart = self._index.top_k(self.hash_function.kernel.encode(block), n_found)
-            if rescore:
-                order = self._order_by_scores(block, found)[:, :k]
-                found = np.take_along_axis(found, order, axis=1)
-                apart = np.take_along_axis(apart, order, axis=1)
-            indices[rows], distances[rows] = found, apart
-        return self.classes[indices], distances
+            indices[rows], distances[rows] = self._top(block, k)
+            if shares is not None:
+                shares[rows] = self._probabilities(block, indices[rows])
+        if shares is None:
+            return self.classes[indices], distances
+        return self.classes[indices], distances, shares
 
-    def scores(self, X: ArrayLike) -> NDArray[np.int32]:
-        """Inner products ``w_c.h(x)``.
+    def scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Scores of all classes, the largest that of the predicted one.
 
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, C), int32
-        """
-        return self._index.scores(self.encode(X), self.n_bits)
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Class probabilities.
+        Without rescoring they are the inner products ``w_c.h(x)``. With it they are
+        ``w_c.tanh(steepness (P'x + t))`` for the classes on the short list; all others are below
+        these, by as much as they are farther away.
 
         Parameters
         ----------
@@ -188,11 +194,75 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        logits = self.scores(X) / self.temperature
+        X = self._rows(X)
+        scores = np.empty((X.shape[0], len(self.classes)))
+        for rows, block in self._blocks(X):
+            scores[rows] = self._scores(block)
+        return scores
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Class probabilities, dense: `top_classes` gives those of a few classes.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, C)
+        """
+        logits = self.scores(X)
+        logits /= self.temperature
         logits -= logits.max(axis=1, keepdims=True)
         np.exp(logits, out=logits)
         logits /= logits.sum(axis=1, keepdims=True)
         return logits
+
+    @property
+    def n_rescored(self) -> int:
+        """Length of the short list, at most the number of classes; 0 for none."""
+        return min(self.rescore, len(self.classes))
+
+    def _top(self, block: NDArray[Any], k: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Indices and distances (n, k) of the best classes of a block of features."""
+        kernel, m = self.hash_function.kernel, self.n_rescored
+        if not m:
+            return self._index.top_k(kernel.encode(block), k)
+        best, _, apart = predict_rescored(
+            kernel, self._index, block, m, min(k, m), self.steepness
+        )
+        if k <= m:
+            return best, apart
+        found, distances = self._index.top_k(kernel.encode(block), k)
+        found[:, :m], distances[:, :m] = best, apart
+        return found, distances
+
+    def _scores(self, block: NDArray[Any]) -> NDArray[np.float64]:
+        """Scores of all classes (n, C) for a block of features."""
+        kernel, m = self.hash_function.kernel, self.n_rescored
+        scores = self._index.scores(kernel.encode(block), self.n_bits).astype(np.float64)
+        if m:
+            best, rescored, apart = predict_rescored(
+                kernel, self._index, block, m, m, self.steepness
+            )
+            farthest = self.n_bits - 2.0 * apart.max(axis=1, keepdims=True)
+            scores += rescored[:, -1:] - farthest - 1.0
+            np.put_along_axis(scores, best, rescored, axis=1)
+        return scores
+
+    def _probabilities(
+        self, block: NDArray[Any], indices: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Probabilities of some classes (n, k) of a block of features."""
+        shares = np.empty(indices.shape)
+        step = max(1, _SCORES_PER_BLOCK // len(self.classes))
+        for start in range(0, len(indices), step):
+            part = slice(start, start + step)
+            logits = self._scores(block[part]) / self.temperature
+            logits -= logits.max(axis=1, keepdims=True)
+            totals = np.exp(logits).sum(axis=1, keepdims=True)
+            shares[part] = np.exp(np.take_along_axis(logits, indices[part], axis=1)) / totals
+        return shares
 
     def __repr__(self) -> str:
         return (
@@ -221,17 +291,3 @@ class PackedModel:
                 f"k must be an integer from 1 to the number of classes, {n_classes}, found {k!r}"
             )
         return number
-
-    def _order_by_scores(self, block: NDArray[Any], found: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Order of candidates (n, m), best first, by ``w_c.tanh(2 (P'x + t))``; equals stay."""
-        scores = self.hash_function.values(block)
-        scores *= np.float32(_STEEPNESS)
-        np.tanh(scores, out=scores)
-        order = np.empty_like(found)
-        step = max(1, _SCORES_PER_BLOCK // (found.shape[1] * self.n_bits))
-        for start in range(0, len(found), step):
-            part = slice(start, start + step)
-            weights = unpack(self.weights[found[part]], self.n_bits).astype(np.float32)
-            agreement = np.einsum("nmr,nr->nm", weights, scores[part])
-            order[part] = np.argsort(-agreement, axis=1, kind="stable")
-        return order
