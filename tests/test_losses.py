@@ -81,24 +81,27 @@ def test_an_offset_far_above_the_rise_is_taken_off():
     assert table.grid().max() == 32.0
 
 
-def test_a_decreasing_callable_is_refused_with_the_place_named():
-    with pytest.raises(ValueError, match=r"falls from -?0 at margin 0 to -2 at margin 2"):
-        tabulate(resolve_loss(lambda m: -np.abs(m)), 8, 1.0)
+@pytest.mark.parametrize(
+    ("function", "n_bits", "message"),
+    [
+        (lambda m: -np.abs(m), 8, r"falls from -?0 at margin 0 to -2 at margin 2"),
+        (np.zeros_like, 8, "increase somewhere"),
+        (np.exp, 400, r"inf at margin 710.*scale"),
+        (lambda m: m[:3], 8, "one value per margin"),
+    ],
+    ids=["decreasing", "constant", "overflowing", "of another shape"],
+)
+def test_a_callable_that_is_no_loss_is_refused(function, n_bits, message):
+    with np.errstate(over="ignore"), pytest.raises(ValueError, match=message):
+        tabulate(resolve_loss(function), n_bits, 1.0)
 
 
-def test_a_constant_callable_is_refused():
-    with pytest.raises(ValueError, match="increase somewhere"):
-        tabulate(resolve_loss(np.zeros_like), 8, 1.0)
+def test_a_callable_is_never_taken_for_the_loss_of_its_name():
+    def hinge(margins):
+        return margins**3
 
-
-def test_a_callable_that_overflows_is_refused_with_the_place_named():
-    with np.errstate(over="ignore"), pytest.raises(ValueError, match=r"inf at margin 710.*scale"):
-        tabulate(resolve_loss(np.exp), 400, 1.0)
-
-
-def test_a_callable_of_the_wrong_shape_is_refused():
-    with pytest.raises(ValueError, match="one value a margin"):
-        tabulate(resolve_loss(lambda m: m[:3]), 8, 1.0)
+    assert resolve_loss(hinge).name == "callable hinge"
+    assert not resolve_loss(hinge).closed_form
 
 
 @pytest.mark.parametrize("loss", ["hing", 3, None])

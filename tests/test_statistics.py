@@ -1,4 +1,9 @@
-"""The one-pass sums: any split and any merge of the rows give the same."""
+"""The one-pass sums: any split and merge give the same; a batch counts whole or not at all."""
+
+import os
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -6,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from bitclass.codes import unpack
-from bitclass.rows import sample_rows
-from bitclass.training import RandomCodes, Statistics, standardisation
-from bitclass.training.starting_codes import ProjectionCodes
+from bitclass.codes import pack, unpack
+from bitclass.training import Statistics, statistics
+from bitclass.training.standardise import standardisation
+from bitclass.training.starting_codes import MeanCodes, ProjectionCodes, RandomCodes
+
+NAMES = ("classes", "feature_sums", "code_sums", "class_weights", "gram")
 
 
 def projection(rng, d, r):
@@ -18,43 +25,41 @@ def projection(rng, d, r):
     )
 
 
-def signs_of(starting, X):
-    labels = np.zeros(len(X), dtype=np.intp)
-    return unpack(starting.codes(X, np.array([0]), labels, 0), starting.n_bits).astype(float)
-
-
-def problem(seed, n=60, d=5, n_classes=4):
+def problem(seed=0, n=60, d=5, n_classes=4):
     rng = np.random.default_rng(seed)
     X = (rng.standard_normal((n, d)) * 3 + 10).astype(np.float32)
-    labels = rng.integers(0, n_classes, n)
-    weights = rng.integers(1, 5, n).astype(float)
-    return rng, X, labels, weights
+    return rng, X, rng.integers(0, n_classes, n), rng.integers(1, 5, n).astype(float)
 
 
-def assert_same_sums(a, b):
-    np.testing.assert_array_equal(a.classes, b.classes)
-    np.testing.assert_array_equal(a.code_sums, b.code_sums)
-    np.testing.assert_array_equal(a.class_weights, b.class_weights)
-    np.testing.assert_allclose(a.gram, b.gram, rtol=1e-5, atol=1e-3)
-    np.testing.assert_allclose(a.feature_sums, b.feature_sums, rtol=1e-5, atol=1e-3)
+def summed(starting, *parts, shift=10.0, scale=3.0, keep_codes=True):
+    d = parts[0][0].shape[1]
+    found = Statistics(starting, np.full(d, shift), np.full(d, scale), keep_codes=keep_codes)
+    for part in parts:
+        found.add(*part)
+    return found
+
+
+def assert_same_sums(a, b, rtol=1e-5, atol=1e-3):
+    for name in ("classes", "code_sums", "class_weights"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    for name in ("gram", "feature_sums"):
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=rtol, atol=atol)
     assert a.n_rows == b.n_rows
+    for one, other in zip(a.kept_rows(), b.kept_rows(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_sums_are_what_their_names_say():
-    rng, X, labels, weights = problem(0)
-    starting, shift, scale = projection(rng, 5, 9), np.full(5, 9.0), np.arange(1.0, 6.0)
-    statistics = Statistics(starting, shift, scale, keep_codes=True)
-    statistics.add(X, labels, weights)
-    Z = (X.astype(float) - shift) / scale
-    codes = signs_of(starting, X)
-    np.testing.assert_allclose(statistics.gram, (Z * weights[:, None]).T @ Z, rtol=1e-5)
-    for c in range(4):
-        rows = labels == c
-        np.testing.assert_allclose(
-            statistics.feature_sums[c], weights[rows] @ Z[rows], rtol=1e-5, atol=1e-4
-        )
-        np.testing.assert_array_equal(statistics.code_sums[c], weights[rows] @ codes[rows])
-    groups = statistics.groups(statistics.starting_sums())
+    rng, X, labels, weights = problem()
+    starting = projection(rng, 5, 9)
+    found = summed(starting, (X, labels, weights), shift=9.0, scale=2.0)
+    Z = (X.astype(float) - 9.0) / 2.0
+    codes = unpack(starting.row_codes(X, np.arange(60)), 9).astype(float)
+    np.testing.assert_allclose(found.gram, (Z * weights[:, None]).T @ Z, rtol=1e-5)
+    one_hot = (labels == np.arange(4)[:, None]) * weights
+    np.testing.assert_allclose(found.feature_sums, one_hot @ Z, rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(found.code_sums, one_hot @ codes)
+    groups = found.groups(found.code_sums)
     np.testing.assert_array_equal(unpack(groups.codes[groups.inverse], 9), codes)
 
 
@@ -62,81 +67,62 @@ def test_sums_are_what_their_names_say():
 @settings(max_examples=40, deadline=None)
 def test_any_split_gives_the_same_sums(seed, cuts, keep_codes):
     rng, X, labels, weights = problem(seed)
-    starting, shift = projection(rng, 5, 12), X[0].astype(float)
-    whole = Statistics(starting, shift, np.full(5, 3.0), keep_codes)
-    whole.add(X, labels, weights)
-    parts = Statistics(starting, shift, np.full(5, 3.0), keep_codes)
-    for rows in np.split(np.arange(60), sorted(cuts)):
-        parts.add(X[rows], labels[rows], weights[rows])
-    assert_same_sums(whole, parts)
-    if keep_codes:
-        a, b = (each.groups(each.starting_sums()) for each in (whole, parts))
-        np.testing.assert_array_equal(a.codes[a.inverse], b.codes[b.inverse])
-        np.testing.assert_array_equal(a.labels[a.inverse], b.labels[b.inverse])
+    starting = projection(rng, 5, 12)
+    parts = [
+        (X[rows], labels[rows], weights[rows]) for rows in np.split(np.arange(60), sorted(cuts))
+    ]
+    whole = summed(starting, (X, labels, weights), keep_codes=keep_codes)
+    assert_same_sums(whole, summed(starting, *parts, keep_codes=keep_codes))
 
 
 @given(st.integers(0, 1000), st.integers(1, 59))
 @settings(max_examples=30, deadline=None)
 def test_merging_two_halves_with_different_shifts_gives_the_whole(seed, cut):
     rng, X, labels, weights = problem(seed)
-    # The halves need not know the same classes.
-    labels[:cut] = np.minimum(labels[:cut], 2)
+    labels[:cut] = np.minimum(labels[:cut], 2)  # the halves need not know the same classes
     starting = projection(rng, 5, 12)
-    whole = Statistics(starting, np.full(5, 10.0), np.full(5, 3.0), keep_codes=True)
-    whole.add(X, labels, weights)
-    merged = Statistics(starting, np.full(5, 10.0), np.full(5, 3.0), keep_codes=True)
-    merged.add(X[:cut], labels[:cut], weights[:cut])
-    other = Statistics(starting, np.full(5, 12.5), np.arange(1.0, 6.0), keep_codes=True)
-    other.add(X[cut:], labels[cut:], weights[cut:])
-    merged.merge(other)
-    assert_same_sums(whole, merged)
-    a, b = (each.groups(each.starting_sums()) for each in (whole, merged))
-    np.testing.assert_array_equal(a.labels[a.inverse], b.labels[b.inverse])
-
-
-def empty(starting, d=5, keep_codes=False):
-    return Statistics(starting, np.zeros(d), np.ones(d), keep_codes=keep_codes)
+    merged = summed(starting, (X[:cut], labels[:cut], weights[:cut]))
+    rest = (X[cut:], labels[cut:], weights[cut:])
+    merged.merge(summed(starting, rest, shift=12.5, scale=2.0))
+    assert_same_sums(summed(starting, (X, labels, weights)), merged)
 
 
 def test_merging_what_does_not_fit_is_refused():
     rng = np.random.default_rng(0)
+
+    def empty(starting, d=5, keep_codes=False):
+        return Statistics(starting, np.zeros(d), np.ones(d), keep_codes=keep_codes)
+
     starting = projection(rng, 5, 8)
-    one = empty(starting)
-    with pytest.raises(ValueError, match="4 features cannot be merged into statistics of 5"):
-        one.merge(empty(projection(rng, 4, 8), d=4))
-    with pytest.raises(ValueError, match="different starting codes"):
-        one.merge(empty(projection(rng, 5, 8)))
-    with pytest.raises(ValueError, match="hinge loss and of another"):
-        one.merge(empty(starting, keep_codes=True))
-    with pytest.raises(ValueError, match="different starting codes"):
-        empty(RandomCodes(8, seed=0)).merge(empty(RandomCodes(8, seed=1)))
+    for one, other, message in [
+        (starting, empty(projection(rng, 4, 8), d=4), "4 features cannot be merged .* of 5"),
+        (starting, empty(projection(rng, 5, 8)), "different starting codes"),
+        (starting, empty(starting, keep_codes=True), "hinge loss and of another"),
+        (RandomCodes(8, 0), empty(RandomCodes(8, 1)), "different starting codes"),
+        (MeanCodes(8, 0), empty(MeanCodes(9, 0)), "different starting codes"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            empty(one).merge(other)
 
 
-def test_an_empty_part_merges_into_one_of_any_labels():
-    rng, X, labels, _ = problem(0)
+@pytest.mark.parametrize("names", [np.arange(4), np.array(list("abcd"))])
+def test_an_empty_part_merges_into_one_of_any_labels(names):
+    rng, X, labels, _ = problem()
     starting = projection(rng, 5, 8)
-    for names in (labels, np.array(list("abcd"))[labels]):
-        full = empty(starting)
-        full.add(X, names, None)
-        before = full.gram.copy()
-        full.merge(empty(starting))
-        np.testing.assert_array_equal(full.gram, before)
-        other = empty(starting)
-        other.merge(full)
-        assert_same_sums(other, full)
+    full = summed(starting, (X, names[labels]))
+    other = Statistics(starting, full.shift, full.scale, keep_codes=True)
+    full.merge(Statistics(starting, full.shift, full.scale, keep_codes=True))
+    other.merge(full)
+    assert_same_sums(other, summed(starting, (X, names[labels])))
 
 
 def test_cross_follows_rows_whose_code_differs_from_their_class():
     rng, X, labels, weights = problem(3)
-    statistics = Statistics(
-        projection(rng, 5, 10), np.full(5, 9.0), np.full(5, 2.0), keep_codes=True
-    )
-    statistics.add(X, labels, weights)
+    found = summed(projection(rng, 5, 10), (X, labels, weights), shift=9.0, scale=2.0)
     class_codes = rng.choice(np.array([-1, 1], dtype=np.int8), size=(4, 10))
     codes = class_codes[labels]
     codes[::7] *= -1
-    packed = np.packbits(codes > 0, axis=1, bitorder="little")
-    cross, code_sum = statistics.cross(class_codes, [(0, X[:25]), (25, X[25:])], packed)
+    cross, code_sum = found.cross(class_codes, [X[:25], X[25:]], pack(codes))
     Z = (X.astype(float) - 9.0) / 2.0
     np.testing.assert_allclose(cross, (Z * weights[:, None]).T @ codes, rtol=1e-5, atol=1e-3)
     np.testing.assert_array_equal(code_sum, weights @ codes)
@@ -145,50 +131,110 @@ def test_cross_follows_rows_whose_code_differs_from_their_class():
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8, np.int64])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_every_kind_of_features_gives_the_same_sums(dtype, sparse):
-    rng = np.random.default_rng(1)
-    X = rng.integers(0, 5, size=(40, 6)).astype(dtype)
-    labels = rng.integers(0, 3, 40)
-    starting = projection(rng, 6, 16)
-    expected = Statistics(starting, np.full(6, 2.0), np.ones(6), keep_codes=False)
-    expected.add(X.astype(np.float64), labels, None)
     if sparse and dtype == np.float16:
         pytest.skip("SciPy has no sparse matrices of float16")
-    found = Statistics(starting, np.full(6, 2.0), np.ones(6), keep_codes=False)
-    found.add(csr_array(X) if sparse else X, labels, None)
+    rng = np.random.default_rng(1)
+    X, labels = rng.integers(0, 5, size=(40, 6)).astype(dtype), rng.integers(0, 3, 40)
+    starting = projection(rng, 6, 16)
+    found = summed(starting, (csr_array(X) if sparse else X, labels), shift=2.0, scale=1.0)
+    expected = summed(starting, (X.astype(np.float64), labels), shift=2.0, scale=1.0)
     assert_same_sums(expected, found)
 
 
-def test_random_codes_depend_on_seed_and_label_alone():
-    few = RandomCodes(20, seed=7).of_classes(np.array([3, 9]))
-    many = RandomCodes(20, seed=7).of_classes(np.array([1, 3, 5, 9]))
-    np.testing.assert_array_equal(few, many[[1, 3]])
-    other = RandomCodes(20, seed=8).of_classes(np.array([3, 9]))
-    assert not np.array_equal(few, other)
-    assert np.all(few[:, -1] < 16)  # padding bits are 0
+# -------------------------------------------------------------------------------------------------
+# All or nothing
+# -------------------------------------------------------------------------------------------------
 
 
-def test_random_codes_are_the_same_for_labels_that_are_equal():
-    codes = RandomCodes(64, seed=1)
-    expected = codes.of_classes(np.array([0, 1, 7]))
-    for kind in (np.int8, np.uint64, np.float32, np.float64):
-        np.testing.assert_array_equal(codes.of_classes(np.array([0, 1, 7], dtype=kind)), expected)
-    np.testing.assert_array_equal(codes.of_classes(np.array([False, True])), expected[:2])
-    assert not np.array_equal(codes.of_classes(np.array(["0", "1", "7"])), expected)
+def state(found):
+    kept = [array.tobytes() for array in found.kept_rows()]
+    return [getattr(found, name).tobytes() for name in NAMES] + kept + [found.n_rows]
 
 
-def test_rows_are_sampled_without_regard_to_their_order():
-    """Every eighth row of cyclic data would be of one class."""
-    chosen = sample_rows(160_000, 20_000)
-    assert len(np.unique(chosen)) == 20_000
-    counts = np.bincount(chosen % 8, minlength=8)
-    assert counts.min() > 2000
+@pytest.mark.parametrize("function", ["add_gram", "class_sums", "unpack", "row_blocks"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_error_anywhere_in_a_batch_leaves_the_sums_as_they_were(monkeypatch, function, error):
+    rng, X, labels, weights = problem(n=20_000)
+    starting = projection(rng, 5, 12)
+    found = summed(starting, (X[:5000], labels[:5000], weights[:5000]))
+    before = state(found)
+    batch = X[5000:], labels[5000:] + 1, weights[5000:]  # with a new class, in several blocks
+    original, calls = getattr(statistics, function), []
+
+    def failing(*given):
+        calls.append(1)
+        if function == "row_blocks":
+            return (block for at, block in enumerate(original(*given)) if at < 1 or fail())
+        return original(*given) if len(calls) < 2 else fail()
+
+    def fail():
+        raise error
+
+    monkeypatch.setattr(statistics, function, failing)
+    with pytest.raises(error):
+        found.add(*batch)
+    assert state(found) == before
+    monkeypatch.setattr(statistics, function, original)
+    found.add(*batch)
+    first = (X[:5000], labels[:5000], weights[:5000])
+    assert_same_sums(found, summed(starting, first, batch), rtol=0, atol=0)
 
 
-def test_random_codes_are_balanced_and_far_apart():
-    bits = unpack(RandomCodes(256, seed=0).of_classes(np.arange(200)), 256).astype(int)
-    assert abs(bits.mean()) < 0.02
-    inner = bits @ bits.T - 256 * np.eye(200, dtype=int)
-    assert np.abs(inner).max() < 100
+def test_a_real_interrupt_at_any_moment_leaves_a_batch_whole_or_out():
+    rng, X, labels, weights = problem(n=4000, d=40)
+    starting = projection(rng, 40, 64)
+    one, found = (summed(starting, (X, labels, weights)) for _ in range(2))
+    n_added, n_interrupted = 1, 0
+    began = time.perf_counter()
+    one.summed(X, labels, weights, np.arange(4000))
+    for pause in rng.uniform(0, 2 * (time.perf_counter() - began), 40):
+        timer = threading.Timer(pause, os.kill, (os.getpid(), signal.SIGINT))
+        before = found.n_rows
+        try:
+            timer.start()
+            found.add(X, labels, weights)
+            timer.join()
+            time.sleep(0.01)
+        except KeyboardInterrupt:
+            n_interrupted += 1
+        timer.join()
+        n_added += found.n_rows > before
+        assert found.n_rows == 4000 * n_added
+        np.testing.assert_allclose(found.class_weights, n_added * one.class_weights)
+        np.testing.assert_allclose(found.gram, n_added * one.gram, rtol=1e-6)
+        assert [len(kept) for kept in found.kept_rows()] == [found.n_rows] * 3
+    assert n_interrupted == 40
+    assert 1 < n_added < 41, "interrupts came only before or only after the batch was added"
+
+
+@pytest.mark.parametrize("value", [1e20, -3e38])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_values_whose_squares_overflow_are_refused_by_row_and_feature(value, sparse):
+    rng, X, labels, _ = problem(n=9000)
+    starting = projection(rng, 5, 12)
+    found = summed(starting, (X, labels))
+    before = state(found)
+    bad = X.copy()
+    bad[8765, 3] = value
+    with pytest.raises(ValueError, match=f"row 8765 has {value:g} in feature 3".replace("+", ".")):
+        found.add(csr_array(bad) if sparse else bad, labels)
+    assert state(found) == before
+    found.add(bad.astype(np.float64), labels)  # which float64 can sum
+    assert np.isfinite(found.gram).all()
+
+
+def test_labels_of_text_and_numbers_do_not_mix():
+    rng, X, labels, _ = problem()
+    found = summed(projection(rng, 5, 8), (X, labels))
+    before = state(found)
+    with pytest.raises(ValueError, match="text and numbers"):
+        found.add(X, np.array(["a", "b"] * 30))
+    assert state(found) == before
+
+
+# -------------------------------------------------------------------------------------------------
+# Standardisation
+# -------------------------------------------------------------------------------------------------
 
 
 def test_standardisation_is_weighted_and_leaves_constant_features_alone():
@@ -198,36 +244,86 @@ def test_standardisation_is_weighted_and_leaves_constant_features_alone():
     np.testing.assert_allclose(scale, [1.0, 1.0])
 
 
-def test_labels_of_text_and_numbers_do_not_mix():
-    rng, X, labels, _ = problem(0)
-    statistics = empty(projection(rng, 5, 8))
-    statistics.add(X, labels, None)
-    with pytest.raises(ValueError, match="text and numbers"):
-        statistics.add(X, np.array(["a", "b"] * 30), None)
-
-
-def test_projection_codes_are_signs_of_the_projection_but_for_rounding():
-    rng = np.random.default_rng(0)
-    mapping, centre, scale = rng.standard_normal((50, 64)), rng.uniform(-9, 9, 50), np.full(50, 2.0)
-    X = centre + scale * rng.standard_normal((300, 50))
-    scores = ((X - centre) / scale) @ mapping
-    found = signs_of(ProjectionCodes(mapping, centre, scale, "projection"), X)
-    wrong = found != np.where(scores >= 0, 1.0, -1.0)
-    assert wrong.mean() < 0.01
-    assert np.all(np.abs(scores[wrong]) < 0.5)
-
-
-def test_projection_codes_of_a_row_do_not_depend_on_its_batch():
-    rng = np.random.default_rng(0)
-    starting = projection(rng, 40, 128)
-    X = (10 + 3 * rng.standard_normal((200, 40))).astype(np.float32)
-    alone = np.concatenate([signs_of(starting, X[i : i + 1]) for i in range(200)])
-    np.testing.assert_array_equal(signs_of(starting, X), alone)
-
-
-@pytest.mark.parametrize("unit", [1e-100, 1e100])
-def test_features_that_float32_cannot_hold_are_named(unit):
+@pytest.mark.parametrize(
+    ("unit", "offset"), [(1e-100, 0.0), (1e-300, 0.0), (1e100, 0.0), (3.0, 1e10)]
+)
+def test_features_that_float32_cannot_tell_apart_are_named(unit, offset):
     X = np.random.default_rng(0).standard_normal((20, 3))
-    X[:, 1] *= unit
+    X[:, 1] = unit * X[:, 1] + offset
     with pytest.raises(ValueError, match="X must have features that float32 can hold.*feature 1"):
         standardisation(X, np.ones(20))
+
+
+# -------------------------------------------------------------------------------------------------
+# Forgetting classes
+# -------------------------------------------------------------------------------------------------
+
+
+def alike(copies=1):
+    """Rows whose classes have the same scatter about their means, exactly: whole numbers."""
+    rng = np.random.default_rng(0)
+    half = rng.integers(-4, 5, (10, 6))
+    around = np.concatenate([half, -half])
+    means = rng.integers(-9, 10, (5, 6))
+    # A class may be several times as frequent as another; its scatter per row is the same.
+    times = [1 + copies * c for c in range(5)]
+    X = np.concatenate([np.tile(means[c] + around, (times[c], 1)) for c in range(5)])
+    y = np.repeat(np.arange(5) * 10, [20 * n for n in times])
+    order = rng.permutation(len(y))
+    return X[order].astype(np.float64), y[order]
+
+
+def sums_of(X, y, weights=None, keep_codes=True):
+    starting = projection(np.random.default_rng(0), 6, 20)
+    return summed(starting, (X, y, weights), shift=0.0, scale=1.0, keep_codes=keep_codes)
+
+
+@pytest.mark.parametrize("keep_codes", [False, True])
+@pytest.mark.parametrize("gone", [[0], [20], [40, 0, 20]])
+@pytest.mark.parametrize("copies", [0, 1])
+def test_what_is_left_is_as_if_the_class_was_never_there(keep_codes, gone, copies):
+    X, y = alike(copies)
+    found = sums_of(X, y, keep_codes=keep_codes)
+    found.remove_classes(np.array(gone))
+    stays = ~np.isin(y, gone)
+    expected = sums_of(X[stays], y[stays], keep_codes=keep_codes)
+    assert_same_sums(found, expected, rtol=1e-9, atol=1e-8)
+    found.add(X[~stays], y[~stays])  # they may come back
+    np.testing.assert_allclose(found.gram, sums_of(X, y).gram, rtol=1e-9, atol=1e-8)
+
+
+def test_weights_count_in_what_is_left():
+    X, y = alike(copies=0)
+    weights = np.array([1.0, 2.0, 0.5, 4.0, 3.0])[y // 10]
+    found = sums_of(X, y, weights)
+    found.remove_classes(np.array([30]))
+    stays = y != 30
+    assert_same_sums(found, sums_of(X[stays], y[stays], weights[stays]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gram_matrix_stays_symmetric_and_positive(seed):
+    # Classes of few rows and of very different scatter, where the assumption is far off.
+    rng = np.random.default_rng(seed)
+    y = np.arange(24) % 5
+    X = 10 * rng.standard_normal((5, 6))[y] + 10.0 ** (y - 2)[:, None] * rng.standard_normal(
+        (24, 6)
+    )
+    found = sums_of(X, y, rng.uniform(0.5, 2, 24))
+    total = np.trace(found.gram)
+    for gone in (4, 0, 2):
+        found.remove_classes(np.array([gone]))
+        np.testing.assert_array_equal(found.gram, found.gram.T)
+        assert np.linalg.eigvalsh(found.gram).min() > -1e-12 * total
+        assert np.trace(found.gram) < total
+
+
+def test_classes_that_are_not_there_leave_the_sums_alone():
+    X, y = alike()
+    found = sums_of(X, y)
+    before = state(found)
+    with pytest.raises(ValueError, match="known classes"):
+        found.remove_classes(np.array([10, 11]))
+    found.add_classes(np.array([25]))
+    found.remove_classes(np.array([25]))
+    assert state(found) == before

@@ -1,0 +1,199 @@
+"""Starting codes: by definition, and independent of units, order and batches of the rows."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+
+from bitclass.codes import unpack
+from bitclass.rows import sample_rows
+from bitclass.training import Statistics, cca_itq
+from bitclass.training.starting_codes import MeanCodes, ProjectionCodes, RandomCodes
+
+
+def problem(seed=0, n=300, d=6, n_classes=8):
+    rng = np.random.default_rng(seed)
+    own = np.arange(n) % n_classes
+    X = rng.standard_normal((n_classes, d))[own] * 2 + rng.standard_normal((n, d))
+    return X @ rng.standard_normal((d, d)), own, rng.integers(1, 4, n).astype(float)
+
+
+def summed(parts, shift=0.0, scale=1.0, d=6, n_bits=40, seed=5):
+    statistics = Statistics(MeanCodes(n_bits, seed), np.full(d, shift), np.full(d, scale))
+    for X, own, weights in parts:
+        statistics.add(X, own, weights)
+    return statistics
+
+
+def codes(statistics):
+    return statistics.starting.class_codes(statistics.sums()).astype(int)
+
+
+def mostly_equal(a, b):
+    # A mean within rounding of the border may fall to the other side.
+    return np.mean(a == b) > 0.99
+
+
+def test_codes_of_means_are_signs_of_projections_of_uncorrelated_means():
+    """By the definition, with the rows themselves in the place of sums."""
+    X, own, weights = problem()
+    statistics = summed([(X, own, weights)])
+    times = weights.astype(int)
+    repeated, labels = np.repeat(X, times, axis=0), np.repeat(own, times)
+    Z = (repeated - repeated.mean(axis=0)) / repeated.std(axis=0)
+    factor = np.linalg.cholesky(Z.T @ Z / len(Z) + 0.03 * np.eye(6))
+    white = np.linalg.solve(factor, Z.T).T
+    means = np.array([white[labels == c].mean(axis=0) for c in range(8)])
+    means -= means.mean(axis=0)
+    drawn = np.random.default_rng(5).standard_normal((6, 40))
+    assert mostly_equal(codes(statistics), np.where(means @ drawn >= 0, 1, -1))
+    # Every row starts with the code of its class.
+    sums = statistics.starting.code_sums(statistics.sums())
+    np.testing.assert_array_equal(sums, codes(statistics) * np.bincount(own, weights)[:, None])
+    groups = statistics.groups(sums)
+    np.testing.assert_array_equal(unpack(groups.codes, 40), codes(statistics))
+    np.testing.assert_array_equal(groups.weights, statistics.class_weights)
+
+
+@given(st.integers(0, 1000), st.floats(-2, 2), st.floats(-30, 30))
+@settings(max_examples=30, deadline=None)
+def test_units_and_zero_of_the_features_do_not_matter(seed, log_unit, shift):
+    X, own, weights = problem(seed)
+    unit = 10.0 ** (log_unit * np.linspace(-1, 1, 6))
+    plain = codes(summed([(X, own, weights)]))
+    assert mostly_equal(plain, codes(summed([(X * unit + shift * unit, own, weights)])))
+    # Nor does what the sums are counted from.
+    assert mostly_equal(plain, codes(summed([(X, own, weights)], shift=3.0, scale=0.2)))
+
+
+@given(st.integers(0, 1000), st.lists(st.integers(0, 300), max_size=5), st.randoms())
+@settings(max_examples=30, deadline=None)
+def test_neither_batches_nor_their_order_matter(seed, cuts, random):
+    X, own, weights = problem(seed)
+    parts = [
+        (X[rows], own[rows], weights[rows])
+        for rows in np.split(np.arange(300), sorted(cuts))
+        if len(rows)
+    ]
+    whole = codes(summed([(X, own, weights)]))
+    random.shuffle(parts)
+    assert mostly_equal(whole, codes(summed(parts)))
+    merged = summed(parts[:1])
+    for part in parts[1:]:
+        merged.merge(summed([part], shift=1.0, scale=3.0))
+    assert mostly_equal(whole, codes(merged))
+
+
+def test_classes_without_rows_and_features_without_meaning_do_no_harm():
+    X, own, weights = problem()
+    plain, more = summed([(X, own, weights)]), summed([(X, own, weights)])
+    more.add_classes(np.array([-1, 3, 100]))
+    np.testing.assert_array_equal(codes(plain), codes(more))
+    X = np.column_stack([X, X[:, 0], np.full(300, 4.0)])
+    assert set(np.unique(codes(summed([(X, own, weights)], d=8)))) == {-1, 1}
+
+
+def test_classes_that_are_alike_get_codes_that_are_alike():
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((3, 6)) * 4
+    centres[1] = centres[0] + 0.5
+    own = np.arange(600) % 3
+    found = codes(summed([(centres[own] + rng.standard_normal((600, 6)), own, None)], n_bits=256))
+    assert found[0] @ found[1] > found[0] @ found[2] + 50
+
+
+def test_sums_that_no_rows_can_have_are_told():
+    statistics = summed([problem()])
+    statistics.gram[0, 1] = statistics.gram[1, 0] = 1e6
+    with pytest.raises(ValueError, match="no rows can have: .* covariances are not positive"):
+        codes(statistics)
+
+
+# -------------------------------------------------------------------------------------------------
+# Random codes
+# -------------------------------------------------------------------------------------------------
+
+
+def random_codes(labels, n_bits=64, seed=7):
+    statistics = Statistics(RandomCodes(n_bits, seed), np.zeros(1), np.ones(1))
+    statistics.add(np.arange(len(labels), dtype=float)[:, None], np.asarray(labels))
+    return statistics.starting.class_codes(statistics.sums())
+
+
+def test_random_codes_depend_on_seed_and_label_alone():
+    few = random_codes([3, 9], n_bits=20)
+    np.testing.assert_array_equal(few, random_codes([1, 3, 5, 9], n_bits=20)[[1, 3]])
+    assert not np.array_equal(few, random_codes([3, 9], n_bits=20, seed=8))
+
+
+def test_random_codes_are_the_same_for_labels_that_are_equal():
+    expected = random_codes([0, 1, 7])
+    for kind in (np.int8, np.uint64, np.float32, np.float64):
+        np.testing.assert_array_equal(random_codes(np.array([0, 1, 7], dtype=kind)), expected)
+    np.testing.assert_array_equal(random_codes([False, True]), expected[:2])
+    assert not np.array_equal(random_codes(["0", "1", "7"]), expected)
+
+
+def test_random_codes_are_balanced_and_far_apart():
+    bits = random_codes(np.arange(200), n_bits=256, seed=0).astype(int)
+    assert abs(bits.mean()) < 0.02
+    assert np.abs(bits @ bits.T - 256 * np.eye(200, dtype=int)).max() < 100
+
+
+# -------------------------------------------------------------------------------------------------
+# Codes of rows
+# -------------------------------------------------------------------------------------------------
+
+
+def test_projection_codes_are_signs_of_the_projection_in_any_batch():
+    rng = np.random.default_rng(0)
+    mapping, centre, scale = rng.standard_normal((50, 64)), rng.uniform(-9, 9, 50), np.full(50, 2.0)
+    X = (centre + scale * rng.standard_normal((300, 50))).astype(np.float32)
+    starting = ProjectionCodes(mapping, centre, scale, "projection")
+    scores = ((X - centre) / scale) @ mapping
+    packed = starting.row_codes(X, np.arange(300))
+    wrong = (unpack(packed, 64) > 0) != (scores >= 0)
+    assert wrong.mean() < 0.01  # they are computed in integers
+    assert np.all(np.abs(scores[wrong]) < 0.5)
+    alone = [starting.row_codes(X[i : i + 1], np.arange(1)) for i in range(300)]
+    np.testing.assert_array_equal(packed, np.concatenate(alone))
+
+
+def test_rows_are_sampled_without_regard_to_their_order():
+    """Every eighth row of cyclic data would be of one class."""
+    chosen = sample_rows(160_000, 20_000)
+    assert len(np.unique(chosen)) == 20_000
+    assert np.bincount(chosen % 8, minlength=8).min() > 2000
+
+
+@pytest.fixture
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return (X - X.mean(axis=0)) / np.maximum(X.std(axis=0), 1e-9), y
+
+
+def test_canonical_directions_are_those_of_a_dense_eigenproblem(digits):
+    Z, y = digits
+    directions, correlations = cca_itq.canonical_directions(Z, y, np.ones(len(y)), 128)
+    assert directions.shape == (64, 9)  # ten classes differ in nine directions
+    covariance = Z.T @ Z / len(y)
+    covariance += 1e-4 * np.trace(covariance) * np.eye(64)
+    means = np.array([Z[y == c].mean(axis=0) for c in range(10)])
+    between = (means * np.bincount(y)[:, None]).T @ means / len(y)
+    values = scipy.linalg.eigh(between, covariance, eigvals_only=True)[::-1][:9]
+    np.testing.assert_allclose(correlations**2, values, rtol=1e-6)
+    np.testing.assert_allclose(directions.T @ covariance @ directions, np.eye(9), atol=1e-8)
+
+
+@pytest.mark.parametrize("n_bits", [9, 64])
+def test_the_rotation_lowers_the_quantisation_error(digits, n_bits):
+    Z, y = digits
+    directions, _ = cca_itq.canonical_directions(Z, y, np.ones(len(y)), 128)
+    rotation, errors = cca_itq.quantising_rotation(
+        Z @ directions, n_bits, 50, np.random.RandomState(0)
+    )
+    assert np.all(np.diff(errors) <= 1e-9 * errors[0])
+    assert errors[-1] < 0.999 * errors[1]
+    np.testing.assert_allclose(rotation @ rotation.T, np.eye(9), atol=1e-8)
