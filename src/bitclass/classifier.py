@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
-from bitclass.blas import training_threads
+from bitclass.blas import prediction_threads, training_threads
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
@@ -624,7 +624,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Hold prediction to `n_jobs` threads; in float32 it is BLAS that has them."""
         if model.hash_function.precision == "int8":
             return thread_limit(self.n_jobs)
-        return training_threads(self.n_jobs)
+        return prediction_threads(self.n_jobs)
 
     def _of_all_classes(self, values: NDArray[np.float64], of_others: float) -> NDArray[np.float64]:
         """Columns of `classes_` from those of the classes that have samples."""

@@ -19,7 +19,6 @@ from sklearn.utils import check_random_state
 
 from bitclass._native import Precision
 from bitclass._warn import warn
-from bitclass.blas import single_threaded_blas
 from bitclass.codes import pack, unpack
 from bitclass.losses import Loss, LossTable
 from bitclass.model import PackedModel
@@ -211,18 +210,16 @@ def _refined(
         )
         return fitted
     assert fitted.alpha is not None
-    # Steps are many small products, on which several BLAS threads mostly wait for each other.
-    with single_threaded_blas():
-        refined = refine(
-            fitted.model,
-            statistics,
-            rows,
-            n_rows=statistics.n_rows if n_rows is None else n_rows,
-            alpha=fitted.alpha,
-            seed=int(check_random_state(settings.random_state).randint(2**31 - 1)),
-            max_bytes=settings.max_bytes // 4,
-            report=settings.report,
-        )
+    refined = refine(
+        fitted.model,
+        statistics,
+        rows,
+        n_rows=statistics.n_rows if n_rows is None else n_rows,
+        alpha=fitted.alpha,
+        seed=int(check_random_state(settings.random_state).randint(2**31 - 1)),
+        max_bytes=settings.max_bytes // 4,
+        report=settings.report,
+    )
     if refined is None:
         if settings.refine != "auto":
             warn(
