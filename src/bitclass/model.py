@@ -228,9 +228,7 @@ class PackedModel:
         kernel, m = self.hash_function.kernel, self.n_rescored
         if not m:
             return self._index.top_k(kernel.encode(block), k)
-        best, _, apart = predict_rescored(
-            kernel, self._index, block, m, min(k, m), self.steepness
-        )
+        best, _, apart = predict_rescored(kernel, self._index, block, m, min(k, m), self.steepness)
         if k <= m:
             return best, apart
         found, distances = self._index.top_k(kernel.encode(block), k)

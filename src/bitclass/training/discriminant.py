@@ -8,23 +8,39 @@ small or uneven.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from bitclass._native import Precision
+from bitclass._native import Precision, effective_threads
 from bitclass.codes import sign
 from bitclass.hash_function import HashFunction, RbfAnchors
-from bitclass.training.statistics import Statistics, Sums
 
-__all__ = ["Coordinates", "coordinates_of", "discriminant_projection"]
+if TYPE_CHECKING:
+    from bitclass.training.statistics import Statistics, Sums
+
+__all__ = [
+    "Coordinates",
+    "Scatter",
+    "best_alpha",
+    "coordinates_of",
+    "default_alpha",
+    "discriminant_projection",
+    "scatter_of",
+    "spread_of",
+]
 
 _ITQ_ROUNDS = 30
 # Class means that a rotation is learned on.
 _MAX_ITQ_MEANS = 8192
+# Penalties to choose from, and by how much their accuracy may fall short of the best.
+_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
+_ALPHA_SLACK = 0.02
+_MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
 _ROWS_PER_BLOCK = 4096
 _CLASSES_PER_BLOCK = 1 << 14
 
@@ -57,14 +73,24 @@ class Coordinates:
         """Coordinates (n, k) float32 of dense rows as the estimator takes them."""
         transform = self.transform.astype(np.float32)
         found = np.empty((len(X), transform.shape[1]), dtype=np.float32)
-        for start in range(0, len(X), _ROWS_PER_BLOCK):
+
+        def transform_block(start: int) -> None:
             block = X[start : start + _ROWS_PER_BLOCK]
             Z = statistics.standardised_rows(block, np.arange(len(block)))
             Z = (Z - self.mean.astype(Z.dtype)).astype(np.float32, copy=False)
             np.matmul(Z, transform, out=found[start : start + len(block)])
+
+        with ThreadPoolExecutor(effective_threads(None)) as pool:
+            list(pool.map(transform_block, range(0, len(X), _ROWS_PER_BLOCK)))
         return found
 
-    def projected(self, hash_function: HashFunction, sums: Sums) -> tuple[NDArray[Any], NDArray[Any]]:
+    def spread(self, Q: NDArray[np.floating]) -> float:
+        """Mean standard deviation of the scores of Q (k, r) over all rows."""
+        return max(float(np.sqrt(self.deviation**2 @ Q**2).mean()), 1e-12)
+
+    def projected(
+        self, hash_function: HashFunction, sums: Sums
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Projection Q (k, r) and intercept (r,) of a hash function, for these coordinates."""
         P = hash_function.projection.astype(np.float64) * sums.scale[:, None]
         t = hash_function.intercept + (sums.shift + self.mean * sums.scale) @ (
@@ -99,33 +125,91 @@ class Coordinates:
         )
 
 
-def coordinates_of(sums: Sums, alpha: float, max_directions: int) -> Coordinates:
+@dataclass(frozen=True)
+class Scatter:
+    """Scatter within classes, by its eigenvalues, and the class means about the mean of all rows.
+
+    Attributes
+    ----------
+    mean : (d,) of the features z as they are summed
+    values : (d,) eigenvalues, descending
+    vectors : (d, d) eigenvectors
+    centred : (C, d) class means less the mean
+    shares : (C,) of the total weight
+    """
+
+    mean: NDArray[np.float64]
+    values: NDArray[np.float64]
+    vectors: NDArray[np.float64]
+    centred: NDArray[np.float64]
+    shares: NDArray[np.float64]
+
+    def n_clear(self, alpha: float) -> int:
+        """Number of directions whose variance within classes is above the penalty."""
+        return int(np.count_nonzero(self.values > alpha * self.values.mean()))
+
+    def lengths(self, alpha: float) -> NDArray[np.float64]:
+        """Standard deviations within classes, with `alpha` mean variances added to each variance."""
+        spread = max(float(self.values.mean()), np.finfo(np.float64).tiny)
+        return np.sqrt(self.values + alpha * spread)
+
+
+def scatter_of(sums: Sums) -> Scatter:
+    """Scatter within the classes of all rows."""
+    total = sums.total_weight
+    mean = sums.column_sums / total
+    shares = sums.class_weights / total
+    centred = sums.feature_sums / sums.class_weights[:, None] - mean
+    weighted = centred * np.sqrt(shares)[:, None]
+    within = sums.gram / total - np.outer(mean, mean) - weighted.T @ weighted
+    values, vectors = scipy.linalg.eigh(within, check_finite=False, overwrite_a=True)
+    return Scatter(mean, np.maximum(values[::-1], 0.0), vectors[:, ::-1], centred, shares)
+
+
+def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
+    """The largest penalty at which linear discriminant analysis is nearly at its best.
+
+    Parameters
+    ----------
+    scatter : Scatter, without the rows Z
+    Z : (n, d) held-out rows, as they are summed
+    own : (n,) index of each row's class
+    """
+    Z, own = Z[:_MAX_ALPHA_ROWS], own[:_MAX_ALPHA_ROWS]
+    classes = np.arange(len(scatter.centred))
+    if len(classes) > _MAX_ALPHA_CLASSES:  # the own classes, and as many others as fit
+        classes = np.unique(np.concatenate([own, classes[:: len(classes) // _MAX_ALPHA_CLASSES]]))
+    rows = ((Z - scatter.mean) @ scatter.vectors).astype(np.float32)
+    means = (scatter.centred[classes] @ scatter.vectors).astype(np.float32)
+    accuracies = {}
+    for alpha in _ALPHAS:
+        inverse = (1.0 / scatter.lengths(alpha)).astype(np.float32)
+        white = means * inverse
+        scores = (rows * inverse) @ white.T - 0.5 * np.einsum("cd,cd->c", white, white)
+        accuracies[alpha] = float(np.mean(classes[scores.argmax(axis=1)] == own))
+    return max(
+        alpha
+        for alpha, accuracy in accuracies.items()
+        if accuracy >= max(accuracies.values()) - _ALPHA_SLACK
+    )
+
+
+def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordinates:
     """Coordinates whitened by the scatter within classes, those that tell classes apart first.
 
     Parameters
     ----------
-    sums : Sums
+    scatter : Scatter
     alpha : float
         Added to the variances within classes, in units of their mean.
-    max_directions : int
+    n_directions : int
         Number of coordinates, unless there are fewer features.
     """
-    total = sums.total_weight
-    mean = sums.column_sums / total
-    roots = np.sqrt(sums.class_weights / total)
-    centred = sums.feature_sums / sums.class_weights[:, None] - mean
-    weighted = centred * roots[:, None]
-    between = weighted.T @ weighted
-    within = sums.gram / total - np.outer(mean, mean) - between
-    spread = max(float(np.trace(within)) / len(within), np.finfo(np.float64).tiny)
-    values, vectors = scipy.linalg.eigh(within, check_finite=False, overwrite_a=True)
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
-    lengths = np.sqrt(values + alpha * spread)
-
-    d, k = len(within), min(max_directions, len(within))
+    lengths, vectors, d = scatter.lengths(alpha), scatter.vectors, len(scatter.values)
+    k = min(n_directions, d)
     # Directions of the class means, in coordinates of unit variance within classes.
-    in_white = weighted @ (vectors / lengths)
-    q = min(len(sums.classes) - 1, d, k)
+    in_white = (scatter.centred * np.sqrt(scatter.shares)[:, None]) @ (vectors / lengths)
+    q = min(len(scatter.centred) - 1, k)
     basis = _leading_directions(in_white, q)
     if k > q:
         rest = np.zeros((d, k - q))
@@ -133,13 +217,13 @@ def coordinates_of(sums: Sums, alpha: float, max_directions: int) -> Coordinates
         basis, _ = np.linalg.qr(np.concatenate([basis, rest], axis=1))
     transform = (vectors / lengths) @ basis
     inverse = (basis.T * lengths) @ vectors.T
-    means = np.empty((len(centred), k), dtype=np.float32)
-    for start in range(0, len(centred), _CLASSES_PER_BLOCK):
+    means = np.empty((len(scatter.centred), k), dtype=np.float32)
+    for start in range(0, len(means), _CLASSES_PER_BLOCK):
         part = slice(start, start + _CLASSES_PER_BLOCK)
-        means[part] = centred[part] @ transform
-    covariance = basis.T * (values / lengths**2) @ basis
-    variance = np.diag(covariance) + np.sum((in_white @ basis) ** 2, axis=0)
-    return Coordinates(mean, transform, inverse, q, means, np.sqrt(variance))
+        means[part] = scatter.centred[part] @ transform
+    variance = (basis**2).T @ (scatter.values / lengths**2)
+    variance += np.sum((in_white @ basis) ** 2, axis=0)
+    return Coordinates(scatter.mean, transform, inverse, q, means, np.sqrt(variance))
 
 
 def _leading_directions(rows: NDArray[np.float64], q: int) -> NDArray[np.float64]:
@@ -157,7 +241,7 @@ def _leading_directions(rows: NDArray[np.float64], q: int) -> NDArray[np.float64
 
 
 def discriminant_projection(
-    coordinates: Coordinates, class_weights: NDArray[np.float64], n_bits: int, seed: int
+    coordinates: Coordinates, shares: NDArray[np.float64], n_bits: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:
     """Rotate the directions that tell classes apart towards the corners of a cube.
 
@@ -166,7 +250,7 @@ def discriminant_projection(
     Parameters
     ----------
     coordinates : Coordinates
-    class_weights : (C,)
+    shares : (C,) of the classes in the total weight
     n_bits : int
     seed : int
 
@@ -178,7 +262,7 @@ def discriminant_projection(
     """
     k = min(n_bits, coordinates.n_discriminant)
     means = coordinates.means[:, :k].astype(np.float64)
-    centre = class_weights @ means / class_weights.sum()
+    centre = shares @ means
     means = means - centre
     random = np.random.default_rng(seed)
     chosen = means
@@ -189,6 +273,18 @@ def discriminant_projection(
     Q = np.zeros((coordinates.means.shape[1], n_bits))
     Q[:k] = rotation
     return Q, -(centre @ rotation), sign(means @ rotation)
+
+
+def default_alpha(sums: Sums) -> float:
+    """Penalty where no rows can be held out to choose one: the fewer rows per feature, the more."""
+    n_within = max(sums.n_rows - len(sums.classes), 1)
+    return float(np.clip(len(sums.gram) / n_within, 1e-4, 1.0))
+
+
+def spread_of(sums: Sums) -> float:
+    """Standard deviation of the scores F: the more rows per class, the sooner may tanh saturate."""
+    rows_per_class = sums.n_rows / len(sums.classes)
+    return min(max((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6), 1.6)
 
 
 def _itq(means: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.float64]:
