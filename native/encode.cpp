@@ -63,20 +63,6 @@ std::size_t pack_signs(const double* scores, std::size_t n, std::size_t n_bits, 
     return pack_in_chunks(kLevels.current().pack_float64, scores, n, n_bits, intercept, codes, n_threads);
 }
 
-bool encode_row(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
-                const float* intercept, std::uint8_t* code) {
-    std::vector<float> scores(n_bits);
-    kLevels.current().score_float32(x, n_features, projection, n_bits, scores.data());
-    return kLevels.current().pack_float32(scores.data(), 1, n_bits, intercept, code) == 1;
-}
-
-bool encode_row(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
-                const double* intercept, std::uint8_t* code) {
-    std::vector<double> scores(n_bits);
-    kLevels.current().score_float64(x, n_features, projection, n_bits, scores.data());
-    return kLevels.current().pack_float64(scores.data(), 1, n_bits, intercept, code) == 1;
-}
-
 void widen(const Features& halves, float* wide, int n_threads) {
     const EncodeKernels& kernels = kLevels.current();
     parallel_for(chunks_of(halves.n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {
@@ -88,8 +74,9 @@ void widen(const Features& halves, float* wide, int n_threads) {
 }
 
 Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits,
-                               const double* thresholds, const float* centre, const float* inverse_scale)
-    : kernels_(kLevels.current()), n_features_(n_features), n_bits_(n_bits) {
+                               const double* thresholds, const double* steps, const float* centre,
+                               const float* inverse_scale)
+    : kernels_(kLevels.current()), n_features_(n_features), n_bits_(n_bits), steps_(steps, steps + n_bits) {
     if (n_features == 0 || n_features > kMostFeatures) {
         throw std::invalid_argument("projection: int8 precision takes 1 to " + std::to_string(kMostFeatures) +
                                     " features, found " + std::to_string(n_features));
@@ -131,9 +118,18 @@ Int8Panels Int8Projection::panels() const {
 }
 
 std::size_t Int8Projection::encode_rows(const Features& features, std::size_t start, std::size_t n,
-                                        std::uint8_t* codes) const {
+                                        std::uint8_t* codes, const Int8Activations& activations) const {
     const Int8Panels prepared = panels();
-    return kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room(prepared)), codes);
+    return kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room(prepared)), codes,
+                                activations);
+}
+
+void Int8Projection::scale_activations(const float* scale, float* values) const {
+    std::fill_n(values, 2 * n_columns(), 0.0f);
+    for (std::size_t k = 0; k < n_bits_; ++k) {
+        values[k] = static_cast<float>(steps_[k] * double{scale[k]});
+        values[n_columns() + k] = static_cast<float>(thresholds_[k] * steps_[k] * double{scale[k]});
+    }
 }
 
 std::size_t Int8Projection::encode(const Features& features, std::uint8_t* codes, int n_threads) const {
@@ -151,6 +147,63 @@ std::size_t predict(const Int8Projection& projection, const HammingIndex& index,
         index.nearest(codes.data(), rows, indices + start, distances + start, 1);
         return bad;
     });
+}
+
+std::size_t predict_rescored(const Int8Projection& projection, const HammingIndex& index, const Features& features,
+                             const float* scale, std::size_t n_candidates, std::size_t k, std::int64_t* indices,
+                             std::int32_t* scores, std::int32_t* distances, int n_threads) {
+    const std::size_t width = packed_width(projection.n_bits());
+    const std::size_t stride = activation_stride(width);
+    AlignedArray<float> steps(2 * projection.n_columns());
+    projection.scale_activations(scale, steps.data());
+    return first_bad_row(features.n_rows, n_threads, [&](std::size_t start, std::size_t rows) {
+        std::vector<std::uint8_t> codes(rows * width);
+        thread_local AlignedArray<std::int8_t> active;
+        if (active.size() < rows * stride) active = AlignedArray<std::int8_t>(kRowsAChunk * stride);
+        // Columns behind those of a panel are never written.
+        std::fill_n(active.data(), rows * stride, std::int8_t{0});
+        const std::size_t bad = projection.encode_rows(
+            features, start, rows, codes.data(),
+            {steps.data(), steps.data() + projection.n_columns(), active.data(), stride});
+        index.rescored(codes.data(), active.data(), rows, n_candidates, k, indices + start * k, scores + start * k,
+                       distances + start * k);
+        return bad;
+    });
+}
+
+namespace {
+
+template <class Float, class Pack, class Activate>
+std::size_t rescore_scores(Pack pack, Activate activate, const Float* scores, std::size_t n, std::size_t n_bits,
+                           const Float* intercept, const HammingIndex& index, const float* scale,
+                           std::size_t n_candidates, std::size_t k, std::int64_t* indices, std::int32_t* products,
+                           std::int32_t* distances, int n_threads) {
+    const std::size_t stride = activation_stride(packed_width(n_bits));
+    return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
+        std::vector<std::uint8_t> codes(rows * packed_width(n_bits));
+        std::vector<std::int8_t> active(rows * stride);
+        const std::size_t bad = pack(scores + start * n_bits, rows, n_bits, intercept, codes.data());
+        activate(scores + start * n_bits, rows, n_bits, intercept, scale, active.data(), stride);
+        index.rescored(codes.data(), active.data(), rows, n_candidates, k, indices + start * k, products + start * k,
+                       distances + start * k);
+        return bad;
+    });
+}
+
+}  // namespace
+
+std::size_t rescore(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
+                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
+                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
+    return rescore_scores(kLevels.current().pack_float32, kLevels.current().activate_float32, scores, n, n_bits,
+                          intercept, index, scale, n_candidates, k, indices, products, distances, n_threads);
+}
+
+std::size_t rescore(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
+                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
+    return rescore_scores(kLevels.current().pack_float64, kLevels.current().activate_float64, scores, n, n_bits,
+                          intercept, index, scale, n_candidates, k, indices, products, distances, n_threads);
 }
 
 }  // namespace bitclass

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "aligned.hpp"
 #include "half.hpp"
@@ -37,6 +38,15 @@ struct Int8Panels {
     const float* inverse_scale;
 };
 
+// What turns the sums of an int8 projection into activations: see activation.hpp. With padding, whose
+// activations are 0.
+struct Int8Activations {
+    const float* steps;      // what 1 stands for in each column, times the scale of tanh
+    const float* intercept;  // times the scale of tanh
+    std::int8_t* out;        // rows of `stride` bytes, or null where only codes are wanted
+    std::size_t stride;
+};
+
 // What each SIMD level implements.
 struct EncodeKernels {
     // Bit k of a row of codes is set where scores[k] + intercept[k] >= 0. Returns the first row with
@@ -45,11 +55,11 @@ struct EncodeKernels {
                          std::uint8_t* codes);
     std::size_t (*pack_float64)(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
                          std::uint8_t* codes);
-    // scores[k] = sum of x[j] * projection[j][k], added in the order of j.
-    void (*score_float32)(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
-                          float* scores);
-    void (*score_float64)(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
-                          double* scores);
+    // activations of n rows of scores, `stride` bytes apart, zeros behind the last bit.
+    void (*activate_float32)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
+                             const float* scale, std::int8_t* activations, std::size_t stride);
+    void (*activate_float64)(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+                             const float* scale, std::int8_t* activations, std::size_t stride);
     void (*widen)(const Half* values, std::size_t n, float* wide);
 
     // The int8 projection: sizes of its layout, the place of a weight in it, and the encoding of
@@ -63,7 +73,7 @@ struct EncodeKernels {
     void (*int8_lay_out)(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, void* panels);
     std::size_t (*int8_room)(const Int8Panels& panels);
     std::size_t (*int8_encode)(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
-                               void* room, std::uint8_t* codes);
+                               void* room, std::uint8_t* codes, const Int8Activations& activations);
 };
 
 namespace portable {
@@ -88,13 +98,6 @@ std::size_t pack_signs(const float* scores, std::size_t n, std::size_t n_bits, c
 std::size_t pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
                        std::uint8_t* codes, int n_threads);
 
-// The code of a single row: what a product of matrices is too heavy a tool for. Returns whether all
-// scores are finite.
-bool encode_row(const float* x, std::size_t n_features, const float* projection, std::size_t n_bits,
-                const float* intercept, std::uint8_t* code);
-bool encode_row(const double* x, std::size_t n_features, const double* projection, std::size_t n_bits,
-                const double* intercept, std::uint8_t* code);
-
 // Rows of half floats as float32, one row after the other.
 void widen(const Features& halves, float* wide, int n_threads);
 
@@ -102,16 +105,20 @@ void widen(const Features& halves, float* wide, int n_threads);
 class Int8Projection {
 public:
     // weights: (n_features, n_bits) in [-127, 127]; thresholds: (n_bits,) finite; centre,
-    // inverse_scale: (n_features,) or both null. n_features in [1, kMostFeatures], n_bits >= 1.
+    // steps: (n_bits,) what 1 stands for in each column; centre, inverse_scale: (n_features,) or both null. n_features in [1, kMostFeatures], n_bits >= 1.
     // Throws where weights, thresholds or sizes are others.
     Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, const double* thresholds,
-                   const float* centre, const float* inverse_scale);
+                   const double* steps, const float* centre, const float* inverse_scale);
 
     // Codes are rows of packed_width(n_bits()) bytes. Both return the first row that is not finite in
     // float32, counted from the first that is encoded, or their number.
     std::size_t encode(const Features& features, std::uint8_t* codes, int n_threads) const;
     // Rows [start, start + n), on the calling thread.
-    std::size_t encode_rows(const Features& features, std::size_t start, std::size_t n, std::uint8_t* codes) const;
+    std::size_t encode_rows(const Features& features, std::size_t start, std::size_t n, std::uint8_t* codes,
+                            const Int8Activations& activations = {}) const;
+    // Sets `values`, of 2 * n_columns() entries, to steps and intercepts for activations of this scale per bit.
+    void scale_activations(const float* scale, float* values) const;
+    std::size_t n_columns() const { return thresholds_.size(); }
 
     std::size_t n_features() const { return n_features_; }
     std::size_t n_bits() const { return n_bits_; }
@@ -128,6 +135,7 @@ private:
     AlignedArray<std::uint8_t> weights_;
     AlignedArray<std::int32_t> starts_;
     AlignedArray<double> thresholds_;
+    std::vector<double> steps_;
     AlignedArray<float> centre_;
     AlignedArray<float> inverse_scale_;
 };
@@ -138,5 +146,19 @@ class HammingIndex;
 // is not finite in float32, or their number.
 std::size_t predict(const Int8Projection& projection, const HammingIndex& index, const Features& features,
                     std::int64_t* indices, std::int32_t* distances, int n_threads);
+
+// The k best of the n_candidates nearest classes of each row, by real-valued codes: see
+// HammingIndex::rescored. Scale: (n_bits,). Returns as predict.
+std::size_t predict_rescored(const Int8Projection& projection, const HammingIndex& index, const Features& features,
+                             const float* scale, std::size_t n_candidates, std::size_t k, std::int64_t* indices,
+                             std::int32_t* scores, std::int32_t* distances, int n_threads);
+
+// The same from scores, n rows of n_bits.
+std::size_t rescore(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
+                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
+                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads);
+std::size_t rescore(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
+                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads);
 
 }  // namespace bitclass

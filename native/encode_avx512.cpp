@@ -8,6 +8,7 @@
 
 namespace bitclass::avx512 {
 
+#include "activation.hpp"
 #include "encode_int8.hpp"
 #include "encode_pack.hpp"
 
@@ -147,8 +148,8 @@ struct Signs {
 const EncodeKernels encode_kernels = {
     &pack<Signs, float>,
     &pack<Signs, double>,
-    &score<float>,
-    &score<double>,
+    &activate<float>,
+    &activate<double>,
     &widen<Signs>,
     &padded_features<Tile>,
     &padded_columns<Tile>,

@@ -167,7 +167,8 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
 
 template <class Tile, std::size_t kRows>
 void encode_tile(const Int8Panels& panels, const typename Tile::Row* rows, const float* factors,
-                 std::uint8_t* codes, Upcoming& upcoming) {
+                 std::uint8_t* codes, const Int8Activations& activations, std::int8_t* active,
+                 Upcoming& upcoming) {
     const std::size_t n_columns = padded_columns<Tile>(panels.n_bits);
     const std::size_t width = (panels.n_bits + 7) / 8;
     const auto* const weights = static_cast<const typename Tile::Weight*>(panels.weights);
@@ -181,16 +182,24 @@ void encode_tile(const Int8Panels& panels, const typename Tile::Row* rows, const
                 codes[i * width + (first + c) / 8] =
                     Tile::sign_bits(sums + i * columns + c, panels.thresholds + first + c, factors[i]);
             }
+            if (active != nullptr) {
+                const std::size_t rest = activations.stride - first;
+                activate_sums(sums + i * columns, columns < rest ? columns : rest, activations.steps + first,
+                              activations.intercept + first, 1.0f / factors[i], active + i * activations.stride + first);
+            }
         }
     }
 }
 
 template <class Tile, bool kStandardise, class Source>
 std::size_t encode_rows(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
-                 std::uint8_t* codes) {
+                        std::uint8_t* codes, const Int8Activations& activations) {
     auto* const rows = static_cast<typename Tile::Row*>(room);
     const std::size_t width = (panels.n_bits + 7) / 8;
     float factors[kRoomRows];
+    const auto active = [&](std::size_t i) {
+        return activations.out == nullptr ? nullptr : activations.out + i * activations.stride;
+    };
     std::size_t first_bad = n;
     for (std::size_t block = 0; block < n; block += kRoomRows) {
         const std::size_t count = n - block < kRoomRows ? n - block : kRoomRows;
@@ -205,10 +214,12 @@ std::size_t encode_rows(const Int8Panels& panels, const Features& features, std:
         Upcoming upcoming = rows_of<Source>(features, start + block + count, kRoomRows);
         std::size_t i = 0;
         for (; i + Tile::kRows <= count; i += Tile::kRows) {
-            encode_tile<Tile, Tile::kRows>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width, upcoming);
+            encode_tile<Tile, Tile::kRows>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width,
+                                           activations, active(block + i), upcoming);
         }
         for (; i < count; ++i) {
-            encode_tile<Tile, 1>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width, upcoming);
+            encode_tile<Tile, 1>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width, activations,
+                                 active(block + i), upcoming);
         }
     }
     return first_bad;
@@ -216,20 +227,20 @@ std::size_t encode_rows(const Int8Panels& panels, const Features& features, std:
 
 template <class Tile, class Source>
 std::size_t encode_rows_of(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
-                    std::uint8_t* codes) {
+                           std::uint8_t* codes, const Int8Activations& activations) {
     if (panels.centre == nullptr) {
-        return encode_rows<Tile, false, Source>(panels, features, start, n, room, codes);
+        return encode_rows<Tile, false, Source>(panels, features, start, n, room, codes, activations);
     }
-    return encode_rows<Tile, true, Source>(panels, features, start, n, room, codes);
+    return encode_rows<Tile, true, Source>(panels, features, start, n, room, codes, activations);
 }
 
 template <class Tile>
 std::size_t encode(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
-            std::uint8_t* codes) {
+                   std::uint8_t* codes, const Int8Activations& activations) {
     switch (features.type) {
-        case Features::Type::float16: return encode_rows_of<Tile, Half>(panels, features, start, n, room, codes);
-        case Features::Type::float32: return encode_rows_of<Tile, float>(panels, features, start, n, room, codes);
-        case Features::Type::float64: return encode_rows_of<Tile, double>(panels, features, start, n, room, codes);
+        case Features::Type::float16: return encode_rows_of<Tile, Half>(panels, features, start, n, room, codes, activations);
+        case Features::Type::float32: return encode_rows_of<Tile, float>(panels, features, start, n, room, codes, activations);
+        case Features::Type::float64: return encode_rows_of<Tile, double>(panels, features, start, n, room, codes, activations);
     }
     return n;
 }

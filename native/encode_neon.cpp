@@ -8,6 +8,7 @@
 
 namespace bitclass::neon {
 
+#include "activation.hpp"
 #include "encode_int8.hpp"
 #include "encode_pack.hpp"
 
@@ -110,8 +111,8 @@ struct Signs {
 const EncodeKernels encode_kernels = {
     &pack<Signs, float>,
     &pack<Signs, double>,
-    &score<float>,
-    &score<double>,
+    &activate<float>,
+    &activate<double>,
     &widen<Signs>,
     &padded_features<Tile>,
     &padded_columns<Tile>,

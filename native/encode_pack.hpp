@@ -1,4 +1,4 @@
-// Float scores and their packing, written once for all SIMD levels.
+// Packing of float scores, written once for all SIMD levels.
 //
 // A level's file defines `Signs` and includes this file inside its namespace; everything here has
 // internal linkage (see search_scan.hpp). `Signs` offers
@@ -40,26 +40,6 @@ std::size_t pack(const Float* scores, std::size_t n, std::size_t n_bits, const F
         *codes++ = static_cast<std::uint8_t>(bits);
     }
     return first_bad;
-}
-
-// Adds the products of some columns, feature after feature, so that the sums are the same for every
-// vector the compiler may choose.
-template <std::size_t kColumns, class Float>
-void score_columns(const Float* x, std::size_t n_features, const Float* projection, std::size_t n_bits,
-                   Float* scores) {
-    Float sums[kColumns] = {};
-    for (std::size_t j = 0; j < n_features; ++j) {
-        for (std::size_t k = 0; k < kColumns; ++k) sums[k] += x[j] * projection[j * n_bits + k];
-    }
-    for (std::size_t k = 0; k < kColumns; ++k) scores[k] = sums[k];
-}
-
-template <class Float>
-void score(const Float* x, std::size_t n_features, const Float* projection, std::size_t n_bits, Float* scores) {
-    std::size_t k = 0;
-    for (; k + 64 <= n_bits; k += 64) score_columns<64>(x, n_features, projection + k, n_bits, scores + k);
-    for (; k + 16 <= n_bits; k += 16) score_columns<16>(x, n_features, projection + k, n_bits, scores + k);
-    for (; k < n_bits; ++k) score_columns<1>(x, n_features, projection + k, n_bits, scores + k);
 }
 
 template <class Signs>

@@ -6,6 +6,7 @@
 
 namespace bitclass::portable {
 
+#include "activation.hpp"
 #include "encode_int8.hpp"
 #include "encode_pack.hpp"
 
@@ -115,8 +116,8 @@ struct Signs {
 const EncodeKernels encode_kernels = {
     &pack<Signs, float>,
     &pack<Signs, double>,
-    &score<float>,
-    &score<double>,
+    &activate<float>,
+    &activate<double>,
     &widen<Signs>,
     &padded_features<Tile>,
     &padded_columns<Tile>,

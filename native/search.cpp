@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -17,38 +18,10 @@ constexpr Levels<SearchKernels> kLevels = BITCLASS_LEVELS(search_kernels);
 // enough to share a small batch between threads.
 constexpr std::size_t kQueriesAChunk = 128;
 
-// Up to here the candidates are kept in order; a longer list is cleared out when it is full.
-constexpr std::size_t kShortList = 32;
-
-// Drops all but the k best candidates and lowers the threshold to the worst of them.
-void keep_best(Candidates& candidates) {
-    if (candidates.size <= candidates.k) return;
-    std::uint64_t* const kth = candidates.keys + (candidates.k - 1);
-    std::nth_element(candidates.keys, kth, candidates.keys + candidates.size);
-    candidates.size = candidates.k;
-    candidates.threshold = static_cast<std::uint32_t>(*kth >> 32);
-}
+// Queries that collect candidates together.
+constexpr std::size_t kQueriesPerPass = 4;
 
 }  // namespace
-
-void offer(Candidates& candidates, std::uint64_t key) {
-    if (candidates.k > kShortList) {
-        if (candidates.size == candidates.capacity) keep_best(candidates);
-        candidates.keys[candidates.size++] = key;
-        return;
-    }
-    std::uint64_t* const keys = candidates.keys;
-    if (candidates.size == candidates.k) {
-        if (key > keys[candidates.k - 1]) return;
-        --candidates.size;  // the worst makes room
-    }
-    std::size_t at = candidates.size++;
-    for (; at > 0 && keys[at - 1] > key; --at) keys[at] = keys[at - 1];
-    keys[at] = key;
-    if (candidates.size == candidates.k) {
-        candidates.threshold = static_cast<std::uint32_t>(keys[candidates.k - 1] >> 32);
-    }
-}
 
 HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes)
     : kernels_(kLevels.current()), n_classes_(n_classes), n_bytes_(n_bytes), n_words_((n_bytes + 3) / 4) {
@@ -87,29 +60,74 @@ void HammingIndex::nearest(const std::uint8_t* codes, std::size_t n, std::int64_
     });
 }
 
-void HammingIndex::top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, std::int64_t* indices,
-                         std::int32_t* distances, int n_threads) const {
-    // Room for as many candidates again makes each clearing out pay for itself.
-    const std::size_t capacity = 2 * k;
-    constexpr std::size_t kRowsAPass = 4;
-    parallel_for(chunks_of(n, kRowsAPass), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kRowsAPass;
-        const std::size_t rows = std::min(kRowsAPass, n - start);
-        std::vector<std::uint32_t> queries(rows * n_words_);
+template <class Visit>
+void HammingIndex::visit_nearest(const std::uint8_t* codes, std::size_t n, std::size_t wanted, Visit visit) const {
+    const std::size_t room = candidate_room(wanted);
+    // Each thread keeps its memory, so that no small batch waits for fresh pages.
+    thread_local AlignedArray<std::uint32_t> lists;
+    if (lists.size() < 2 * kQueriesPerPass * room) lists = AlignedArray<std::uint32_t>(2 * kQueriesPerPass * room);
+    thread_local std::vector<std::uint32_t> queries;
+    queries.resize(kQueriesPerPass * n_words_);
+    for (std::size_t start = 0; start < n; start += kQueriesPerPass) {
+        const std::size_t rows = std::min(kQueriesPerPass, n - start);
         words_of(codes + start * n_bytes_, rows, queries.data());
-        std::vector<std::uint64_t> keys(rows * capacity);
-        Candidates candidates[kRowsAPass];
+        Candidates candidates[kQueriesPerPass];
         for (std::size_t i = 0; i < rows; ++i) {
-            candidates[i] = {keys.data() + i * capacity, 0, capacity, k, ~std::uint32_t{0}};
+            std::uint32_t* const list = lists.data() + 2 * i * room;
+            candidates[i] = {list, list + room, 0, wanted, ~std::uint32_t{0}};
         }
         kernels_.collect(groups(), queries.data(), rows, candidates);
-        for (std::size_t i = 0; i < rows; ++i) {
-            keep_best(candidates[i]);
-            std::sort(candidates[i].keys, candidates[i].keys + k);
-            for (std::size_t j = 0; j < k; ++j) {
-                indices[(start + i) * k + j] = static_cast<std::int64_t>(candidates[i].keys[j] & 0xffffffffu);
-                distances[(start + i) * k + j] = static_cast<std::int32_t>(candidates[i].keys[j] >> 32);
+        for (std::size_t i = 0; i < rows; ++i) visit(start + i, candidates[i]);
+    }
+}
+
+void HammingIndex::top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, std::int64_t* indices,
+                         std::int32_t* distances, int n_threads) const {
+    constexpr std::size_t kRowsPerChunk = 16;
+    parallel_for(chunks_of(n, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t first = chunk * kRowsPerChunk;
+        std::vector<std::uint64_t> keys(k);  // distance << 32 | class
+        visit_nearest(codes + first * n_bytes_, std::min(kRowsPerChunk, n - first), k,
+                      [&](std::size_t i, const Candidates& found) {
+                          for (std::size_t j = 0; j < k; ++j) {
+                              keys[j] = std::uint64_t{found.distances[j]} << 32 | found.classes[j];
+                          }
+                          std::sort(keys.begin(), keys.end());
+                          for (std::size_t j = 0; j < k; ++j) {
+                              indices[(first + i) * k + j] = static_cast<std::int64_t>(keys[j] & 0xffffffffu);
+                              distances[(first + i) * k + j] = static_cast<std::int32_t>(keys[j] >> 32);
+                          }
+                      });
+    });
+}
+
+void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activations, std::size_t n,
+                            std::size_t n_candidates, std::size_t k, std::int64_t* indices, std::int32_t* scores,
+                            std::int32_t* distances) const {
+    const std::size_t stride = activation_stride(n_bytes_);
+    std::vector<std::int32_t> products(n_candidates);
+    std::vector<std::uint32_t> order(n_candidates);
+    visit_nearest(codes, n, n_candidates, [&](std::size_t i, const Candidates& found) {
+        kernels_.rescore(groups(), found, activations + i * stride, products.data());
+        // Candidates stand in the order of their class, which decides among equals.
+        const auto better = [&](std::uint32_t a, std::uint32_t b) {
+            if (products[a] != products[b]) return products[a] > products[b];
+            if (found.distances[a] != found.distances[b]) return found.distances[a] < found.distances[b];
+            return a < b;
+        };
+        if (k == 1) {
+            order[0] = 0;
+            for (std::uint32_t j = 1; j < n_candidates; ++j) {
+                if (better(j, order[0])) order[0] = j;
             }
+        } else {
+            std::iota(order.begin(), order.end(), 0u);
+            std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), better);
+        }
+        for (std::size_t j = 0; j < k; ++j) {
+            indices[i * k + j] = found.classes[order[j]];
+            scores[i * k + j] = products[order[j]];
+            distances[i * k + j] = static_cast<std::int32_t>(found.distances[order[j]]);
         }
     });
 }

@@ -18,19 +18,25 @@ struct ClassGroups {
     std::size_t n_classes;
 };
 
-// The best classes of one code seen so far, as keys distance << 32 | class.
+// The nearest classes of one code, in the order of their index while they are collected. Both arrays
+// start at a cache line and have room for candidate_room(wanted) entries.
 struct Candidates {
-    std::uint64_t* keys;
+    std::uint32_t* distances;
+    std::uint32_t* classes;
     std::size_t size;
-    std::size_t capacity;
-    std::size_t k;
-    // Classes come in ascending order, so at equal distance a later one loses: only classes
-    // strictly below the distance of the k-th best are offered.
+    std::size_t wanted;
+    // Classes come in ascending order, so at equal distance a later one loses: only classes strictly
+    // below the largest distance of the best so far are taken.
     std::uint32_t threshold;
 };
 
-// Takes a class below the threshold among the candidates.
-void offer(Candidates& candidates, std::uint64_t key);
+// Classes that are collected between two looks at the size of the list.
+constexpr std::size_t kClassesPerBlock = 1024;
+
+// More candidates than wanted are dropped once they are half as many again.
+constexpr std::size_t candidate_room(std::size_t wanted) {
+    return (wanted + wanted / 2 + kClassesPerBlock + 64) / 16 * 16;
+}
 
 // What each SIMD level implements.
 struct SearchKernels {
@@ -41,8 +47,13 @@ struct SearchKernels {
     // scores[i * n_classes + c] = n_bits - 2 * distance of query i and class c.
     void (*scores)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                    std::int32_t n_bits, std::int32_t* scores);
+    // Fills empty lists of candidates with the `wanted` nearest classes, in the order of their index.
     void (*collect)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     Candidates* candidates);
+    // scores[i] = inner product of the weights of candidate i and the real-valued code: `activations`
+    // are n_words * 32 bytes, with zeros behind the last bit.
+    void (*rescore)(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
+                    std::int32_t* scores);
 };
 
 namespace portable {
@@ -57,6 +68,9 @@ extern const SearchKernels search_kernels;
 namespace neon {
 extern const SearchKernels search_kernels;
 }
+
+// Bytes from one row of activations to the next: whole vectors.
+constexpr std::size_t activation_stride(std::size_t n_bytes) { return (n_bytes * 8 + 63) / 64 * 64; }
 
 class HammingIndex {
 public:
@@ -74,6 +88,13 @@ public:
     void scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
                 int n_threads) const;
 
+    // Of the n_candidates nearest classes of each code, the k best by their inner product with the real-
+    // valued code, ordered by (score descending, distance, class index); k <= n_candidates <= n_classes().
+    // Activations are n rows of activation_stride(n_bytes()) bytes, zeros behind the last bit. Runs on the
+    // calling thread.
+    void rescored(const std::uint8_t* codes, const std::int8_t* activations, std::size_t n, std::size_t n_candidates,
+                  std::size_t k, std::int64_t* indices, std::int32_t* scores, std::int32_t* distances) const;
+
     std::size_t n_classes() const { return n_classes_; }
     std::size_t n_bytes() const { return n_bytes_; }
 
@@ -82,6 +103,9 @@ public:
 private:
     void words_of(const std::uint8_t* codes, std::size_t n, std::uint32_t* words) const;
     ClassGroups groups() const;
+    // Calls visit(row, candidates) with the `wanted` nearest classes of n codes.
+    template <class Visit>
+    void visit_nearest(const std::uint8_t* codes, std::size_t n, std::size_t wanted, Visit visit) const;
 
     const SearchKernels& kernels_;
     std::size_t n_classes_;

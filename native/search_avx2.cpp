@@ -61,10 +61,36 @@ struct Lanes {
     static void store(std::uint32_t* at, Register values) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), values);
     }
+    static Register counting(std::uint32_t first) {
+        return _mm256_add_epi32(broadcast(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    }
+    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
+        std::uint32_t of_lane[kWidth];
+        store(of_lane, values);
+        std::size_t n = 0;
+        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
+        return n;
+    }
+    static std::int32_t sum_of_set(const std::uint32_t* words, std::size_t n_words, const std::int8_t* activations) {
+        const __m256i byte_of_lane = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,  //
+                                                      2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+        const __m256i bit_of_lane = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201ull));
+        __m256i sum = _mm256_setzero_si256();
+        for (std::size_t w = 0; w < n_words; ++w) {
+            const __m256i bytes = _mm256_shuffle_epi8(broadcast(words[w * kWidth]), byte_of_lane);
+            const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of_lane), bit_of_lane);
+            const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(activations + 32 * w));
+            const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_and_si256(values, set));
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+        __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+        four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+        return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+    }
 };
 
 }  // namespace
 
-const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>};
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>, &rescore<Lanes>};
 
 }  // namespace bitclass::avx2

@@ -45,10 +45,27 @@ struct Lanes {
         return _mm512_sub_epi32(_mm512_set1_epi32(n_bits), _mm512_slli_epi32(distances, 1));
     }
     static void store(std::uint32_t* at, Register values) { _mm512_storeu_si512(at, values); }
+    static Register counting(std::uint32_t first) {
+        return _mm512_add_epi32(broadcast(first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    }
+    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
+        // A register that is stored whole: storing some lanes is slow on some processors.
+        _mm512_storeu_si512(at, _mm512_maskz_compress_epi32(static_cast<__mmask16>(mask), values));
+        return static_cast<std::size_t>(__builtin_popcount(mask));
+    }
+    static std::int32_t sum_of_set(const std::uint32_t* words, std::size_t n_words, const std::int8_t* activations) {
+        __m512i sum = _mm512_setzero_si512();
+        for (std::size_t w = 0; w < n_words; w += 2) {
+            const std::uint64_t high = w + 1 < n_words ? words[(w + 1) * kWidth] : 0;
+            const __m512i set = _mm512_maskz_loadu_epi8(high << 32 | words[w * kWidth], activations + 32 * w);
+            sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi8(1), set);
+        }
+        return _mm512_reduce_add_epi32(sum);
+    }
 };
 
 }  // namespace
 
-const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>};
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>, &rescore<Lanes>};
 
 }  // namespace bitclass::avx512

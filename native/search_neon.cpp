@@ -47,10 +47,36 @@ struct Lanes {
         return vsubq_u32(vdupq_n_u32(static_cast<std::uint32_t>(n_bits)), vshlq_n_u32(distances, 1));
     }
     static void store(std::uint32_t* at, Register values) { vst1q_u32(at, values); }
+    static Register counting(std::uint32_t first) {
+        const std::uint32_t lanes[kWidth] = {first, first + 1, first + 2, first + 3};
+        return vld1q_u32(lanes);
+    }
+    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
+        std::uint32_t of_lane[kWidth];
+        store(of_lane, values);
+        std::size_t n = 0;
+        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
+        return n;
+    }
+    static std::int32_t sum_of_set(const std::uint32_t* words, std::size_t n_words, const std::int8_t* activations) {
+        const uint8x16_t bit_of_lane = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
+        int32x4_t sum = vdupq_n_s32(0);
+        for (std::size_t w = 0; w < n_words; ++w) {
+            const std::uint32_t word = words[w * kWidth];
+            for (int half = 0; half < 2; ++half) {
+                const uint8x8_t low = vdup_n_u8(static_cast<std::uint8_t>(word >> 16 * half));
+                const uint8x8_t high = vdup_n_u8(static_cast<std::uint8_t>(word >> (16 * half + 8)));
+                const uint8x16_t set = vtstq_u8(vcombine_u8(low, high), bit_of_lane);
+                const int8x16_t values = vld1q_s8(activations + 32 * w + 16 * half);
+                sum = vpadalq_s16(sum, vpaddlq_s8(vandq_s8(values, vreinterpretq_s8_u8(set))));
+            }
+        }
+        return vaddvq_s32(sum);
+    }
 };
 
 }  // namespace
 
-const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>};
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>, &rescore<Lanes>};
 
 }  // namespace bitclass::neon

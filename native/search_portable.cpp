@@ -54,10 +54,26 @@ struct Lanes {
     static void store(std::uint32_t* at, Register values) {
         for (std::size_t i = 0; i < kWidth; ++i) at[i] = values[i];
     }
+    static Register counting(std::uint32_t first) { return Register{first, first + 1, first + 2, first + 3}; }
+    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
+        std::uint32_t of_lane[kWidth];
+        store(of_lane, values);
+        std::size_t n = 0;
+        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
+        return n;
+    }
+    static std::int32_t sum_of_set(const std::uint32_t* words, std::size_t n_words, const std::int8_t* activations) {
+        std::int32_t sum = 0;
+        for (std::size_t w = 0; w < n_words; ++w) {
+            const std::uint32_t word = words[w * kWidth];
+            for (std::size_t k = 0; k < 32; ++k) sum += activations[32 * w + k] & -static_cast<std::int32_t>(word >> k & 1);
+        }
+        return sum;
+    }
 };
 
 }  // namespace
 
-const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>};
+const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>, &rescore<Lanes>};
 
 }  // namespace bitclass::portable

@@ -9,6 +9,9 @@
 //   kWordsACount        words a Count can take before it would overflow
 //   load, broadcast, differing (xor), none, add_bits, total, add, key, smaller, lowest, below, store,
 //   product             n_bits - 2 * distances
+//   counting            first, first + 1, ...
+//   compress            writes the lanes of a mask side by side, and perhaps others behind them; returns how many
+//   sum_of_set          sum of the activations whose bits are set in the words of one class, kWidth apart
 
 namespace {
 
@@ -128,25 +131,131 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
     }
 }
 
+// How many of the distances are below a limit.
+template <class Lanes>
+std::size_t count_below(const std::uint32_t* distances, std::size_t n, std::uint32_t limit) {
+    const auto limits = Lanes::broadcast(limit);
+    std::size_t count = 0;
+    std::size_t i = 0;
+    for (; i + Lanes::kWidth <= n; i += Lanes::kWidth) {
+        count += static_cast<std::size_t>(__builtin_popcount(Lanes::below(Lanes::load(distances + i), limits)));
+    }
+    const std::uint32_t rest = (1u << (n - i)) - 1;
+    return count + static_cast<std::size_t>(__builtin_popcount(Lanes::below(Lanes::load(distances + i), limits) & rest));
+}
+
+// Drops all but the wanted candidates: the nearest, and of equals those of the lowest index.
+template <class Lanes>
+void keep_nearest(Candidates& candidates, std::size_t n_words) {
+    const std::size_t n = candidates.size;
+    const std::size_t wanted = candidates.wanted;
+    if (n <= wanted) return;
+    std::uint32_t* const distances = candidates.distances;
+    // The largest value that fewer than `wanted` lie below is the distance of the last to keep.
+    std::uint32_t last = 0;
+    for (std::uint32_t bit = 1u << (31 - __builtin_clz(static_cast<unsigned>(n_words * 32))); bit != 0; bit >>= 1) {
+        const bool fewer = count_below<Lanes>(distances, n, last + bit) < wanted;
+        last += fewer ? bit : 0;
+    }
+    std::size_t equals = wanted - count_below<Lanes>(distances, n, last);  // how many of these to keep
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < n; i += Lanes::kWidth) {
+        const std::size_t rest = n - i;
+        const std::uint32_t valid = rest < Lanes::kWidth ? (1u << rest) - 1 : ~0u;
+        const auto values = Lanes::load(distances + i);
+        const auto classes = Lanes::load(candidates.classes + i);
+        const std::uint32_t nearer = Lanes::below(values, Lanes::broadcast(last)) & valid;
+        std::uint32_t equal = Lanes::below(values, Lanes::broadcast(last + 1)) & valid & ~nearer;
+        const auto n_equal = static_cast<std::size_t>(__builtin_popcount(equal));
+        if (n_equal <= equals) {
+            equals -= n_equal;
+        } else {
+            std::uint32_t kept = 0;
+            for (; equals > 0; --equals, equal &= equal - 1) kept |= equal & (0u - equal);
+            equal = kept;
+        }
+        // The places that are written have been read.
+        Lanes::compress(distances + size, values, nearer | equal);
+        size += Lanes::compress(candidates.classes + size, classes, nearer | equal);
+    }
+    candidates.size = size;
+    candidates.threshold = last;
+}
+
+// Adds the classes of groups [begin, end) that are below the thresholds. Where most groups have some
+// (kMany), none is skipped: a branch that nobody can predict costs more.
+template <class Lanes, int kQueries, int kWords, bool kMany>
+void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t end, std::size_t n_words,
+                      const std::uint32_t* queries, Candidates* candidates) {
+    typename Lanes::Register thresholds[kQueries];
+    std::size_t sizes[kQueries];
+    for (int q = 0; q < kQueries; ++q) {
+        thresholds[q] = Lanes::broadcast(candidates[q].threshold);
+        sizes[q] = candidates[q].size;
+    }
+    for (std::size_t g = begin; g < end; ++g) {
+        const std::uint32_t* const group = classes.words + g * n_words * Lanes::kWidth;
+        const std::size_t first = g * Lanes::kWidth;
+        const std::size_t rest = classes.n_classes - first;
+        const std::uint32_t valid = rest < Lanes::kWidth ? (1u << rest) - 1 : ~0u;
+#pragma GCC unroll 4
+        for (int q = 0; q < kQueries; ++q) {
+            const auto distances = distances_of<Lanes, kWords>(group, queries + q * n_words, n_words);
+            const std::uint32_t chosen = Lanes::below(distances, thresholds[q]) & valid;
+            if (!kMany && __builtin_expect(chosen == 0, 1)) continue;
+            Lanes::compress(candidates[q].distances + sizes[q], distances, chosen);
+            sizes[q] += Lanes::compress(candidates[q].classes + sizes[q],
+                                        Lanes::counting(static_cast<std::uint32_t>(first)), chosen);
+        }
+    }
+    for (int q = 0; q < kQueries; ++q) candidates[q].size = sizes[q];
+}
+
+template <class Lanes, int kQueries, int kWords>
+void collect_for(const ClassGroups& classes, const std::uint32_t* queries, Candidates* candidates) {
+    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
+    const std::size_t wanted = candidates[0].wanted;
+    // Blocks grow with what has been seen, so that few lists are long before thresholds are known.
+    std::size_t block = (wanted < 64 ? 64 : wanted) / Lanes::kWidth;
+    for (std::size_t begin = 0; begin < classes.n_groups;) {
+        const std::size_t end = classes.n_groups - begin < block ? classes.n_groups : begin + block;
+        if (begin * Lanes::kWidth < 64 * wanted) {
+            collect_of_block<Lanes, kQueries, kWords, true>(classes, begin, end, n_words, queries, candidates);
+        } else {
+            collect_of_block<Lanes, kQueries, kWords, false>(classes, begin, end, n_words, queries, candidates);
+        }
+        for (int q = 0; q < kQueries; ++q) {
+            if (candidates[q].size > wanted + wanted / 2 || end == classes.n_groups) {
+                keep_nearest<Lanes>(candidates[q], n_words);
+            }
+        }
+        block = 3 * end * Lanes::kWidth < kClassesPerBlock ? 3 * end : kClassesPerBlock / Lanes::kWidth;
+        begin = end;
+    }
+}
+
 template <class Lanes, int kWords>
 void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                   Candidates* candidates) {
-    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
-    for (std::size_t g = 0; g < classes.n_groups; ++g) {
-        const std::uint32_t* const group = classes.words + g * n_words * Lanes::kWidth;
-        for (std::size_t q = 0; q < n_queries; ++q) {
-            Candidates& mine = candidates[q];
-            const auto distances = distances_of<Lanes, kWords>(group, queries + q * n_words, n_words);
-            std::uint32_t chosen = Lanes::below(distances, Lanes::broadcast(mine.threshold));
-            if (chosen == 0) continue;
-            std::uint32_t of_lane[Lanes::kWidth];
-            Lanes::store(of_lane, distances);
-            for (; chosen != 0; chosen &= chosen - 1) {
-                const std::size_t lane = static_cast<std::size_t>(__builtin_ctz(chosen));
-                const std::size_t index = g * Lanes::kWidth + lane;
-                if (index < classes.n_classes) offer(mine, std::uint64_t{of_lane[lane]} << 32 | index);
-            }
-        }
+    constexpr int kTogether = 4;
+    std::size_t q = 0;
+    for (; q + kTogether <= n_queries; q += kTogether) {
+        collect_for<Lanes, kTogether, kWords>(classes, queries + q * classes.n_words, candidates + q);
+    }
+    for (; q < n_queries; ++q) collect_for<Lanes, 1, kWords>(classes, queries + q * classes.n_words, candidates + q);
+}
+
+// The sum of activations times -1 or +1 is twice that of the bits that are set, less the sum of all.
+template <class Lanes>
+void rescore(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
+             std::int32_t* scores) {
+    const std::size_t n_words = classes.n_words;
+    std::int32_t total = 0;
+    for (std::size_t k = 0; k < 32 * n_words; ++k) total += activations[k];
+    for (std::size_t i = 0; i < candidates.size; ++i) {
+        const std::size_t c = candidates.classes[i];
+        const std::uint32_t* const words = classes.words + c / Lanes::kWidth * n_words * Lanes::kWidth + c % Lanes::kWidth;
+        scores[i] = 2 * Lanes::sum_of_set(words, n_words, activations) - total;
     }
 }
 

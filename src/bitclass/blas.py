@@ -1,8 +1,8 @@
 """Limits on the threads of the BLAS libraries behind NumPy and SciPy.
 
-BLAS threads wait for work by spinning. Over many small products, beside any other busy process,
-that makes training many times slower than a single thread. So small products run with
-:func:`single_threaded_blas`; only large ones (Gram matrices, the ridge system) use more threads.
+BLAS threads wait for work by spinning. Over many products, beside any other busy process, that makes
+training many times slower than a single thread. So training gives BLAS one thread and spreads whole
+blocks of rows over threads of its own; only prediction in float32 leaves the threads to BLAS.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 
 from bitclass._native import effective_threads, thread_limit
 
-__all__ = ["blas_limit", "single_threaded_blas", "training_threads"]
+__all__ = ["blas_limit", "prediction_threads", "training_threads"]
 
 # The number of BLAS threads belongs to the whole process. Limits may be nested, or overlap in
 # several threads, so all in force are kept here, with what each library had before the first.
@@ -63,14 +63,22 @@ def _apply() -> None:
             library.set_num_threads(wanted)
 
 
-def single_threaded_blas() -> Any:
-    """Limit BLAS to one thread: for many small products."""
-    return blas_limit(1)
+@contextmanager
+def training_threads(n_jobs: int | None) -> Iterator[None]:
+    """Limit the kernels and pools of training to `n_jobs` threads, each with one thread of BLAS.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        See :func:`bitclass._native.effective_threads`.
+    """
+    with thread_limit(n_jobs), blas_limit(1):
+        yield
 
 
 @contextmanager
-def training_threads(n_jobs: int | None) -> Iterator[None]:
-    """Limit the kernels and BLAS to `n_jobs` threads, or to the CPUs this process may use.
+def prediction_threads(n_jobs: int | None) -> Iterator[None]:
+    """Limit the kernels and BLAS to `n_jobs` threads: for large products in float32.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
-from bitclass.blas import training_threads
+from bitclass.blas import prediction_threads, training_threads
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
@@ -73,9 +73,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Factor on the margin inside the loss. 1 is the paper; about ``8 / n_bits`` makes the
         exponential loss depend on many samples and not on the worst one alone.
 
-    initial_codes : {"means", "projection", "random", "cca_itq"} or array of shape \
-            (n_samples, n_bits), default="means"
-        The codes to start from. "means" takes the signs of random projections of the class means,
+    initial_codes : {"discriminant", "means", "projection", "random", "cca_itq"} or array of \
+            shape (n_samples, n_bits), default="discriminant"
+        The codes to start from. "discriminant" rotates the directions in which the class means
+        differ most, relative to the scatter within classes, and takes signs; with the hinge loss
+        the hash function follows in closed form, without a regression. "means" takes the signs of random projections of the class means,
         in coordinates without correlation; "projection" those of random projections of the
         standardised features of each sample, "random" one random code per class, "cca_itq" rotated
         canonical directions. An array has entries -1 and +1 and serves `fit` only.
@@ -89,9 +91,10 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Maximum number of rounds of the alternation; it ends earlier when a round changes nothing.
 
     alpha : float or "auto", default="auto"
-        Penalty of the ridge regression behind the hash function, in units of the variance of each
-        feature. "auto" chooses it by generalised cross-validation, at the cost of one
-        eigen-decomposition.
+        Penalty on the variances within classes, in units of their mean; with other starting codes
+        than "discriminant", penalty of the ridge regression behind the hash function, in units of
+        the variance of each feature. "auto" chooses the former on the rows that refinement holds
+        out, the latter by generalised cross-validation.
 
     refine : bool or "auto", default="auto"
         Whether to improve projection and weights together on the classification loss, from where
@@ -110,6 +113,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     gamma : {"scale", "median"} or float, default="scale"
         Width of the kernel ``exp(-gamma |x - a|^2)`` of standardised rows: "scale" is one over the
         number of features, "median" one over the median of the squared distances.
+
+    rescore : "auto", int or False, default="auto"
+        How many nearest classes are ranked by ``w_c.tanh(P'x + t)``, in which each bit counts by
+        how certain it is. "auto" chooses none, 16 or 64 on the rows that refinement holds out, the
+        fewer within noise, and 16 without such rows. False is the paper's rule, the nearest class.
 
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn.
@@ -198,7 +206,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         *,
         loss: str | Callable[[NDArray[np.float64]], Any] = "hinge",
         scale: float = 1.0,
-        initial_codes: str | ArrayLike = "means",
+        initial_codes: str | ArrayLike = "discriminant",
         solver: str = "flip",
         max_iter: int = 10,
         alpha: float | str = "auto",
@@ -206,6 +214,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         kernel: str | None = None,
         n_anchors: int | str = "auto",
         gamma: float | str = "scale",
+        rescore: int | str = "auto",
         class_weight: dict[Any, float] | str | None = None,
         precision: str = "auto",
         n_jobs: int | None = None,
@@ -223,6 +232,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.kernel = kernel
         self.n_anchors = n_anchors
         self.gamma = gamma
+        self.rescore = rescore
         self.class_weight = class_weight
         self.precision = precision
         self.n_jobs = n_jobs
@@ -512,7 +522,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     # ---------------------------------------------------------------------------------------------
 
     def predict(self, X: Features) -> NDArray[Any]:
-        """Predict the class at the smallest Hamming distance.
+        """Predict the nearest class, or the best of the rescored short list.
 
         Parameters
         ----------
@@ -527,7 +537,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return model.predict(X)
 
     def decision_function(self, X: Features) -> NDArray[np.float64]:
-        """Inner products of class weights and codes.
+        """Scores of the classes, of which the largest is that of the predicted class.
 
         Parameters
         ----------
@@ -536,21 +546,23 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            ``w_c.h(x)``, in [-n_bits, n_bits], and -n_bits for classes without samples. For two
-            classes, as scikit-learn has it, of shape (n_samples,): half the difference of the
-            two, positive for ``classes_[1]``.
+            Without rescoring ``w_c.h(x)``, in [-n_bits, n_bits]. With it ``w_c.tanh(P'x + t)`` for
+            the classes on the short list, and less than these for all others. Classes without
+            samples have the lowest score of all. For two classes, as scikit-learn has it, of shape
+            (n_samples,): half the difference of the two, positive for ``classes_[1]``.
         """
         model, X = self._model_for(X)
         with self._threads(model):
-            scores = self._of_all_classes(model.scores(X).astype(np.float64), -model.n_bits)
+            scores = self._of_all_classes(model.scores(X), -4.0 * model.n_bits)
         if scores.shape[1] == 2:
             return (scores[:, 1] - scores[:, 0]) / 2
         return scores
 
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
-        """Class probabilities, from the distances.
+        """Class probabilities.
 
-        The result has a column per class; `top_classes` needs no such array.
+        The result has a column per class; with many classes, `top_classes` gives the
+        probabilities of the best ones without such an array.
 
         Parameters
         ----------
@@ -565,29 +577,30 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return self._of_all_classes(model.predict_proba(X), 0.0)
 
     def top_classes(
-        self, X: Features, k: int, *, rescore: bool = False
-    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """The k nearest classes, without ever holding all n_samples x n_classes distances.
+        self, X: Features, k: int, *, probabilities: bool = False
+    ) -> tuple[NDArray[Any], ...]:
+        """The k best classes, without an array of all n_samples x n_classes scores.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
         k : int in [1, n_classes]
-        rescore : bool, default=False
-            Whether to choose the k among the 4 k nearest by their inner products with
-            ``tanh(2 (P'x + t))``, in which a bit counts by how sure it is; it costs one more
-            product.
+        probabilities : bool, default=False
+            Whether to return the probabilities of these classes as well.
 
         Returns
         -------
         labels : ndarray of shape (n_samples, k)
-            Nearest first; equal distances in the order of `classes_`. With `rescore`, best first.
+            Best first: the rescored short list in the order of its scores, then the others by
+            distance; equals in the order of `classes_`.
         distances : ndarray of shape (n_samples, k), int32
             Hamming distances.
+        probabilities : ndarray of shape (n_samples, k)
+            Where asked for.
         """
         model, X = self._model_for(X)
         with self._threads(model):
-            return model.top_classes(X, k, rescore=rescore)
+            return model.top_classes(X, k, probabilities=probabilities)
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Codes of samples, packed.
@@ -624,7 +637,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Hold prediction to `n_jobs` threads; in float32 it is BLAS that has them."""
         if model.hash_function.precision == "int8":
             return thread_limit(self.n_jobs)
-        return training_threads(self.n_jobs)
+        return prediction_threads(self.n_jobs)
 
     def _of_all_classes(self, values: NDArray[np.float64], of_others: float) -> NDArray[np.float64]:
         """Columns of `classes_` from those of the classes that have samples."""

@@ -1,6 +1,6 @@
 """PackedModel: what predicting needs and nothing more.
 
-encode -> nearest -> labels, with NumPy and the kernels alone, so that a deployed predictor stays
+encode -> nearest -> rescore -> labels, with NumPy and the kernels alone, so that a deployed predictor stays
 light.
 """
 
@@ -13,22 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass._native import HammingIndex, predict
+from bitclass._native import HammingIndex, predict, predict_rescored
 from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, as_features
 
 __all__ = ["PackedModel"]
 
-# Entries of scores, or of unpacked candidates, that are held at once.
+# Entries of scores that are held at once where not all are asked for.
 _SCORES_PER_BLOCK = 1 << 22
 # Rows of one call into the kernels, between which an interrupt is heard.
 _ROWS_PER_CALL = 1 << 16
-# Rescoring chooses k classes among so many times k.
-_CANDIDATES_PER_CLASS = 4
-# The scores themselves are linear in x and would undo what the signs have won; this steep, on
-# held-out rows, the nearest class and the nearest five are found more often than by signs alone.
-_STEEPNESS = 2.0
+# Far less than the smallest difference of two scores of a short list, 1 / 127.
+_TIE = 1e-9
 
 
 class PackedModel:
@@ -39,8 +36,12 @@ class PackedModel:
     classes : (C,) labels
     weights : (C, ceil(r / 8)) uint8, packed class weights
     hash_function : HashFunction
+    rescore : int
+        How many nearest classes are ranked by ``w_c.tanh(steepness (P'x + t))``, which weighs each
+        bit by how certain it is; 0 for none.
+    steepness : float
     temperature : float
-        Probabilities are the softmax of ``w_c.h(x) / temperature``.
+        Probabilities are the softmax of the scores over `temperature`.
     summary : mapping, optional
         How the model came about, in values that JSON can hold; kept in model files.
 
@@ -63,11 +64,15 @@ class PackedModel:
         weights: NDArray[np.uint8],
         hash_function: HashFunction,
         *,
+        rescore: int = 0,
+        steepness: float = 1.0,
         temperature: float = 1.0,
         summary: Mapping[str, Any] | None = None,
     ) -> None:
         self.classes = classes
         self.hash_function = hash_function
+        self.rescore = rescore
+        self.steepness = steepness
         self.temperature = temperature
         self.summary = dict(summary or {})
         self._index = HammingIndex(weights)
@@ -116,7 +121,9 @@ class PackedModel:
         return self.hash_function.encode(self._rows(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Label at the smallest Hamming distance, that of the lowest class index among equals.
+        """Label of the best class: the nearest one, or the best of the rescored short list.
+
+        Among equals it is that of the lowest class index.
 
         Parameters
         ----------
@@ -129,59 +136,54 @@ class PackedModel:
         features = self._rows(X)
         indices = np.empty(features.shape[0], dtype=np.int64)
         for rows, block in self._blocks(features):
-            indices[rows], _ = predict(
-                self.hash_function.kernel, self._index, block, first_row=rows.start
-            )
+            if self.n_rescored:
+                indices[rows] = self._short_list(block, 1, rows.start)[0][:, 0]
+            else:
+                kernel = self.hash_function.kernel
+                indices[rows], _ = predict(kernel, self._index, block, first_row=rows.start)
         return self.classes[indices]
 
     def top_classes(
-        self, X: ArrayLike, k: int, *, rescore: bool = False
-    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """The k nearest labels of each row and their distances.
+        self, X: ArrayLike, k: int, *, probabilities: bool = False
+    ) -> tuple[NDArray[Any], ...]:
+        """The k best classes of each row, without an array of all n x C scores.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n, d)
         k : int in [1, C]
-        rescore : bool, default=False
-            Whether to choose the k among the 4 k nearest by the inner products of their weights
-            with ``tanh(2 (P'x + t))``, in which a bit counts by how sure it is.
+        probabilities : bool, default=False
+            Whether to return the probabilities of these classes as well.
 
         Returns
         -------
         labels : ndarray of shape (n, k)
+            Best first: the rescored short list in the order of its scores, then the others by
+            distance; equals in the order of `classes`.
         distances : ndarray of shape (n, k), int32
+            Hamming distances.
+        probabilities : ndarray of shape (n, k)
+            Where asked for.
         """
         k = self._check_k(k)
         features = self._rows(X)
         indices = np.empty((features.shape[0], k), dtype=np.int64)
         distances = np.empty((features.shape[0], k), dtype=np.int32)
-        n_found = min(len(self.classes), _CANDIDATES_PER_CLASS * k) if rescore else k
+        shares = np.empty((features.shape[0], k)) if probabilities else None
         for rows, block in self._blocks(features):
-            codes = self.hash_function.kernel.encode(block, first_row=rows.start)
-            found, apart = self._index.top_k(codes, n_found)
-            if rescore:
-                order = self._order_by_scores(block, found)[:, :k]
-                found = np.take_along_axis(found, order, axis=1)
-                apart = np.take_along_axis(apart, order, axis=1)
-            indices[rows], distances[rows] = found, apart
-        return self.classes[indices], distances
+            indices[rows], distances[rows] = self._top(block, k, rows.start)
+            if shares is not None:
+                shares[rows] = self._probabilities(block, indices[rows])
+        if shares is None:
+            return self.classes[indices], distances
+        return self.classes[indices], distances, shares
 
-    def scores(self, X: ArrayLike) -> NDArray[np.int32]:
-        """Inner products ``w_c.h(x)``.
+    def scores(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Scores of all classes, the largest that of the predicted one.
 
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, C), int32
-        """
-        return self._index.scores(self.encode(X), self.n_bits)
-
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Class probabilities.
+        Without rescoring they are the inner products ``w_c.h(x)``. With it they are
+        ``w_c.tanh(steepness (P'x + t))`` for the classes on the short list; all others are below
+        these, by as much as they are farther away.
 
         Parameters
         ----------
@@ -191,11 +193,90 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        logits = self.scores(X) / self.temperature
+        features = self._rows(X)
+        scores = np.empty((features.shape[0], len(self.classes)))
+        for rows, block in self._blocks(features):
+            scores[rows] = self._scores(block, rows.start)
+        return scores
+
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Class probabilities, dense: `top_classes` gives those of a few classes.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, C)
+        """
+        logits = self.scores(X)
+        logits /= self.temperature
         logits -= logits.max(axis=1, keepdims=True)
         np.exp(logits, out=logits)
         logits /= logits.sum(axis=1, keepdims=True)
         return logits
+
+    @property
+    def n_rescored(self) -> int:
+        """Length of the short list, at most the number of classes; 0 for none."""
+        return min(self.rescore, len(self.classes))
+
+    def _short_list(
+        self, block: NDArray[Any], k: int, first_row: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
+        """Indices, scores and distances (n, k) of the best classes of the short list."""
+        return predict_rescored(
+            self.hash_function.kernel,
+            self._index,
+            block,
+            self.n_rescored,
+            k,
+            self.steepness,
+            first_row=first_row,
+        )
+
+    def _top(
+        self, block: NDArray[Any], k: int, first_row: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Indices and distances (n, k) of the best classes of a block of features."""
+        m = self.n_rescored
+        if m:
+            best, _, apart = self._short_list(block, min(k, m), first_row)
+            if k <= m:
+                return best, apart
+        codes = self.hash_function.kernel.encode(block, first_row=first_row)
+        found, distances = self._index.top_k(codes, k)
+        if m:
+            found[:, :m], distances[:, :m] = best, apart
+        return found, distances
+
+    def _scores(self, block: NDArray[Any], first_row: int = 0) -> NDArray[np.float64]:
+        """Scores of all classes (n, C) for a block of features."""
+        codes = self.hash_function.kernel.encode(block, first_row=first_row)
+        scores = self._index.scores(codes, self.n_bits).astype(np.float64)
+        m = self.n_rescored
+        if m:
+            best, rescored, apart = self._short_list(block, m, first_row)
+            farthest = self.n_bits - 2.0 * apart.max(axis=1, keepdims=True)
+            scores += rescored[:, -1:] - farthest - 1.0
+            # Equal scores stay in the order of the list, of which the first is predicted.
+            np.put_along_axis(scores, best, rescored - _TIE * np.arange(m), axis=1)
+        return scores
+
+    def _probabilities(
+        self, block: NDArray[Any], indices: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Probabilities of some classes (n, k) of a block of features."""
+        shares = np.empty(indices.shape)
+        step = max(1, _SCORES_PER_BLOCK // len(self.classes))
+        for start in range(0, len(indices), step):
+            part = slice(start, start + step)
+            logits = self._scores(block[part]) / self.temperature
+            logits -= logits.max(axis=1, keepdims=True)
+            totals = np.exp(logits).sum(axis=1, keepdims=True)
+            shares[part] = np.exp(np.take_along_axis(logits, indices[part], axis=1)) / totals
+        return shares
 
     def __repr__(self) -> str:
         return (
@@ -210,7 +291,8 @@ class PackedModel:
         """Blocks of what is projected, between which an interrupt is heard."""
         for start in range(0, X.shape[0], _ROWS_PER_CALL):
             part = X[start : start + _ROWS_PER_CALL]
-            yield from self.hash_function.feature_blocks(part, start)
+            for rows, block in self.hash_function.feature_blocks(part):
+                yield slice(start + rows.start, start + rows.stop), block
 
     def _check_k(self, k: Any) -> int:
         n_classes = len(self.classes)
@@ -223,17 +305,3 @@ class PackedModel:
                 f"k must be an integer from 1 to the number of classes, {n_classes}, found {k!r}"
             )
         return number
-
-    def _order_by_scores(self, block: NDArray[Any], found: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Order of candidates (n, m), best first, by ``w_c.tanh(2 (P'x + t))``; equals stay."""
-        scores = self.hash_function.values(block)
-        scores *= np.float32(_STEEPNESS)
-        np.tanh(scores, out=scores)
-        order = np.empty_like(found)
-        step = max(1, _SCORES_PER_BLOCK // (found.shape[1] * self.n_bits))
-        for start in range(0, len(found), step):
-            part = slice(start, start + step)
-            weights = unpack(self.weights[found[part]], self.n_bits).astype(np.float32)
-            agreement = np.einsum("nmr,nr->nm", weights, scores[part])
-            order[part] = np.argsort(-agreement, axis=1, kind="stable")
-        return order

@@ -55,6 +55,7 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "kernel": [StrOptions({"rbf"}), None],
     "n_anchors": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     "gamma": [Interval(Real, 1e-30, 1e30, closed="both"), StrOptions({"scale", "median"})],
+    "rescore": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
     "class_weight": [dict, StrOptions({"balanced"}), None],
     "precision": [StrOptions({"auto", "int8", "float32"})],
     "n_jobs": [Integral, None],
@@ -79,6 +80,9 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
             f"solver='mincut' needs a loss that is convex on the margins, and loss {loss.name!r} "
             f"is not (scale={scale:g}); use solver='flip'"
         )
+    rescore = parameters["rescore"]
+    if rescore is True:
+        raise ValueError("rescore must be 'auto', False or a number of classes, found True")
     kernel = parameters["kernel"] is not None
     precision = parameters["precision"]
     if precision == "auto":
@@ -95,6 +99,7 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
         kernel=kernel,
         n_anchors=parameters["n_anchors"],
         gamma=parameters["gamma"],
+        rescore=None if rescore == "auto" else int(rescore),
         precision=precision,
         random_state=parameters["random_state"],
         max_bytes=int(get_config()["working_memory"] * 2**20),

@@ -71,20 +71,6 @@ def test_float_equals_the_twin_where_sums_are_exact(level, n, d, r, dtype, seed)
     assert_array_equal(codes, reference.encode(X.astype(np.float64), projection, intercept))
 
 
-@pytest.mark.parametrize("r", [1, 15, 16, 64, 97, 200])
-@pytest.mark.parametrize("dtype", FEATURE_TYPES)
-def test_a_single_row_adds_its_products_in_order(level, dtype, r):
-    X, projection, _, _ = problem(r, 1, 333, r, dtype)
-    wide = X.astype(np.float64 if dtype == np.float64 else np.float32)
-    terms = wide[0][:, None] * projection.astype(wide.dtype)
-    scores = np.add.accumulate(terms, axis=0)[-1]
-    # An intercept that takes the score off again leaves a zero, which any other sum would miss.
-    hash_function = Projection(projection, -scores.astype(np.float64))
-    assert_array_equal(np.unpackbits(hash_function.encode(X)[0], bitorder="little")[:r], 1)
-    below = Projection(projection, np.nextafter(-scores, -np.inf).astype(np.float64))
-    assert_array_equal(below.encode(X), 0)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_zeros_of_both_signs_are_positive_and_nan_is_not(level, dtype):
     scores = np.array([[0.0, -0.0, -1e-30, np.nan, np.inf, -np.inf, 1, -1, 0.0, -0.0, -1]], dtype)
@@ -318,29 +304,29 @@ def test_bad_features_are_refused(precision, X, error, message):
 
 
 def test_kernels_refuse_projections_whose_sums_are_undefined():
-    weights, thresholds = np.full((4, 9), 127, np.int8), np.zeros(9)
-    _kernels.Int8Projection(weights, thresholds, None, None)
-    _kernels.Int8Projection(-weights, thresholds, None, None)
+    weights, thresholds, steps = np.full((4, 9), 127, np.int8), np.zeros(9), np.ones(9)
+    _kernels.Int8Projection(weights, thresholds, None, None, steps)
+    _kernels.Int8Projection(-weights, thresholds, None, None, steps)
     for place in ((0, 0), (2, 5), (3, 8)):
         bad = weights.copy()
         bad[place] = -128
         with pytest.raises(ValueError, match="weights: expected integers from -127 to 127"):
-            _kernels.Int8Projection(bad, thresholds, None, None)
+            _kernels.Int8Projection(bad, thresholds, None, None, steps)
     for value in (np.nan, np.inf, -np.inf):
         for place in (0, 8):
             bad = thresholds.copy()
             bad[place] = value
             with pytest.raises(ValueError, match="thresholds: expected finite numbers only"):
-                _kernels.Int8Projection(weights, bad, None, None)
+                _kernels.Int8Projection(weights, bad, None, None, steps)
     # 133,000 products of 127 * 127 are the most that 32 bits hold.
     for d in (0, 133_001, 200_000):
         with pytest.raises(ValueError, match=f"takes 1 to 133000 features, found {d}"):
-            _kernels.Int8Projection(np.zeros((d, 1), np.int8), np.zeros(1), None, None)
+            _kernels.Int8Projection(np.zeros((d, 1), np.int8), np.zeros(1), None, None, np.ones(1))
 
 
 def test_kernels_refuse_what_would_be_read_or_written_out_of_bounds():
-    weights, thresholds = np.zeros((4, 9), np.int8), np.zeros(9)
-    quantised = _kernels.Int8Projection(weights, thresholds, None, None)
+    weights, thresholds, steps = np.zeros((4, 9), np.int8), np.zeros(9), np.ones(9)
+    quantised = _kernels.Int8Projection(weights, thresholds, None, None, steps)
     X, codes = np.zeros((3, 4), np.float32), np.zeros((3, 2), np.uint8)
     fixed = codes.copy()
     fixed.flags.writeable = False
@@ -356,9 +342,9 @@ def test_kernels_refuse_what_would_be_read_or_written_out_of_bounds():
         with pytest.raises((TypeError, ValueError), match=r"X|codes|n_threads"):
             quantised.encode(*bad)
     with pytest.raises(ValueError, match="thresholds: expected length 9"):
-        _kernels.Int8Projection(weights, thresholds[:8], None, None)
+        _kernels.Int8Projection(weights, thresholds[:8], None, None, steps)
     with pytest.raises(ValueError, match="centre"):
-        _kernels.Int8Projection(weights, thresholds, VECTOR, None)
+        _kernels.Int8Projection(weights, thresholds, VECTOR, None, steps)
     with pytest.raises(ValueError, match="intercept: expected length 9"):
         _kernels.pack_signs_float64(np.zeros((2, 9)), np.zeros(8), codes[:2], 1)
     with pytest.raises(TypeError, match="scores"):
@@ -368,7 +354,9 @@ def test_kernels_refuse_what_would_be_read_or_written_out_of_bounds():
 
 
 def test_errors_tell_a_wrong_type_from_a_wrong_layout():
-    quantised = _kernels.Int8Projection(np.zeros((4, 9), np.int8), np.zeros(9), None, None)
+    quantised = _kernels.Int8Projection(
+        np.zeros((4, 9), np.int8), np.zeros(9), None, None, np.ones(9)
+    )
     X, codes = np.zeros((3, 4), np.float32), np.zeros((3, 2), np.uint8)
     misplaced = np.zeros(49, np.uint8)[1:].view(np.float32).reshape(3, 4)
     for bad, message in (

@@ -25,8 +25,16 @@ def calls() -> dict[str, Call]:
     codes = np.zeros((6, 2), np.uint8)
     found = {"indices": np.zeros(6, np.int64), "distances": np.zeros(6, np.int32)}
     several = {"indices": np.zeros((6, 2), np.int64), "distances": np.zeros((6, 2), np.int32)}
+    rescored = {
+        "scale": np.ones(10, np.float32),
+        "n_candidates": 2,
+        "scores": np.zeros((6, 2), np.int32),
+        **several,
+    }
     index = _kernels.HammingIndex(p.weights)
-    projection = _kernels.Int8Projection(np.ones((4, 10), np.int8), np.zeros(10), None, None)
+    projection = _kernels.Int8Projection(
+        np.ones((4, 10), np.int8), np.zeros(10), None, None, np.ones(10)
+    )
     all_calls: dict[str, Call] = {
         "half_margins": (
             _kernels.half_margins,
@@ -86,6 +94,16 @@ def calls() -> dict[str, Call]:
         "top_k": (index.top_k, {"codes": p.codes, **several}, tuple(found)),
         "encode": (projection.encode, {"X": X, "codes": codes}, ("codes",)),
         "predict": (projection.predict, {"index": index, "X": X, **found}, tuple(found)),
+        "predict_rescored": (
+            projection.predict_rescored,
+            {"index": index, "X": X, **rescored},
+            ("indices", "scores", "distances"),
+        ),
+        "scores": (
+            index.scores,
+            {"codes": p.codes, "n_bits": 10, "scores": np.zeros((6, 3), np.int32)},
+            ("scores",),
+        ),
         "widen": (
             _kernels.widen,
             {"X": X.astype(np.float16), "wide": np.zeros((6, 4), np.float32)},
@@ -109,15 +127,15 @@ def calls() -> dict[str, Call]:
             {"scores": np.zeros((6, 10), dtype), "intercept": np.zeros(10, dtype), "codes": codes},
             ("codes",),
         )
-        all_calls[f"encode_row_{name}"] = (
-            getattr(_kernels, f"encode_row_{name}"),
+        all_calls[f"rescore_{name}"] = (
+            getattr(_kernels, f"rescore_{name}"),
             {
-                "x": np.zeros(4, dtype),
-                "projection": np.zeros((4, 10), dtype),
+                "index": index,
+                "values": np.zeros((6, 10), dtype),
                 "intercept": np.zeros(10, dtype),
-                "code": codes[0],
+                **rescored,
             },
-            ("code",),
+            ("indices", "scores", "distances"),
         )
     for name, (_, arguments, _) in all_calls.items():
         if not name.startswith("encode_row"):
@@ -168,7 +186,9 @@ def test_neighbours_in_memory_are_no_overlap(kernel: str) -> None:
 
 
 def test_features_read_backwards_may_not_overlap_their_codes() -> None:
-    projection = _kernels.Int8Projection(np.ones((4, 10), np.int8), np.zeros(10), None, None)
+    projection = _kernels.Int8Projection(
+        np.ones((4, 10), np.int8), np.zeros(10), None, None, np.ones(10)
+    )
     memory = np.zeros((7, 4), np.float32)
     codes = memory.view(np.uint8).reshape(-1)[:12].reshape(6, 2)
     projection.encode(memory[:0:-1], codes, 1)  # all but the first row, which the codes take

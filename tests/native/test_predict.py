@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import HammingIndex, Projection, predict, reference
+from bitclass._native import HammingIndex, Projection, predict, predict_rescored, reference
 
 
 def small_problem(dtype=np.float32, n=300, d=70, r=45, n_classes=90):
@@ -55,3 +57,111 @@ def test_a_wrong_number_of_threads_is_refused():
     X, projection, intercept, weights = small_problem()
     with pytest.raises(ValueError, match="n_threads: 0"):
         predict(Projection(projection, intercept), HammingIndex(weights), X, n_threads=0)
+
+
+def packed_bits(rng, *shape):
+    return np.packbits(rng.random(shape) < 0.5, axis=-1, bitorder="little")
+
+
+def assert_rescored(found, expected):
+    indices, scores, distances = found
+    assert scores.dtype == np.float32
+    assert_array_equal(indices, expected[0])
+    assert_array_equal(scores, expected[1].astype(np.float32) / np.float32(127))
+    assert_array_equal(distances, expected[2])
+
+
+@given(
+    n=st.sampled_from([0, 1, 3, 5, 100]),
+    d=st.integers(1, 70),
+    r=st.one_of(st.integers(1, 140), st.just(300)),
+    n_classes=st.one_of(st.integers(1, 70), st.sampled_from([200, 1500])),
+    dtype=st.sampled_from([np.float16, np.float32, np.float64]),
+    standardise=st.booleans(),
+    threads=st.sampled_from([1, 3]),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_int8_rescoring_equals_the_twin(
+    level, n, d, r, n_classes, dtype, standardise, threads, seed
+):
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_normal((n, d)) * rng.choice([0.01, 1, 50], (n, 1))).astype(dtype)
+    X[rng.random(n) < 0.1] = 0
+    projection = rng.standard_normal((d, r)).astype(np.float32)
+    projection[:, rng.random(r) < 0.1] = 0
+    options = {}
+    if standardise:
+        options["centre"] = rng.standard_normal(d).astype(np.float32)
+        options["scale"] = rng.uniform(0.1, 10, d).astype(np.float32)
+    intercept = rng.standard_normal(r)
+    hash_function = Projection(projection, intercept, precision="int8", **options)
+    quantised = hash_function.in_integers()
+    weights = packed_bits(rng, n_classes, r)
+    scale = rng.uniform(0.01, 2, r).astype(np.float32)
+    codes = reference.encode_int8(X, quantised)
+    active = reference.activations_int8(X, quantised, scale)
+    for m in {1, min(16, n_classes), min(70, n_classes), n_classes}:
+        for k in {1, min(3, m), m}:
+            expected = reference.rescored(codes, active, weights, m, k)
+            index = HammingIndex(weights)
+            found = predict_rescored(hash_function, index, X, m, k, scale, n_threads=threads)
+            assert_rescored(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_float_rescoring_equals_the_twin(level, dtype):
+    X, projection, intercept, weights = small_problem(dtype)  # sums are exact
+    hash_function = Projection(projection, intercept)
+    scores = X.astype(np.float32) @ projection
+    for scale in (0.01, np.linspace(0.001, 0.05, 45, dtype=np.float32)):
+        active = reference.activations(scores * np.float32(scale))
+        codes = reference.encode(X, projection, intercept)
+        for n in (300, 1, 0):
+            expected = reference.rescored(codes[:n], active[:n], weights, 16, 5)
+            found = predict_rescored(hash_function, HammingIndex(weights), X[:n], 16, 5, scale)
+            assert_rescored(found, expected)
+
+
+def test_activations_are_tanh():
+    x = np.linspace(-30, 30, 100_001).astype(np.float32)
+    active = reference.activations(x)
+    assert np.abs(active / 127 - np.tanh(x)).max() < 0.5 / 127 + 0.0024
+    assert (np.diff(active.astype(int)) >= 0).all()
+    assert_array_equal(
+        reference.activations(np.float32([np.inf, -np.inf, 0, -0.0])), [127, -127, 0, 0]
+    )
+
+
+def test_activations_follow_the_true_projection():
+    rng = np.random.default_rng(3)
+    sizes = np.geomspace(1e-2, 1e2, 200).astype(np.float32)
+    means = (3 * sizes).astype(np.float32)
+    X = (rng.standard_normal((100, 200)) * sizes + means).astype(np.float32)
+    projection = (rng.standard_normal((200, 64)) / sizes[:, None] / 14).astype(np.float32)
+    intercept = rng.standard_normal(64) - means.astype(float) @ projection.astype(float)
+    exact = np.tanh(0.7 * (X.astype(float) @ projection.astype(float) + intercept))
+    quantised = reference.quantise_projection(projection, intercept, means, sizes)
+    active = reference.activations_int8(X, quantised, np.full(64, 0.7, np.float32)) / 127
+    assert np.abs(active - exact).max() < 0.06
+    assert np.abs(active - exact).mean() < 0.01
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_rescoring_refuses_what_is_not_finite_and_wrong_numbers(precision):
+    X, projection, intercept, weights = small_problem()
+    hash_function = Projection(projection, intercept, precision=precision)
+    index = HammingIndex(weights)
+    X[17, 3] = np.nan
+    with pytest.raises(ValueError, match="X must be finite: row 117, feature 3 is nan"):
+        predict_rescored(hash_function, index, X, 16, first_row=100)
+    for m, k, name in (
+        (0, 1, "n_candidates"),
+        (91, 1, "n_candidates"),
+        (16, 17, "k"),
+        (16, 0, "k"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: "):
+            predict_rescored(hash_function, index, X, m, k)

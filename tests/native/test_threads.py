@@ -245,14 +245,14 @@ def blas_threads():
 
 def test_blas_limits_nest_overlap_and_never_raise():
     before = blas_threads()
-    with blas.training_threads(64):
+    with blas.prediction_threads(64):
         assert blas_threads() == before
-    first, second = blas.blas_limit(1), blas.single_threaded_blas()
+    first, second = blas.blas_limit(1), blas.blas_limit(1)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
     assert set(blas_threads()) == {1}
-    with blas.training_threads(2):
+    with blas.prediction_threads(2):
         assert set(blas_threads()) == {1}
     second.__exit__(None, None, None)
     assert blas_threads() == before

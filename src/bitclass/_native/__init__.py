@@ -7,7 +7,7 @@ Callers import from here and do not know whether NumPy or compiled code serves t
 from bitclass._native.config import get_config, show_config, use_level_of_environment
 from bitclass._native.encoding import Precision, Projection
 from bitclass._native.gram import add_gram
-from bitclass._native.prediction import predict
+from bitclass._native.prediction import predict, predict_rescored
 from bitclass._native.reference import RELATIVE_TOLERANCE, QuantisedProjection
 from bitclass._native.search import HammingIndex
 from bitclass._native.threads import effective_threads, set_num_threads, thread_limit
@@ -38,6 +38,7 @@ __all__ = [
     "pair_sums",
     "pair_sums_from_codes",
     "predict",
+    "predict_rescored",
     "set_num_threads",
     "shift_margins",
     "show_config",

@@ -45,6 +45,7 @@ class Int8Projection:
         thresholds: NDArray[np.float64],
         centre: NDArray[np.float32] | None,
         inverse_scale: NDArray[np.float32] | None,
+        steps: NDArray[np.float64],
     ) -> None: ...
     def encode(self, X: NDArray[Any], codes: NDArray[np.uint8], n_threads: int) -> int: ...
     def predict(
@@ -52,6 +53,17 @@ class Int8Projection:
         index: HammingIndex,
         X: NDArray[Any],
         indices: NDArray[np.int64],
+        distances: NDArray[np.int32],
+        n_threads: int,
+    ) -> int: ...
+    def predict_rescored(
+        self,
+        index: HammingIndex,
+        X: NDArray[Any],
+        scale: NDArray[np.float32],
+        n_candidates: int,
+        indices: NDArray[np.int64],
+        scores: NDArray[np.int32],
         distances: NDArray[np.int32],
         n_threads: int,
     ) -> int: ...
@@ -68,18 +80,28 @@ def pack_signs_float64(
     codes: NDArray[np.uint8],
     n_threads: int,
 ) -> int: ...
-def encode_row_float32(
-    x: NDArray[np.float32],
-    projection: NDArray[np.float32],
+def rescore_float32(
+    index: HammingIndex,
+    values: NDArray[np.float32],
     intercept: NDArray[np.float32],
-    code: NDArray[np.uint8],
-) -> bool: ...
-def encode_row_float64(
-    x: NDArray[np.float64],
-    projection: NDArray[np.float64],
+    scale: NDArray[np.float32],
+    n_candidates: int,
+    indices: NDArray[np.int64],
+    scores: NDArray[np.int32],
+    distances: NDArray[np.int32],
+    n_threads: int,
+) -> int: ...
+def rescore_float64(
+    index: HammingIndex,
+    values: NDArray[np.float64],
     intercept: NDArray[np.float64],
-    code: NDArray[np.uint8],
-) -> bool: ...
+    scale: NDArray[np.float32],
+    n_candidates: int,
+    indices: NDArray[np.int64],
+    scores: NDArray[np.int32],
+    distances: NDArray[np.int32],
+    n_threads: int,
+) -> int: ...
 def widen(X: NDArray[np.float16], wide: NDArray[np.float32], n_threads: int) -> None: ...
 def half_margins(
     codes: NDArray[np.uint8],

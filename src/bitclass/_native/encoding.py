@@ -20,10 +20,10 @@ Precision = Literal["float32", "int8"]
 _FEATURE_TYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16))
 # Scores that a block of rows may take: they stay in the last-level cache between the product and
 # the packing. Smaller blocks make the threads of BLAS meet more often.
-_SCORES_A_BLOCK = 1 << 20
+_BLOCK_SCORES = 1 << 20
 # Features that a block of rows may take where they have to be copied.
-_FEATURES_A_BLOCK = 1 << 22
-_LEAST_ROWS_A_BLOCK = 16
+_BLOCK_FEATURES = 1 << 22
+_MIN_BLOCK_ROWS = 16
 
 
 class Projection:
@@ -35,9 +35,8 @@ class Projection:
     intercept : (r,) float64
     precision : {"float32", "int8"}
         "float32" computes with NumPy's product, in the type of `X` (float16 in float32), in blocks
-        of rows whose scores stay in the cache; its threads are those of NumPy's BLAS. The sums of
-        a single row are added in the order of the features, without BLAS. A score closer to zero
-        than the rounding of these sums may thus get another bit alone than in a batch.
+        of rows whose scores stay in the cache; its threads are those of NumPy's BLAS. A score
+        closer to zero than the rounding of its sum may get another bit alone than in a batch.
         "int8" quantises rows on the fly and computes in integers, several times faster; of
         Gaussian features about one bit in 260 differs. Results equal
         :func:`bitclass._native.reference.encode_int8`.
@@ -91,7 +90,7 @@ class Projection:
             in_integers = self.in_integers()
             if not np.isfinite(in_integers.thresholds).all():
                 raise ValueError("intercept: too large beside the projection for int8 precision")
-            self._quantised = _kernels.Int8Projection(*in_integers[:4])
+            self._quantised = _kernels.Int8Projection(*in_integers)
         # The operands of the product in each type; those of float64 are made when first needed.
         self._projections: dict[Any, NDArray[Any]] = {
             np.dtype(np.float32): np.ascontiguousarray(projection)
@@ -147,6 +146,37 @@ class Projection:
         if X.ndim != 2 or X.shape[1] != self.n_features:
             raise ValueError(f"X: expected shape (n, {self.n_features}), found {X.shape}")
 
+    def score_blocks(
+        self, X: NDArray[Any], threads: int
+    ) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
+        """Scores by NumPy's product, in blocks of rows; X is checked already.
+
+        Yields
+        ------
+        rows : slice
+        scores : (rows, r) float32 or float64
+            ``X[rows] @ projection``, valid until the next block.
+        intercept : (r,) of the same type
+        """
+        dtype = X.dtype if X.dtype != np.float16 else np.dtype(np.float32)
+        projection, intercept = self._operands(dtype)
+        block_rows = min(len(X), max(_MIN_BLOCK_ROWS, _BLOCK_SCORES // self.n_bits))
+        if X.dtype == np.float16:
+            most = max(_MIN_BLOCK_ROWS, _BLOCK_FEATURES // self.n_features)
+            block_rows = min(block_rows, most)
+            wide = np.empty((block_rows, self.n_features), dtype=dtype)
+        scores = np.empty((block_rows, self.n_bits), dtype=dtype)
+        for start in range(0, len(X), block_rows or 1):
+            rows = slice(start, min(start + block_rows, len(X)))
+            n = rows.stop - rows.start
+            block = X[rows]
+            if X.dtype == np.float16:
+                _kernels.widen(_readable(block), wide[:n], threads)
+                block = wide[:n]
+            with np.errstate(over="ignore", invalid="ignore"):  # for the caller to refuse
+                np.matmul(block, projection, out=scores[:n])
+            yield rows, scores[:n], intercept
+
     def float_blocks(
         self, X: NDArray[Any], threads: int, first_row: int = 0
     ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
@@ -155,40 +185,16 @@ class Projection:
         Yields
         ------
         rows : slice
-        codes : (rows, ceil(r / 8)) uint8, valid until the next block
+        codes : (rows, ceil(r / 8)) uint8
         """
-        dtype = X.dtype if X.dtype != np.float16 else np.dtype(np.float32)
-        projection, intercept = self._operands(dtype)
-        if len(X) == 1:
-            code = np.empty((1, packed_width(self.n_bits)), dtype=np.uint8)
-            x = np.ascontiguousarray(X[0], dtype=dtype)
-            is_float32 = dtype == np.float32
-            encode = _kernels.encode_row_float32 if is_float32 else _kernels.encode_row_float64
-            finite = encode(x, projection, intercept, code[0])
-            require_finite(X, int(finite), first_row)
-            yield slice(0, 1), code
-            return
-        pack = _kernels.pack_signs_float32 if dtype == np.float32 else _kernels.pack_signs_float64
-        rows_a_block = min(len(X), max(_LEAST_ROWS_A_BLOCK, _SCORES_A_BLOCK // self.n_bits))
-        if X.dtype == np.float16:
-            most = max(_LEAST_ROWS_A_BLOCK, _FEATURES_A_BLOCK // self.n_features)
-            rows_a_block = min(rows_a_block, most)
-            wide = np.empty((rows_a_block, self.n_features), dtype=dtype)
-        scores = np.empty((rows_a_block, self.n_bits), dtype=dtype)
-        codes = np.empty((rows_a_block, packed_width(self.n_bits)), dtype=np.uint8)
-        for start in range(0, len(X), rows_a_block or 1):
-            rows = slice(start, min(start + rows_a_block, len(X)))
-            n = rows.stop - rows.start
-            block = X[rows]
-            if X.dtype == np.float16:
-                _kernels.widen(_readable(block), wide[:n], threads)
-                block = wide[:n]
-            with np.errstate(over="ignore", invalid="ignore"):  # refused below
-                np.matmul(block, projection, out=scores[:n])
+        for rows, scores, intercept in self.score_blocks(X, threads):
+            codes = np.empty((len(scores), packed_width(self.n_bits)), dtype=np.uint8)
+            in_float32 = scores.dtype == np.float32
+            pack = _kernels.pack_signs_float32 if in_float32 else _kernels.pack_signs_float64
             # So little work that no other thread is woken for it.
-            bad = pack(scores[:n], intercept, codes[:n], 1)
-            require_finite(X[rows], bad, first_row + start)
-            yield rows, codes[:n]
+            bad = pack(scores, intercept, codes, 1)
+            require_finite(X[rows], bad, first_row + rows.start)
+            yield rows, codes
 
     @property
     def quantised(self) -> _kernels.Int8Projection | None:
@@ -239,9 +245,9 @@ def adjacent_rows(X: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
     if _is_readable(X):
         yield slice(0, len(X)), X
         return
-    rows_a_block = max(_LEAST_ROWS_A_BLOCK, _FEATURES_A_BLOCK // max(1, X.shape[1]))
-    for start in range(0, len(X), rows_a_block):
-        rows = slice(start, min(start + rows_a_block, len(X)))
+    block_rows = max(_MIN_BLOCK_ROWS, _BLOCK_FEATURES // max(1, X.shape[1]))
+    for start in range(0, len(X), block_rows):
+        rows = slice(start, min(start + block_rows, len(X)))
         yield rows, _readable(X[rows])
 
 

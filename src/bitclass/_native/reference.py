@@ -19,6 +19,8 @@ from bitclass.codes import hamming, pack, unpack
 
 __all__ = [
     "QuantisedProjection",
+    "activations",
+    "activations_int8",
     "encode",
     "encode_int8",
     "flip_bits",
@@ -26,6 +28,7 @@ __all__ = [
     "nearest",
     "pair_sums",
     "quantise_projection",
+    "rescored",
     "scores",
     "shift_margins",
     "top_k",
@@ -144,6 +147,14 @@ def encode_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.u
     -------
     (n, ceil(r / 8)) uint8
     """
+    sums, factors = _integer_sums(X, quantised)
+    return pack(sums + quantised.thresholds * factors.astype(np.float64) >= 0)
+
+
+def _integer_sums(
+    X: NDArray[Any], quantised: QuantisedProjection
+) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+    """Integer products (n, r) of quantised rows, and the factors (n, 1) the rows were scaled by."""
     entries = X.astype(np.float32)
     if quantised.centre is not None and quantised.inverse_scale is not None:
         entries = (entries - quantised.centre) * quantised.inverse_scale
@@ -153,8 +164,7 @@ def encode_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.u
     factors = np.divide(QUANTISED_MOST, largest, out=np.ones_like(largest), where=usable)
     integers = np.rint(entries * factors)
     # Integers this small are exact in float64, whatever the order of the sums.
-    sums = integers.astype(np.float64) @ quantised.weights.astype(np.float64)
-    return pack(sums + quantised.thresholds * factors.astype(np.float64) >= 0)
+    return integers.astype(np.float64) @ quantised.weights.astype(np.float64), factors
 
 
 def nearest(
@@ -212,6 +222,88 @@ def scores(codes: NDArray[np.uint8], weights: NDArray[np.uint8], n_bits: int) ->
     """Inner products ``w_c.b`` of codes (n, bytes) and weights (C, bytes), shape (n, C)."""
     products = unpack(codes, n_bits).astype(np.int32) @ unpack(weights, n_bits).astype(np.int32).T
     return np.asarray(products, dtype=np.int32)
+
+
+# Activations are integers: their sums are exact in any order.
+MAX_ACTIVATION = np.float32(127)
+
+
+def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:
+    """``tanh(x)`` in steps of 1/127, by a rational approximation that every machine computes alike.
+
+    Parameters
+    ----------
+    x : float32 of any shape
+
+    Returns
+    -------
+    int8 of the same shape, in [-127, 127]
+    """
+    one = np.float32
+    x = np.where(x < one(4), x, one(4))
+    x = np.where(x > one(-4), x, one(-4))
+    square = x * x
+    numerator = x * ((square + one(105)) * square + one(945))
+    denominator = (one(15) * square + one(420)) * square + one(945)
+    scaled = np.clip(MAX_ACTIVATION * (numerator / denominator), -MAX_ACTIVATION, MAX_ACTIVATION)
+    rounded = np.trunc(scaled + np.where(scaled < 0, one(-0.5), one(0.5)))
+    return np.asarray(rounded, dtype=np.int8)
+
+
+def activations_int8(
+    X: NDArray[Any], quantised: QuantisedProjection, scale: NDArray[np.float32]
+) -> NDArray[np.int8]:
+    """Activations ``tanh(scale * (P'x + t))`` from the integer sums of :func:`encode_int8`.
+
+    Parameters
+    ----------
+    X : (n, d) float16, float32 or float64
+    quantised : QuantisedProjection
+    scale : (r,) float32
+
+    Returns
+    -------
+    (n, r) int8
+    """
+    sums, factors = _integer_sums(X, quantised)
+    steps = (quantised.steps * scale).astype(np.float32)
+    intercept = (quantised.thresholds * quantised.steps * scale).astype(np.float32)
+    units = steps * (np.float32(1) / factors)
+    return activations(sums.astype(np.float32) * units + intercept)
+
+
+def rescored(
+    codes: NDArray[np.uint8],
+    active: NDArray[np.int8],
+    weights: NDArray[np.uint8],
+    n_candidates: int,
+    k: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+    """Best of the nearest classes, by their inner products with activations.
+
+    Parameters
+    ----------
+    codes : (n, bytes) packed
+    active : (n, r) int8
+    weights : (C, bytes) packed
+    n_candidates : int in [1, C]
+    k : int in [1, n_candidates]
+
+    Returns
+    -------
+    indices : (n, k) int64
+    scores : (n, k) int32, in steps of 1 / 127
+    distances : (n, k) int32
+    """
+    indices, distances = top_k(codes, weights, n_candidates)
+    signs = unpack(weights, active.shape[1]).astype(np.int32)[indices]
+    scores = np.einsum("nmr,nr->nm", signs, active.astype(np.int32))
+    # Candidates come by distance, then by index, which is how ties are decided.
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    best, products, apart = (
+        np.take_along_axis(values, order, axis=1) for values in (indices, scores, distances)
+    )
+    return best, products.astype(np.int32), apart
 
 
 # ---------------------------------------------------------------------------------------------

@@ -122,13 +122,14 @@ class HammingIndex:
         self._prepared.scores(codes, n_bits, scores, threads)
         return scores
 
-    def check_k(self, k: Any) -> int:
+    def check_k(self, k: Any, name: str = "k") -> int:
         """`k` as an int, or a ValueError if it is no number of classes from 1 to C."""
         n_classes = self._prepared.n_classes
         is_integer = isinstance(k, (int, np.integer)) and not isinstance(k, bool)
         if not is_integer or not 1 <= k <= n_classes:
             raise ValueError(
-                f"k: expected an integer from 1 to {n_classes}, the number of classes, found {k!r}"
+                f"{name}: expected an integer from 1 to {n_classes}, the number of classes, "
+                f"found {k!r}"
             )
         return int(k)
 

@@ -17,7 +17,7 @@ from bitclass.storage.anchor_tensors import ANCHOR_LAYOUT, anchors_from, saved_a
 from bitclass.storage.container import Container, opened, write
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 from bitclass.storage.layout import Expected, Tensor, check_layout, tensor_of
-from bitclass.storage.strict_json import ModelFileError
+from bitclass.storage.strict_json import ModelFileError, shown
 
 __all__ = ["PROJECTION_TYPES", "ModelHeader", "ProjectionType", "load", "read_header", "save"]
 
@@ -26,6 +26,7 @@ ProjectionType = Literal["float32", "float16", "int8"]
 PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 
 _KIND = "model"
+_SINCE_VERSION_2 = ("rescore", "steepness")
 _PROJECTIONS: dict[str, ProjectionType] = {"F32": "float32", "F16": "float16", "I8": "int8"}
 
 # The intercept, by what the projection is saved in. Scaled projections have their columns in units
@@ -53,7 +54,8 @@ _OF_ALL = {
 } | ANCHOR_LAYOUT
 
 # A million bits, the most there can be, divided by this is still a finite number.
-_MIN_TEMPERATURE = 1e-300
+_MIN_POSITIVE = 1e-300
+MAX_RESCORED = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class ModelHeader:
     labels : str, type of the labels as NumPy writes it
     projection : {"float32", "float16", "int8"}, what the projection was saved in
     precision : {"int8", "float32"}, what codes are computed in
+    rescore : int, how many nearest classes are rescored
+    steepness : float
     temperature : float
     summary : dict, how the model came about
     tensors : type and shape of each array
@@ -80,6 +84,8 @@ class ModelHeader:
     labels: str
     projection: ProjectionType
     precision: Precision
+    rescore: int
+    steepness: float
     temperature: float
     summary: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -142,11 +148,15 @@ def save(
             check_layout({name: tensor_of(values) for name, values in tensors.items()}, layout)
         )
         _check_values(tensors, model.n_bits)
-        _check_temperature(model.temperature)
+        _check_positive("temperature", model.temperature)
+        _check_positive("steepness", model.steepness)
+        _check_rescore(model.rescore)
     except ModelFileError as error:
         raise ValueError(f"the model cannot be saved: {error}") from None
     header = {
         "precision": hash_function.precision,
+        "rescore": int(model.rescore),
+        "steepness": float(model.steepness),
         "temperature": float(model.temperature),
         "labels": dtype,
         "summary": model.summary,
@@ -285,6 +295,8 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             labels,
             tensors["weights"],
             hash_function,
+            rescore=header.rescore,
+            steepness=header.steepness,
             temperature=header.temperature,
             summary=header.summary,
         )
@@ -321,14 +333,25 @@ def _quantised(
 
 def _header(container: Container) -> ModelHeader:
     """Check all that can be checked before the arrays are read."""
-    container.refuse_other_fields("precision", "temperature", "labels", "summary")
+    container.refuse_other_fields(
+        "precision",
+        "temperature",
+        "labels",
+        "summary",
+        *(_SINCE_VERSION_2 if container.version >= 2 else ()),
+    )
     precision = next(
         (name for name in get_args(Precision) if name == container.field("precision", str)), None
     )
     if precision is None:
         raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
     temperature = container.field("temperature", float)
-    _check_temperature(temperature)
+    _check_positive("temperature", temperature)
+    rescore, steepness = 0, 1.0
+    if container.version >= 2:
+        rescore, steepness = container.field("rescore", int), container.field("steepness", float)
+        _check_rescore(rescore)
+        _check_positive("steepness", steepness)
     labels = container.field("labels", str)
     summary: dict[str, Any] = container.field("summary", dict)
     names = summary.get("feature_names")
@@ -356,6 +379,8 @@ def _header(container: Container) -> ModelHeader:
         labels,
         projection,
         precision,
+        rescore,
+        steepness,
         temperature,
         summary,
         container.tensors,
@@ -375,9 +400,14 @@ def _check_lengths(lengths: dict[str, int]) -> None:
         )
 
 
-def _check_temperature(temperature: float) -> None:
-    if not _MIN_TEMPERATURE <= temperature < np.inf:
-        raise ModelFileError(f"temperature must be a positive number, found {temperature!r}")
+def _check_positive(name: str, value: float) -> None:
+    if not _MIN_POSITIVE <= value < np.inf:
+        raise ModelFileError(f"{name} must be a positive number, found {value!r}")
+
+
+def _check_rescore(rescore: int) -> None:
+    if not 0 <= rescore <= MAX_RESCORED:
+        raise ModelFileError(f"rescore must be 0 to {MAX_RESCORED}, found {shown(rescore)}")
 
 
 def _check_values(tensors: dict[str, NDArray[Any]], n_bits: int) -> None:

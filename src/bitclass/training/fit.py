@@ -1,8 +1,8 @@
 """From sums over rows to a model: the outline of the paper.
 
 Starting codes give the first class weights; the alternation improves weights and codes in turn; a
-ridge regression of the codes on the features is the hash function; refinement improves projection
-and weights together on the rows themselves.
+ridge regression of the codes on the features is the hash function. Discriminant codes, the default,
+come with their hash function. Refinement improves projection and weights together on the rows.
 """
 
 from __future__ import annotations
@@ -13,23 +13,39 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import scipy.special
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bitclass._native import Precision
 from bitclass._warn import warn
-from bitclass.blas import single_threaded_blas
 from bitclass.codes import pack, unpack
+from bitclass.hash_function import HashFunction
 from bitclass.losses import Loss, LossTable
 from bitclass.model import PackedModel
 from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.alternation import HISTORY_DTYPE, alternate, hinge_weights
 from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.bqp import Solver
+from bitclass.training.discriminant import (
+    Coordinates,
+    coordinates_of,
+    default_alpha,
+    discriminant_projection,
+    scatter_of,
+    spread_of,
+)
 from bitclass.training.distinct import make_distinct
-from bitclass.training.refinement import Rows, class_mean_weights, refine
-from bitclass.training.ridge import ridge
+from bitclass.training.refinement import (
+    RESCORE_LENGTHS,
+    Refined,
+    Rows,
+    Start,
+    class_mean_weights,
+    refine,
+)
+from bitclass.training.ridge import Ridge, ridge
 from bitclass.training.standardise import standardisation
 from bitclass.training.starting_codes import start_codes
 from bitclass.training.statistics import Statistics, Sums
@@ -40,6 +56,10 @@ __all__ = ["Fitted", "Settings", "fit_model", "start_statistics", "update_model"
 MAX_CLASSES_OF_PROGRAMS = 4096
 # With refine="auto" fewer rows than this are not refined: too few could be held out.
 _MIN_ROWS_TO_REFINE = 500
+# Where classes have fewer rows than this, their weights know the held-out rows too well.
+_FEW_ROWS = 50
+# Regression values are near -1 and +1 where a bit is certain.
+_STEEPNESS_OF_REGRESSION = 2.0
 # Rows whose similarities to the anchors tell how these are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
 
@@ -60,6 +80,7 @@ class Settings:
     kernel : bool, whether rows are hashed by their similarities to anchors
     n_anchors : int or "auto"
     gamma : float or str, width of the kernel
+    rescore : int, length of the short list, or None to choose it
     precision : what codes are computed in at prediction
     random_state : seed or source of randomness
     max_bytes : int, memory that the table of margins may take
@@ -76,6 +97,7 @@ class Settings:
     kernel: bool
     n_anchors: int | str
     gamma: float | str
+    rescore: int | None
     precision: Precision
     random_state: int | np.random.RandomState | None
     max_bytes: int
@@ -163,76 +185,151 @@ def fit_model(
     -------
     Fitted
     """
+    closed_form = statistics.starting.kind == "discriminant" and settings.table is None
+    if closed_form:
+        return _fit_discriminant(settings, statistics, rows, n_rows)
+    return _fit_by_regression(settings, statistics, rows, n_rows)
+
+
+def _fit_discriminant(
+    settings: Settings, statistics: Statistics, rows: Rows | None, n_rows: int | None
+) -> Fitted:
+    """Discriminant codes: hash function and weights in closed form, then refinement."""
+    seed = statistics.starting.seed
+
+    def start(sums: Sums, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
+        shares = sums.class_weights / sums.total_weight
+        Q, t, weights = discriminant_projection(coordinates, shares, settings.n_bits, seed)
+        factor = spread_of(sums) / coordinates.spread(Q)
+        hash_function = coordinates.hash_function(
+            factor * Q, factor * t, sums, settings.precision, statistics.anchors
+        )
+        return hash_function, weights
+
+    sums = statistics.sums()
+    refined = _refined(settings, statistics, start, rows, n_rows)
+    if refined is not None and refined.report["taken"]:
+        weights = refined.model.unpacked_weights()
+        codes = _closed_form_history(weights, sums)
+        return Fitted(refined.model, *codes, refined.alpha, refined.report)
+    alpha = settings.alpha
+    if alpha is None:
+        alpha = default_alpha(sums) if refined is None else refined.alpha
+    coordinates = coordinates_of(scatter_of(sums), alpha, settings.n_bits)
+    hash_function, found = start(sums, coordinates)
+    weights = make_distinct(found, found.astype(np.float64), sums.classes.tolist())
+    model = PackedModel(
+        sums.classes,
+        pack(weights),
+        hash_function,
+        rescore=_default_rescore(settings) if refined is None else refined.model.rescore,
+        temperature=_temperature_of_means(hash_function, weights, coordinates, sums)
+        if refined is None
+        else refined.model.temperature,
+    )
+    report = None if refined is None else refined.report
+    return Fitted(model, *_closed_form_history(weights, sums), alpha, report)
+
+
+def _fit_by_regression(
+    settings: Settings, statistics: Statistics, rows: Rows | None, n_rows: int | None
+) -> Fitted:
+    """The paper: weights and codes, ridge regression of the codes; then refinement."""
     sums = statistics.sums()
     code_sums = statistics.starting.code_sums(sums)
     codes = _weights_and_codes(settings, statistics, sums, code_sums)
-
     weights = make_distinct(codes.weights, code_sums, sums.classes.tolist())
     moved = np.any(weights != codes.weights, axis=1)
     class_codes = np.where(moved[:, None], weights, codes.class_codes)
     cross, code_sum = _codes_times_features(
         statistics, moved, class_codes, codes.row_codes, None if n_rows is not None else rows
     )
-    regression = ridge(
-        sums,
-        cross,
-        code_sum,
-        settings.alpha,
-        precision=settings.precision,
-        anchors=statistics.anchors,
-    )
-    settings.report(f"hash function: {regression.explained:.1%} of the codes' variance explained")
-    temperature = _temperature(regression.explained, settings.n_bits, len(sums.classes))
+
+    def regression(sums: Sums, cross: Any, code_sum: Any, alpha: float | None) -> Ridge:
+        return ridge(
+            sums,
+            cross,
+            code_sum,
+            alpha,
+            precision=settings.precision,
+            anchors=statistics.anchors,
+        )
+
+    found = regression(sums, cross, code_sum, settings.alpha)
+    settings.report(f"hash function: {found.explained:.1%} of the codes' variance explained")
+
+    def start(sums: Sums, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
+        """The same without the held-out rows."""
+        own = weights
+        if statistics.n_rows < _FEW_ROWS * len(weights):
+            # Weights near to the code of each row make held-out rows look as easy as training rows.
+            own = hinge_weights(statistics.starting.code_sums(sums))
+        signs = own.astype(np.float64)
+        cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
+        return regression(sums, cross, code_sum, found.alpha).hash_function, own
+
+    refined = _refined(settings, statistics, start, rows, n_rows)
+    report = None if refined is None else refined.report
+    if refined is not None and refined.report["taken"]:
+        return Fitted(refined.model, codes.history, codes.n_rounds, found.alpha, report)
     model = PackedModel(
-        sums.classes, pack(weights), regression.hash_function, temperature=temperature
+        sums.classes,
+        pack(weights),
+        found.hash_function,
+        rescore=_default_rescore(settings) if refined is None else refined.model.rescore,
+        steepness=_STEEPNESS_OF_REGRESSION if refined is None else refined.model.steepness,
+        temperature=_temperature(found.explained, settings.n_bits, len(sums.classes))
+        if refined is None
+        else refined.model.temperature,
     )
-    fitted = Fitted(model, codes.history, codes.n_rounds, regression.alpha)
-    return _refined(settings, statistics, fitted, rows, n_rows)
+    return Fitted(model, codes.history, codes.n_rounds, found.alpha, report)
+
+
+def _default_rescore(settings: Settings) -> int:
+    """Length of the short list where no rows were held out to choose it."""
+    return RESCORE_LENGTHS[1] if settings.rescore is None else settings.rescore
 
 
 def _refined(
     settings: Settings,
     statistics: Statistics,
-    fitted: Fitted,
+    start: Start,
     rows: Rows | None,
     n_rows: int | None,
-) -> Fitted:
+) -> Refined | None:
     """Refine the model where that is wanted and can be done."""
-    n_classes = len(fitted.model.classes)
+    n_classes = int(np.count_nonzero(statistics.class_weights > 0))
     wanted = settings.refine
     if wanted == "auto":
         wanted = rows is not None and statistics.n_rows >= max(_MIN_ROWS_TO_REFINE, 2 * n_classes)
     if not wanted:
-        return fitted
+        return None
     if rows is None:
         warn(
             "refine=True: the model was not refined, because the rows of earlier batches are no "
             "longer available; call fit or fit_batches"
         )
-        return fitted
-    assert fitted.alpha is not None
-    # Steps are many small products, on which several BLAS threads mostly wait for each other.
-    with single_threaded_blas():
-        refined = refine(
-            fitted.model,
-            statistics,
-            rows,
-            n_rows=statistics.n_rows if n_rows is None else n_rows,
-            alpha=fitted.alpha,
-            seed=int(check_random_state(settings.random_state).randint(2**31 - 1)),
-            max_bytes=settings.max_bytes // 4,
-            report=settings.report,
+        return None
+    refined = refine(
+        statistics,
+        rows,
+        start,
+        n_rows=statistics.n_rows if n_rows is None else n_rows,
+        n_bits=settings.n_bits,
+        alpha=settings.alpha,
+        rescore=settings.rescore,
+        seed=int(check_random_state(settings.random_state).randint(2**31 - 1)),
+        max_bytes=settings.max_bytes // 4,
+        report=settings.report,
+    )
+    if refined is None and settings.refine != "auto":
+        warn(
+            f"refine=True: the model was not refined, because {statistics.n_rows} rows of "
+            f"{n_classes} classes are too few to hold some out"
         )
-    if refined is None:
-        if settings.refine != "auto":
-            warn(
-                f"refine=True: the model was not refined, because {statistics.n_rows} rows of "
-                f"{n_classes} classes are too few to hold some out"
-            )
-        return fitted
-    if refined.report["taken"]:
+    if refined is not None and refined.report["taken"]:
         statistics.refined_weights = statistics.class_weights.copy()
-    return replace(fitted, model=refined.model, refinement=refined.report)
+    return refined
 
 
 def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
@@ -296,7 +393,7 @@ def _weights_and_codes(
 ) -> _Codes:
     """Class weights and codes, by the closed forms of the hinge loss or by the alternation."""
     if settings.table is None:
-        return _by_closed_forms(code_sums, sums.class_weights)
+        return _by_closed_forms(sums, code_sums)
     n_classes = len(sums.classes)
     if n_classes > MAX_CLASSES_OF_PROGRAMS:
         raise ValueError(
@@ -327,23 +424,41 @@ def _weights_and_codes(
     )
 
 
-def _by_closed_forms(code_sums: NDArray[np.float64], class_weights: NDArray[np.float64]) -> _Codes:
+def _by_closed_forms(sums: Sums, code_sums: NDArray[np.float64]) -> _Codes:
     """The hinge loss: W from the code sums, then b_i = w_{y_i}, which is a fixed point."""
     weights = hinge_weights(code_sums)
+    history, n_rounds = _closed_form_history(weights, sums, code_sums)
+    return _Codes(weights, weights, None, history, n_rounds)
+
+
+def _closed_form_history(
+    weights: NDArray[np.int8], sums: Sums, code_sums: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.void], int]:
+    """History of the linear loss after W-step and B-step, and the number of rounds.
+
+    Parameters
+    ----------
+    weights : (C, r)
+    sums : Sums
+    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
+    """
     n_classes, n_bits = weights.shape
+    totals = sums.class_weights
+    if code_sums is None:
+        code_sums = weights * totals[:, None]
     own = np.sum(weights * code_sums)
-    all_pairs = np.sum(weights.sum(axis=0) * code_sums.sum(axis=0))
+    all_pairs = np.sum(weights.sum(axis=0, dtype=np.int64) * code_sums.sum(axis=0))
     after_w = all_pairs - n_classes * own
     class_sums = weights.sum(axis=0, dtype=np.int64)
-    agreement = class_weights @ (weights @ class_sums)
-    after_b = agreement - n_classes * n_bits * class_weights.sum()
+    agreement = totals @ (weights @ class_sums)
+    after_b = agreement - n_classes * n_bits * totals.sum()
     # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
-    lowest = -2.0 * n_bits * (n_classes - 1) * class_weights.sum()
+    lowest = -2.0 * n_bits * (n_classes - 1) * totals.sum()
     history = np.empty(2, dtype=HISTORY_DTYPE)
     history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
     with np.errstate(divide="ignore"):
         history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
-    return _Codes(weights, weights, None, history, n_rounds=1)
+    return history, 1
 
 
 def _codes_times_features(
@@ -376,6 +491,23 @@ def _codes_times_features(
     return statistics.cross(all_codes, (X for X, _, _ in rows()), row_codes)
 
 
+def _temperature_of_means(
+    hash_function: HashFunction,
+    weights: NDArray[np.int8],
+    coordinates: Coordinates,
+    sums: Sums,
+) -> float:
+    """Temperature of the probabilities, from how far class means lie from the thresholds.
+
+    Scores of rows scatter about those of their class mean by the same deviation in every class.
+    """
+    Q, t = coordinates.projected(hash_function, sums)
+    deviations = np.maximum(np.linalg.norm(Q, axis=0), 1e-12)
+    distances = np.abs(coordinates.means @ Q + t) / deviations
+    error = float(np.mean(scipy.special.ndtr(-distances)))
+    return _temperature_of_errors(error, *weights.shape[::-1])
+
+
 def _temperature(explained: float, n_bits: int, n_classes: int) -> float:
     """Temperature of the probabilities, from how well the regression explains the codes.
 
@@ -386,6 +518,11 @@ def _temperature(explained: float, n_bits: int, n_classes: int) -> float:
     """
     explained = min(max(explained, 1e-6), 1.0 - 1e-6)
     error = 0.5 * math.erfc(math.sqrt(explained / (1.0 - explained) / 2.0))
+    return _temperature_of_errors(error, n_bits, n_classes)
+
+
+def _temperature_of_errors(error: float, n_bits: int, n_classes: int) -> float:
+    error = min(max(error, 1e-9), 0.49)
     log_odds = math.log1p(-error) - math.log(max(error, 1e-12))
     independent = min(1.0, (n_classes - 1) / n_bits)
     return 2.0 / (log_odds * independent)

@@ -18,12 +18,20 @@ from bitclass.codes import pack, packed_width, sign, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.cca_itq import cca_itq_projection
+from bitclass.training.discriminant import (
+    coordinates_of,
+    default_alpha,
+    discriminant_projection,
+    scatter_of,
+)
 
 if TYPE_CHECKING:
     from bitclass.training.statistics import Sums
 
 __all__ = [
+    "CLASS_CODES",
     "STARTING_CODES",
+    "DiscriminantCodes",
     "GivenCodes",
     "MeanCodes",
     "ProjectionCodes",
@@ -33,7 +41,7 @@ __all__ = [
 ]
 
 #: Names of the starting codes that need nothing but the rows.
-STARTING_CODES = ("means", "projection", "random", "cca_itq")
+STARTING_CODES = ("discriminant", "means", "projection", "random", "cca_itq")
 
 _CCA_ROWS = 20_000
 # Added to the variance of each standardised feature before features are made uncorrelated.
@@ -123,6 +131,20 @@ class MeanCodes(_ClassCodes):
         return sign(means @ (directions / deviations[:, None]))
 
 
+class DiscriminantCodes(_ClassCodes):
+    """Signs of the class means in rotated discriminant directions; with the hinge loss the hash
+    function follows from the same closed form (`bitclass.training.discriminant`).
+    """
+
+    kind = "discriminant"
+
+    def class_codes(self, sums: Sums) -> NDArray[np.int8]:
+        """Code of each class, (C, r) in {-1, +1}."""
+        scatter = scatter_of(sums)
+        coordinates = coordinates_of(scatter, default_alpha(sums), self.n_bits)
+        return discriminant_projection(coordinates, scatter.shares, self.n_bits, self.seed)[2]
+
+
 class RandomCodes(_ClassCodes):
     """A random code for each class, drawn from the seed and the label alone.
 
@@ -140,6 +162,12 @@ class RandomCodes(_ClassCodes):
         )
         codes = np.frombuffer(drawn, dtype=np.uint8).reshape(len(sums.classes), width)
         return unpack(codes, self.n_bits)
+
+
+#: Kinds of codes of classes, by name.
+CLASS_CODES: dict[str, type[_ClassCodes]] = {
+    codes.kind: codes for codes in (DiscriminantCodes, MeanCodes, RandomCodes)
+}
 
 
 class _RowCodes:
@@ -237,7 +265,7 @@ def start_codes(
 
     Parameters
     ----------
-    kind : {"means", "random", "projection", "cca_itq"} or (n, n_bits) codes
+    kind : {"discriminant", "means", "random", "projection", "cca_itq"} or (n, n_bits) codes
     n_bits : int
     X : (n, d)
     labels : (n,)
@@ -247,9 +275,8 @@ def start_codes(
     """
     if not isinstance(kind, str):
         return GivenCodes(kind)
-    if kind in ("means", "random"):
-        seed = int(random.randint(np.iinfo(np.int32).max))
-        return MeanCodes(n_bits, seed) if kind == "means" else RandomCodes(n_bits, seed)
+    if kind in CLASS_CODES:
+        return CLASS_CODES[kind](n_bits, int(random.randint(np.iinfo(np.int32).max)))
     if kind == "projection":
         mapping = random.standard_normal((len(centre), n_bits))
     else:

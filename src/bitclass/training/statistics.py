@@ -225,8 +225,10 @@ class Statistics:
         check_label_kinds(self.classes, classes)
         sums = self._empty_sums(classes, X.shape[0])
         sums.class_weights[:] = np.bincount(own, weights=weights, minlength=len(classes))
-        kept = []
-        with np.errstate(over="ignore", invalid="ignore"):
+        kept: list[NDArray[np.uint8]] = []
+
+        def weighted_blocks() -> Iterator[NDArray[Any]]:
+            """Standardised rows times the roots of their weights, summed by class on the way."""
             for part, block in row_blocks(X):
                 of_block = None if weights is None else weights[part]
                 block = self.features(block)
@@ -243,7 +245,10 @@ class Statistics:
                     if low < MIN_FLOAT32_WEIGHT or high > MAX_FLOAT32_WEIGHT:
                         Z = Z.astype(np.float64)
                     Z *= np.sqrt(of_block).astype(Z.dtype)[:, None]
-                add_gram(Z, sums.gram)
+                yield Z
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            add_gram(weighted_blocks(), sums.gram)
         width = packed_width(self.starting.n_bits)
         return sums, _joined(kept, (0, width), np.uint8) if self.keep_codes else None
 

@@ -31,10 +31,9 @@ from bitclass.storage import (
     write,
 )
 from bitclass.training.starting_codes import (
+    CLASS_CODES,
     GivenCodes,
-    MeanCodes,
     ProjectionCodes,
-    RandomCodes,
     StartingCodes,
 )
 from bitclass.training.statistics import Statistics
@@ -67,6 +66,7 @@ _MAPPING = {
     "starting_scale": Expected("F64", ("features",)),
 }
 _STARTING: dict[str, dict[str, Expected]] = {
+    "discriminant": {},
     "means": {},
     # Version 0.1 wrote the sums of codes that follow from the labels.
     "random": {"code_sums": Expected("F64", ("classes", "bits"), required=False)}
@@ -186,8 +186,9 @@ def _sums_of(statistics: Statistics) -> list[str]:
 
 
 def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    if isinstance(starting, (MeanCodes, RandomCodes)):
-        return {"kind": starting.kind, "seed": int(starting.seed), "bits": starting.n_bits}, {}
+    if starting.kind in CLASS_CODES:
+        seed: int = getattr(starting, "seed")  # noqa: B009 - of the classes in CLASS_CODES
+        return {"kind": starting.kind, "seed": seed, "bits": starting.n_bits}, {}
     if isinstance(starting, ProjectionCodes):
         return {"kind": starting.kind}, {
             "starting_mapping": starting.mapping,
@@ -197,7 +198,7 @@ def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, 
     if isinstance(starting, GivenCodes):
         raise ValueError(
             "statistics that began from codes given as an array cannot be saved: rows to come "
-            "would have no codes; begin from 'means', 'projection', 'random' or 'cca_itq'"
+            "would have no codes; begin from codes by name"
         )
     raise ValueError(f"statistics that began from {type(starting).__name__} cannot be saved")
 
@@ -205,7 +206,7 @@ def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, 
 def _starting(
     header: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], n_bits: int
 ) -> StartingCodes:
-    if header["kind"] not in ("means", "random"):
+    if header["kind"] not in CLASS_CODES:
         try:
             with np.errstate(all="ignore"):
                 return ProjectionCodes(
@@ -219,7 +220,7 @@ def _starting(
     seed = header.get("seed")
     if type(seed) is not int or seed < 0:
         raise ModelFileError("starting codes must have a seed, an integer of at least 0")
-    return MeanCodes(n_bits, seed) if header["kind"] == "means" else RandomCodes(n_bits, seed)
+    return CLASS_CODES[header["kind"]](n_bits, seed)
 
 
 def _check_header(container: Container, starting: Mapping[str, Any]) -> dict[str, int]:
@@ -233,7 +234,7 @@ def _check_header(container: Container, starting: Mapping[str, Any]) -> dict[str
     if keep_codes:
         layout |= _KEPT_ROWS
     lengths = check_layout(container.tensors, layout)
-    if kind in ("means", "random"):
+    if kind in CLASS_CODES:
         lengths["bits"] = starting.get("bits", lengths.get("bits"))
         if type(lengths["bits"]) is not int:
             raise ModelFileError("starting codes of classes must have 'bits'")

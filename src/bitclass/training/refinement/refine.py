@@ -21,31 +21,52 @@ from numpy.typing import NDArray
 from bitclass.codes import pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.training.alternation import hinge_weights
+from bitclass.training.discriminant import (
+    Coordinates,
+    best_alpha,
+    coordinates_of,
+    scatter_of,
+    spread_of,
+)
 from bitclass.training.distinct import CodeWarning, make_distinct
 from bitclass.training.refinement.split import Rows, Sample, Split
 from bitclass.training.refinement.steps import Refinement, Schedule, rows_per_step
-from bitclass.training.refinement.whitening import whitening_of
-from bitclass.training.ridge import ridge
 from bitclass.training.statistics import Statistics, Sums
 
-__all__ = ["Refined", "class_mean_weights", "fitted_temperature", "refine"]
+__all__ = [
+    "RESCORE_LENGTHS",
+    "Refined",
+    "Start",
+    "class_mean_weights",
+    "fitted_temperature",
+    "refine",
+]
 
-_MAX_EPOCHS = 20
-_MAX_VISITS = 400_000
+#: Lengths of the short list that ``rescore="auto"`` chooses from.
+RESCORE_LENGTHS = (0, 16, 64)
+
+# Epochs, and rows shown in all; similarities to kernel anchors need more of both.
+_MAX_EPOCHS, _MAX_VISITS = 12, 250_000
+_MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
+# Coordinates beside one per bit: classes differ in the first, and the others still help. Of
+# similarities to anchors even directions of little variance do.
+_FURTHER_COORDINATES = 384
 # Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
 _EPOCHS_PER_SAMPLE = 4
-# Where classes have fewer rows than this, their weights know the held-out rows too well.
-_FEW_ROWS = 50
 # With more classes than this their weights follow from the projection, and a step scores some.
 _MAX_LEARNED_CLASSES = 2048
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
 _ERRORS_TO_STOP = 4.0
+# A shorter list is preferred within this many standard errors of the difference.
+_ERRORS_OF_LENGTH = 0.5
 # Pairs of a row and a class that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20
 _CLASSES_PER_BLOCK = 1 << 14
+
+#: Learns a hash function and class weights (C, r) from sums, in closed form.
+Start = Callable[[Sums, Coordinates], tuple[HashFunction, NDArray[np.int8]]]
 
 
 @dataclass(frozen=True)
@@ -55,36 +76,43 @@ class Refined:
     Attributes
     ----------
     model : PackedModel
-        The refined one, or the one before where that is better on the held-out rows; with a
-        temperature fitted on them.
+        The refined one, or the one that it started from where that is better on the held-out rows;
+        with a short list and a temperature chosen on them.
+    alpha : float
+        Penalty of the scatter within classes.
     report : dict
         Facts about the run, in values that JSON can hold.
     """
 
     model: PackedModel
+    alpha: float
     report: dict[str, Any]
 
 
 def refine(
-    model: PackedModel,
     statistics: Statistics,
     rows: Rows,
+    start: Start,
     *,
     n_rows: int,
-    alpha: float,
+    n_bits: int,
+    alpha: float | None,
+    rescore: int | None,
     seed: int,
     max_bytes: int,
     report: Callable[[str], None],
 ) -> Refined | None:
-    """Refine a model that was learned from the sums over rows.
+    """Learn a model from sums over rows, and refine it on the rows.
 
     Parameters
     ----------
-    model : PackedModel, of the classes that have rows
-    statistics : Statistics, the sums it was learned from
+    statistics : Statistics
     rows : passes over the rows that were summed, or a sample of them
+    start : learns the model to start from
     n_rows : int, how many rows pass
-    alpha : float, penalty of the regression
+    n_bits : int
+    alpha : float, penalty of the scatter within classes, or None to choose it on held-out rows
+    rescore : int, length of the short list, or None to choose it on held-out rows
     seed : int
     max_bytes : int, memory that a sample of rows may take
     report : called with each line of progress
@@ -102,73 +130,116 @@ def refine(
     out, _ = statistics.summed(held_out.X, labels, held_out.weights, held_out.rows)
     sums = sums.without(out)
 
-    weights = model.unpacked_weights()
-    if statistics.n_rows < _FEW_ROWS * len(weights):
-        # Weights near to the code of each row make held-out rows look as easy as training rows.
-        weights = _distinct(hinge_weights(statistics.starting.code_sums(sums)), sums.classes)
-    start = _regression(sums, weights, alpha, model.hash_function)
-    before = _with(model, weights, start)
-    accuracy_before = _accuracy(before, held_out)
+    scatter = scatter_of(sums)
+    if alpha is None:
+        Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
+        alpha = best_alpha(scatter, Z, held_out.own)
+    n_directions = max(_FURTHER_COORDINATES + n_bits, scatter.n_clear(alpha))
+    max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
+    if statistics.anchors is not None:
+        n_directions = len(scatter.values)
+        max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
+    coordinates = coordinates_of(scatter, alpha, n_directions)
+    hash_function, weights = start(sums, coordinates)
+    before = _rescored(_model(sums, hash_function, weights), held_out, rescore)
 
-    whitening = whitening_of(sums, alpha)
-    best = BestEpoch(held_out.effective_size, 0.0, (start, weights))
     refit = None
     if len(weights) > _MAX_LEARNED_CLASSES:
-        weights = class_mean_weights(start, sums)
-        start = _regression(sums, weights, alpha, model.hash_function)
-        accuracy = _accuracy(_with(model, weights, start), held_out)
-        best = BestEpoch(held_out.effective_size, accuracy, (start, weights))
+        weights = class_mean_weights(hash_function, sums)
 
         def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
-            return class_mean_weights(whitening.unwhitened(Q, t, start), sums)
+            return sign(coordinates.means @ Q + t)
 
     n_per_step = rows_per_step(split.n_per_sample)
-    n_steps = max(1, min(_MAX_EPOCHS * split.n_training, _MAX_VISITS) // n_per_step)
+    n_steps = max(1, min(max_epochs * split.n_training, max_visits) // n_per_step)
     random = np.random.default_rng([seed, 1])
-    Q, t = whitening.whitened(start)
-    refinement = Refinement(Q, t, weights, Schedule(n_steps), random, refit)
-    Z_held_out = whitening.rows(statistics, held_out.X)
+    refinement = Refinement(
+        *coordinates.projected(hash_function, sums),
+        weights,
+        coordinates.means,
+        spread_of(sums),
+        coordinates.deviation,
+        Schedule(n_steps),
+        random,
+        refit,
+    )
+    best = BestEpoch(held_out.effective_size)
+    A_held_out = coordinates.rows(statistics, held_out.X)
     n_epochs = 0
-    for Z, sample in _epochs(split, lambda X: whitening.rows(statistics, X)):
-        _epoch(refinement, Z, sample, n_per_step, random)
+    for A, sample in _epochs(split, max_epochs, lambda X: coordinates.rows(statistics, X)):
+        _epoch(refinement, A, sample, n_per_step, random)
         n_epochs += 1
-        accuracy = held_out.mean(refinement.classify(Z_held_out) == held_out.own)
+        found = refinement.classify(A_held_out, rescored=rescore != 0)
+        accuracy = held_out.mean(found == held_out.own)
         report(f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}")
-        reached = whitening.unwhitened(refinement.projection, refinement.intercept, start)
-        best.offer(accuracy, (reached, refinement.weights))
+        best.offer(
+            accuracy,
+            (refinement.projection.copy(), refinement.intercept.copy(), refinement.weights),
+        )
         if refinement.finished or (refinement.progress > 0.5 and best.is_far_above(accuracy)):
             break
+    refinement.close()
 
-    for hash_function, weights in best.candidates():
-        after = _with(model, _distinct(weights, sums.classes), hash_function)
-        accuracy_after = _accuracy(after, held_out)
-        taken = accuracy_after >= accuracy_before
+    for Q, t, weights in best.candidates():
+        hash_function = coordinates.hash_function(
+            Q, t, sums, hash_function.precision, hash_function.anchors
+        )
+        after = _rescored(_model(sums, hash_function, weights), held_out, rescore)
+        taken = after.accuracy >= before.accuracy
         if taken:
             break
     # Whether class means give weights as good as the learned ones decides what classes get that
     # gain rows later on.
-    by_means = _with(model, class_mean_weights(hash_function, sums), hash_function)
+    by_means = _model(sums, hash_function, class_mean_weights(hash_function, sums))
+    by_means.rescore = after.model.rescore
+    follow = held_out.mean(by_means.predict(held_out.X) == labels) >= after.accuracy
+    chosen = (after if taken else before).model
+    chosen.temperature = fitted_temperature(chosen, held_out.X, held_out.own, held_out.weights)
+    report(
+        f"refinement: {before.accuracy:.2%} before, {after.accuracy:.2%} after, on "
+        f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}; "
+        f"short list of {chosen.rescore}"
+    )
     facts = {
         "taken": taken,
         "held_out_rows": len(held_out),
-        "accuracy_before": accuracy_before,
-        "accuracy_after": accuracy_after,
+        "accuracy_before": before.accuracy,
+        "accuracy_after": after.accuracy,
         "epochs": n_epochs,
         "steps": n_steps,
-        "weights_follow_means": taken and _accuracy(by_means, held_out) >= accuracy_after,
+        "weights_follow_means": bool(taken and follow),
     }
-    chosen = after if taken else model
-    chosen.temperature = fitted_temperature(
-        after if taken else before, held_out.X, held_out.own, held_out.weights
-    )
-    report(
-        f"refinement: {accuracy_before:.2%} before, {accuracy_after:.2%} after, on "
-        f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}"
-    )
-    return Refined(chosen, facts)
+    return Refined(chosen, alpha, facts)
 
 
-_Candidate = tuple[HashFunction, NDArray[np.int8]]
+@dataclass(frozen=True)
+class _Judged:
+    """A model with a short list, and its accuracy on the held-out rows."""
+
+    model: PackedModel
+    accuracy: float
+
+
+def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Judged:
+    """Give a model the short list that is best on held-out rows, the shorter within noise."""
+    labels = model.classes[held_out.own]
+    right = {}
+    for length in RESCORE_LENGTHS if rescore is None else (rescore,):
+        model.rescore = length
+        right[length] = (model.predict(held_out.X) == labels).astype(np.float64)
+    best = max(right, key=lambda length: held_out.mean(right[length]))
+    for length in right:
+        difference = right[best] - right[length]
+        lead = held_out.mean(difference)
+        error = math.sqrt(max(held_out.mean(difference**2) - lead**2, 0.0))
+        if lead <= _ERRORS_OF_LENGTH * error / math.sqrt(held_out.effective_size):
+            break
+    model.rescore = length
+    return _Judged(model, held_out.mean(right[length]))
+
+
+#: Projection, intercept and weights.
+_Candidate = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int8]]
 
 
 class BestEpoch:
@@ -181,14 +252,13 @@ class BestEpoch:
     Parameters
     ----------
     n_rows : float, effective number of held-out rows
-    accuracy : float, of the start
-    start : the hash function and weights to start from
     """
 
-    def __init__(self, n_rows: float, accuracy: float, start: _Candidate) -> None:
+    def __init__(self, n_rows: float) -> None:
         self._n_rows = n_rows
-        self._accuracy = accuracy
-        self._best = self._last_good = start
+        self._accuracy = 0.0
+        self._best: _Candidate | None = None
+        self._last_good: _Candidate | None = None
 
     @property
     def _standard_error(self) -> float:
@@ -205,34 +275,33 @@ class BestEpoch:
         """Whether an accuracy has fallen so far that going on is of no use."""
         return accuracy < self._accuracy - _ERRORS_TO_STOP * self._standard_error
 
-    def candidates(self) -> tuple[_Candidate, _Candidate]:
+    def candidates(self) -> list[_Candidate]:
         """What to try, in this order."""
-        return self._last_good, self._best
+        return [found for found in (self._last_good, self._best) if found is not None]
 
 
 def _epochs(
-    split: Split, whiten: Callable[[NDArray[Any]], NDArray[np.float32]]
+    split: Split, max_epochs: int, transform: Callable[[NDArray[Any]], NDArray[np.float32]]
 ) -> Iterator[tuple[NDArray[np.float32], Sample]]:
-    """Whitened training rows, once per epoch: the same, or fresh samples of very many."""
+    """Coordinates of the training rows, once per epoch: the same, or fresh samples of very many."""
     all_fit = split.n_per_sample == split.n_training
-    n_epochs = 0
     while True:
         sample = split.training_sample()
         if len(sample) == 0:
             return
-        Z = whiten(sample.X)
-        sample = Sample(Z, sample.own, sample.weights, sample.rows)  # the rows as they are go
-        for _ in range(_MAX_EPOCHS if all_fit else _EPOCHS_PER_SAMPLE):
-            yield Z, sample
-            n_epochs += 1
+        A = transform(sample.X)
+        # Without the rows as they are, which may take as much memory again.
+        sample = Sample(A, sample.own, sample.weights, sample.rows)
+        for _ in range(max_epochs if all_fit else _EPOCHS_PER_SAMPLE):
+            yield A, sample
         if all_fit:
             return
-        del Z, sample  # or two samples would be held at once
+        del A, sample  # or two samples would be held at once
 
 
 def _epoch(
     refinement: Refinement,
-    Z: NDArray[np.float32],
+    A: NDArray[np.float32],
     sample: Sample,
     n_per_step: int,
     random: np.random.Generator,
@@ -246,7 +315,7 @@ def _epoch(
         weights = (sample.weights / sample.weights.mean()).astype(np.float32)
     for start in range(0, len(order) - n_per_step + 1, n_per_step):
         rows = order[start : start + n_per_step]
-        refinement.step(Z[rows], sample.own[rows], None if weights is None else weights[rows])
+        refinement.step(A[rows], sample.own[rows], None if weights is None else weights[rows])
         if refinement.finished:
             return
 
@@ -264,16 +333,6 @@ def class_mean_weights(hash_function: HashFunction, sums: Sums) -> NDArray[np.in
     return weights
 
 
-def _regression(
-    sums: Sums, weights: NDArray[np.int8], alpha: float, like: HashFunction
-) -> HashFunction:
-    """Regression of codes that are the class weights (C, r)."""
-    codes = weights.astype(np.float64)
-    cross, code_sum = sums.feature_sums.T @ codes, sums.class_weights @ codes
-    found = ridge(sums, cross, code_sum, alpha, precision=like.precision, anchors=like.anchors)
-    return found.hash_function
-
-
 def _distinct(weights: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.int8]:
     """The weights, no two of them equal; a warning was given before."""
     with warnings.catch_warnings():
@@ -281,15 +340,8 @@ def _distinct(weights: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.in
         return make_distinct(weights, weights.astype(np.float64), classes.tolist())
 
 
-def _with(
-    model: PackedModel, weights: NDArray[np.int8], hash_function: HashFunction
-) -> PackedModel:
-    """The model with other weights and another hash function."""
-    return PackedModel(model.classes, pack(weights), hash_function, temperature=model.temperature)
-
-
-def _accuracy(model: PackedModel, held_out: Sample) -> float:
-    return held_out.mean(model.predict(held_out.X) == model.classes[held_out.own])
+def _model(sums: Sums, hash_function: HashFunction, weights: NDArray[np.int8]) -> PackedModel:
+    return PackedModel(sums.classes, pack(_distinct(weights, sums.classes)), hash_function)
 
 
 def fitted_temperature(
@@ -310,13 +362,14 @@ def fitted_temperature(
     n_rows = max(256, _MAX_CALIBRATION_PAIRS // len(model.classes))
     X, own = X[:n_rows], own[:n_rows]
     weights = None if weights is None else weights[:n_rows]
-    counts, of_own = _distance_counts(model, X, own)
-    distances = 2.0 * np.arange(counts.shape[1])
+    listed, counts, of_own = _score_gaps(model, X, own)
+    steps = 2.0 * np.arange(counts.shape[1])
 
     def negative_log_likelihood(log_inverse: float) -> float:
         inverse = math.exp(log_inverse)
-        of_rows = np.log(counts @ np.exp(-inverse * distances)) + 2.0 * inverse * of_own
-        return float(np.average(of_rows, weights=weights))
+        totals = counts @ np.exp(-inverse * steps) * np.exp(-inverse * listed[:, -1])
+        totals += np.exp(-inverse * listed[:, :-1]).sum(axis=1)
+        return float(np.average(np.log(totals) + inverse * of_own, weights=weights))
 
     # It has one valley in the inverse temperature.
     bounds = (math.log(1e-3), math.log(10.0))
@@ -326,26 +379,37 @@ def fitted_temperature(
     return 1.0 / math.exp(found.x)
 
 
-def _distance_counts(
+def _score_gaps(
     model: PackedModel, X: NDArray[Any], own: NDArray[np.intp]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """How many bits classes are farther away than the nearest one: all that probabilities need.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """By how much scores are below the best one: all that probabilities need.
 
     Returns
     -------
-    counts : (n, r + 1), how many classes of each row are 0, 1, ... bits farther away
-    of_own : (n,) bits of the own class
+    listed : (n, m + 1), gaps of the short list, and of the best class that is not on it
+    counts : (n, r + 1), how many other classes are 0, 2, 4, ... below that one
+    of_own : (n,) gap of the own class
     """
-    width = model.n_bits + 1
-    counts = np.empty((len(X), width))
-    of_own = np.empty(len(X), dtype=np.int64)
+    m, width = model.n_rescored, model.n_bits + 1
+    listed = np.zeros((len(X), m + 1))
+    counts = np.zeros((len(X), width))
+    of_own = np.empty(len(X))
     step = max(1, _SCORES_PER_BLOCK // len(model.classes))
     for begin in range(0, len(X), step):
         part = slice(begin, begin + step)
-        scores = model.scores(X[part])
-        bits = (scores.max(axis=1, keepdims=True) - scores) // 2
-        rows = np.arange(len(bits))
-        of_own[part] = bits[rows, own[part]]
-        places = (bits + width * rows[:, None]).ravel()
-        counts[part] = np.bincount(places, minlength=width * len(bits)).reshape(-1, width)
-    return counts, of_own
+        gaps = model.scores(X[part])
+        np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
+        rows = np.arange(len(gaps))
+        of_own[part] = gaps[rows, own[part]]
+        ordered = np.partition(gaps, m - 1, axis=1)[:, :m] if m else gaps[:, :0]
+        listed[part, :m] = np.sort(ordered, axis=1)
+        if m == len(model.classes):
+            continue
+        if m:
+            listed[part, m] = np.partition(gaps, m, axis=1)[:, m]
+        below = np.rint((gaps - listed[part, m:]) / 2.0).astype(np.intp)
+        others = gaps >= listed[part, m:]  # the short list is above all others
+        places = (below + width * rows[:, None])[others]
+        found = np.bincount(places, minlength=width * len(gaps))
+        counts[part] = found.reshape(-1, width)
+    return listed, counts, of_own

@@ -1,34 +1,37 @@
-"""Refinement: projection and weights improved together on the classification loss of real codes.
+"""Steps of refinement: projection and weights improved together on the classification loss.
 
-The alternation learns codes without looking at the features, and the hash function is a least
-squares fit of them. Here both learn on: mini-batches go through h(x) = sign(Q'z + t) and the scores
-w_c.h(x) of the classes; the softmax cross-entropy goes backwards through tanh in the place of sign,
-and through latent weights whose signs are W (the straight-through estimator).
+Mini-batches go through ``F = Q'a + t``, in coordinates a in which rows of every class scatter alike.
+Two softmax cross-entropies are minimised together: that of the scores w_c.sign(F), by which the
+nearest class is found, and that of the scores w_c.tanh(F), by which a short list is ranked. Where
+sign has no slope that of tanh stands in for it, and latent weights whose signs are W learn in their
+place (straight-through gradients).
 
-Rows come whitened, so that one step size suits all directions, and every column of Q keeps length
-1: a code bit is the sign of a score of about unit variance, whose size means nothing.
+All columns of Q keep one length: a bit is the sign of its score, and the length decides how soon
+tanh saturates.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import HammingIndex
+from bitclass._native import HammingIndex, effective_threads
 from bitclass.codes import pack
 
 __all__ = ["Refinement", "Schedule", "rows_per_step"]
 
-# Chosen on held-out training rows of five data sets: see docs/accuracy.md.
-_STEP_OF_PROJECTION = 0.2  # divided by sqrt(d), which is the size of an entry of Q
-_STEP_OF_WEIGHTS = 0.1
-_START_OF_LATENT = 0.2
-_SHARPNESS_A_NAT = 2.2
-_LEAST_SHARPNESS = 4.0
+# Chosen on held-out training rows of six data sets: see docs/accuracy.md.
+STEP_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
+STEP_OF_INTERCEPT = 0.06  # in units of the spread of scores
+STEP_OF_WEIGHTS = 0.025
+LATENT_SPREAD = 0.1
+SHARPNESS_OF_SIGNS, SHARPNESS_OF_TANH = 2.2, 3.2  # times the logarithm of the number of classes
+SHARE_OF_SIGNS = 0.5
 _WARM_UP = 0.05
 _DECAY_OF_MEAN, _DECAY_OF_SQUARE = 0.9, 0.99
 _TINY = 1e-9
@@ -36,11 +39,14 @@ _TINY = 1e-9
 # Of very many classes, what a step scores beside those of its rows.
 _RANDOM_CLASSES = 512
 _NEAREST_CLASSES = 4
-# Weights are refitted after so many steps, or one for so many classes, for a refit of 1,000,000
+# Weights are refitted after so many steps, or one for so many classes, because a refit of 1,000,000
 # costs as much as a hundred steps.
 _STEPS_BETWEEN_REFITS = 16
-_CLASSES_A_STEP = 4096
-
+_CLASSES_PER_STEP = 4096
+# Parts of a mini-batch that may be computed at the same time. Their number is fixed, so that
+# rounding does not depend on the number of threads.
+_PARTS = 2
+_ROWS_PER_BLOCK = 1024
 
 Refit = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.int8]]
 
@@ -67,7 +73,7 @@ def rows_per_step(n_rows: int) -> int:
     return min(n_rows, 256 if n_rows < 20_000 else 512)
 
 
-class _Adam:
+class Adam:
     """Adam's moments of one array."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -100,33 +106,32 @@ class _Adam:
         values -= scratch
 
 
+@dataclass(frozen=True)
+class _Gradient:
+    """Gradient of the loss by projection (k, r), intercept (r,) and weights (C, r) or None."""
+
+    projection: NDArray[np.float32]
+    intercept: NDArray[np.float32]
+    weights: NDArray[np.float32] | None
+
+
 class Refinement:
-    """A hash function and weights that learn from mini-batches of whitened rows.
+    """A hash function and weights that learn from mini-batches of rows.
 
     Parameters
     ----------
-    projection : (d, r), the projection Q of whitened rows to start from
+    projection : (k, r), the projection Q to start from; its columns get one length
     intercept : (r,)
     weights : (C, r) in {-1, +1}
+    means : (C, k), the class means in the coordinates of the rows
+    spread : float, standard deviation of the scores F
+    deviation : (k,) standard deviation of the coordinates
     schedule : Schedule
     random : draws the classes that are scored where there are very many
     refit : optional, for very many classes
         Gives the weights (C, r) that suit a projection and an intercept. Where given, weights are
         refitted from time to time, in the place of learning by steps of their own, and a step
         scores some of the classes only, however many there are.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> random = np.random.default_rng(0)
-    >>> Z = random.standard_normal((64, 3)).astype(np.float32)
-    >>> own = (Z[:, 0] > 0).astype(np.intp)
-    >>> weights = np.where(random.random((2, 8)) < 0.5, -1, 1)
-    >>> refinement = Refinement(np.eye(3, 8), np.zeros(8), weights, Schedule(50), random)
-    >>> for _ in range(50):
-    ...     refinement.step(Z, own)
-    >>> bool(np.mean(refinement.classify(Z) == own) > 0.9)
-    True
     """
 
     def __init__(
@@ -134,31 +139,44 @@ class Refinement:
         projection: NDArray[np.floating],
         intercept: NDArray[np.floating],
         weights: NDArray[np.signedinteger],
+        means: NDArray[np.float32],
+        spread: float,
+        deviation: NDArray[np.floating],
         schedule: Schedule,
         random: np.random.Generator,
         refit: Refit | None = None,
     ) -> None:
-        n_features, n_bits = projection.shape
+        n_coordinates, n_bits = projection.shape
+        n_classes = len(weights)
         lengths = np.linalg.norm(projection, axis=0)
         lengths[lengths == 0] = 1.0
-        self.projection = np.ascontiguousarray(projection / lengths, dtype=np.float32)
-        self.intercept = np.asarray(intercept / lengths, dtype=np.float32)
+        unit = projection / lengths
+        deviations = np.sqrt(deviation**2 @ unit**2)
+        self._length = np.float32(spread / max(float(deviations.mean()), _TINY))
+        self.projection = np.ascontiguousarray(unit * self._length, dtype=np.float32)
+        self.intercept = np.asarray(intercept / lengths * self._length, dtype=np.float32)
         self._refit = refit
-        self._steps_between_refits = max(_STEPS_BETWEEN_REFITS, len(weights) // _CLASSES_A_STEP)
+        self._steps_between_refits = max(_STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
         self._signs = weights.astype(np.float32)
         self._schedule = schedule
         self._random = random
         self._steps = 0
-        n_classes = len(weights)
-        sharpness = max(_LEAST_SHARPNESS, _SHARPNESS_A_NAT * math.log(n_classes))
-        self._scale = np.float32(sharpness / n_bits)
-        self._step_of_projection = _STEP_OF_PROJECTION / math.sqrt(n_features)
-        self._of_projection = _Adam(self.projection.shape)
-        self._of_intercept = _Adam(self.intercept.shape)
+        # With few classes and many bits scores are sharper than the classes need.
+        nats = max(math.log(n_classes), math.log(n_bits) - 1.4)
+        self._sharpness = tuple(
+            np.float32(factor * nats / n_bits) for factor in (SHARPNESS_OF_SIGNS, SHARPNESS_OF_TANH)
+        )
+        self._step_of_projection = (
+            STEP_OF_PROJECTION * float(self._length) / math.sqrt(n_coordinates)
+        )
+        self._step_of_intercept = STEP_OF_INTERCEPT * spread
+        self._of_projection = Adam(self.projection.shape)
+        self._of_intercept = Adam(self.intercept.shape)
         if refit is None:
-            self._latent = np.float32(_START_OF_LATENT) * self._signs
-            self._of_weights = _Adam(weights.shape)
+            self._latent = _latent_weights(means @ self.projection + self.intercept, self._signs)
+            self._of_weights = Adam(weights.shape)
         self._index: HammingIndex | None = None
+        self._pool = ThreadPoolExecutor(min(_PARTS, effective_threads(None)))
 
     @property
     def weights(self) -> NDArray[np.int8]:
@@ -177,7 +195,7 @@ class Refinement:
 
     def step(
         self,
-        Z: NDArray[np.float32],
+        A: NDArray[np.float32],
         own: NDArray[np.intp],
         row_weights: NDArray[np.float32] | None = None,
     ) -> None:
@@ -185,45 +203,81 @@ class Refinement:
 
         Parameters
         ----------
-        Z : (m, d) whitened rows
+        A : (m, k) rows
         own : (m,) index of each row's class
         row_weights : (m,) of mean about 1, optional
         """
         self._steps += 1
-        scores = Z @ self.projection
-        scores += self.intercept
-        codes = np.where(scores >= 0, np.float32(1), np.float32(-1))
-        classes = self._scored_classes(codes, own)
+        classes = self._scored_classes(A, own)
         signs = self._signs if classes is None else self._signs[classes]
         place = own if classes is None else np.searchsorted(classes, own)
-
-        slopes = _softmax_slopes(codes @ signs.T * self._scale, place)
+        factors = np.full(len(own), 1.0 / len(own), dtype=np.float32)
         if row_weights is not None:
-            slopes *= row_weights[:, None]
-        slopes *= self._scale / len(own)
-        of_scores = slopes @ signs
-        # The slope of tanh, in the place of that of sign.
+            factors *= row_weights
+        bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
+        parts = [slice(*pair) for pair in zip(bounds[:-1], bounds[1:], strict=True)]
+        found = list(
+            self._pool.map(
+                lambda part: self._gradient(A[part], place[part], factors[part], signs), parts
+            )
+        )
+        gradient = found[0]
+        for other in found[1:]:
+            gradient.projection.__iadd__(other.projection)
+            gradient.intercept.__iadd__(other.intercept)
+            if gradient.weights is not None and other.weights is not None:
+                gradient.weights.__iadd__(other.weights)
+        self._move(gradient)
+
+    def _gradient(
+        self,
+        A: NDArray[np.float32],
+        own: NDArray[np.intp],
+        factors: NDArray[np.float32],
+        signs: NDArray[np.float32],
+    ) -> _Gradient:
+        """Gradient of some rows; `factors` (m,) are their shares of the loss."""
+        scores = A @ self.projection
+        scores += self.intercept
+        codes = np.where(scores >= 0, np.float32(1), np.float32(-1))
         np.tanh(scores, out=scores)
+        sharp_signs, sharp_tanh = self._sharpness
+        of_signs = _softmax_slopes(codes @ signs.T * sharp_signs, own)
+        of_signs *= (np.float32(SHARE_OF_SIGNS) * sharp_signs * factors)[:, None]
+        of_tanh = _softmax_slopes(scores @ signs.T * sharp_tanh, own)
+        of_tanh *= (np.float32(1.0 - SHARE_OF_SIGNS) * sharp_tanh * factors)[:, None]
+        of_weights = None
+        if self._refit is None:
+            of_weights = of_signs.T @ codes
+            of_weights += of_tanh.T @ scores
+        of_signs += of_tanh
+        of_scores = of_signs @ signs
+        # The slope of tanh, also in the place of that of sign.
         scores *= scores
         of_scores -= of_scores * scores
+        return _Gradient(A.T @ of_scores, of_scores.sum(axis=0), of_weights)
 
+    def _move(self, gradient: _Gradient) -> None:
         factor = self._schedule.at(self._steps)
         size = factor * self._step_of_projection
-        self._of_projection.move(self.projection, Z.T @ of_scores, size, self._steps)
-        self._of_intercept.move(self.intercept, of_scores.sum(axis=0), size, self._steps)
+        self._of_projection.move(self.projection, gradient.projection, size, self._steps)
+        size = factor * self._step_of_intercept
+        self._of_intercept.move(self.intercept, gradient.intercept, size, self._steps)
         lengths = np.sqrt(np.einsum("dr,dr->r", self.projection, self.projection))
-        self.projection /= np.maximum(lengths, np.float32(_TINY))
-        if self._refit is None:
-            of_weights = slopes.T @ codes
-            self._of_weights.move(self._latent, of_weights, factor * _STEP_OF_WEIGHTS, self._steps)
-            np.clip(self._latent, -1.0, 1.0, out=self._latent)
-            self._signs = np.where(self._latent >= 0, np.float32(1), np.float32(-1))
-        elif self._steps % self._steps_between_refits == 0 or self.finished:
-            self._signs = self._refit(self.projection, self.intercept).astype(np.float32)
-            self._index = None
+        self.projection *= self._length / np.maximum(lengths, np.float32(_TINY))
+        if self._refit is not None:
+            if self._steps % self._steps_between_refits == 0 or self.finished:
+                self._signs = self._refit(self.projection, self.intercept).astype(np.float32)
+                self._index = None
+            return
+        assert gradient.weights is not None
+        size = factor * STEP_OF_WEIGHTS
+        self._of_weights.move(self._latent, gradient.weights, size, self._steps)
+        np.clip(self._latent, -1.0, 1.0, out=self._latent)
+        self._signs = np.where(self._latent >= 0, np.float32(1), np.float32(-1))
 
     def _scored_classes(
-        self, codes: NDArray[np.float32], own: NDArray[np.intp]
+        self, A: NDArray[np.float32], own: NDArray[np.intp]
     ) -> NDArray[np.intp] | None:
         """The classes that a step scores, ascending, or None for all of them.
 
@@ -234,14 +288,40 @@ class Refinement:
             return None
         if self._index is None:
             self._index = HammingIndex(pack(self._signs))
-        nearest, _ = self._index.top_k(pack(codes), _NEAREST_CLASSES)
+        codes = pack(A @ self.projection + self.intercept >= 0)
+        nearest, _ = self._index.top_k(codes, min(_NEAREST_CLASSES, len(self._signs)))
         drawn = self._random.integers(len(self._signs), size=_RANDOM_CLASSES)
         return np.unique(np.concatenate([own, nearest.ravel(), drawn]))
 
-    def classify(self, Z: NDArray[np.float32]) -> NDArray[np.intp]:
-        """Index of the nearest class of whitened rows (n, d), shape (n,)."""
-        codes = pack(Z @ self.projection + self.intercept >= 0)
-        return HammingIndex(pack(self._signs)).nearest(codes)[0]
+    def classify(self, A: NDArray[np.float32], *, rescored: bool) -> NDArray[np.intp]:
+        """Index of the best class of rows (n, k), shape (n,): the nearest, or by real scores."""
+        found = np.empty(len(A), dtype=np.intp)
+        index = HammingIndex(pack(self._signs))
+        for start in range(0, len(A), _ROWS_PER_BLOCK):
+            part = slice(start, start + _ROWS_PER_BLOCK)
+            scores = A[part] @ self.projection + self.intercept
+            if rescored and self._refit is None:
+                found[part] = np.argmax(np.tanh(scores) @ self._signs.T, axis=1)
+            else:
+                found[part] = index.nearest(pack(scores >= 0))[0]
+        return found
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+
+def _latent_weights(values: NDArray[np.float32], signs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Latent weights (C, r) whose signs are given, larger where class means are clearer.
+
+    Parameters
+    ----------
+    values : (C, r), the scores of the class means
+    signs : (C, r)
+    """
+    size = max(float(np.sqrt(np.mean(values**2))), _TINY)
+    latent = np.where((values >= 0) == (signs > 0), values / size, 0.1 * signs)
+    return np.clip(LATENT_SPREAD * latent, -1.0, 1.0).astype(np.float32)
 
 
 def _softmax_slopes(scores: NDArray[np.float32], own: NDArray[np.intp]) -> NDArray[np.float32]:

@@ -1,0 +1,299 @@
+"""Discriminant codes: projection, intercept and class weights in closed form, from sums alone.
+
+Rows are whitened by the scatter within classes, and the top directions of the class means are
+rotated towards the corners of a cube (ITQ). Whitening, directions and rotation are P; the signs of
+the class means are W. There is no regression on codes, which collapses where classes are many,
+small or uneven.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from bitclass._native import Precision, effective_threads
+from bitclass.codes import sign
+from bitclass.hash_function import HashFunction, RbfAnchors
+
+if TYPE_CHECKING:
+    from bitclass.training.statistics import Statistics, Sums
+
+__all__ = [
+    "Coordinates",
+    "Scatter",
+    "best_alpha",
+    "coordinates_of",
+    "default_alpha",
+    "discriminant_projection",
+    "scatter_of",
+    "spread_of",
+]
+
+_ITQ_ROUNDS = 30
+# Class means that a rotation is learned on.
+_MAX_ITQ_MEANS = 8192
+# Penalties to choose from, and by how much their accuracy may fall short of the best.
+_ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
+_ALPHA_SLACK = 0.02
+_MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
+_ROWS_PER_BLOCK = 4096
+_CLASSES_PER_BLOCK = 1 << 14
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Coordinates ``a = A'(z - mean)`` in which rows of every class scatter alike.
+
+    The first `n_discriminant` of them tell the classes apart; the others are those of the largest
+    variance.
+
+    Attributes
+    ----------
+    mean : (d,) of the features z as they are summed
+    transform : (d, k) float64, the matrix A
+    inverse : (k, d) float64, ``inverse @ A`` is the identity
+    n_discriminant : int
+    means : (C, k) float32, the class means in these coordinates
+    deviation : (k,) standard deviation of each coordinate over all rows
+    """
+
+    mean: NDArray[np.float64]
+    transform: NDArray[np.float64]
+    inverse: NDArray[np.float64]
+    n_discriminant: int
+    means: NDArray[np.float32]
+    deviation: NDArray[np.float64]
+
+    def rows(self, statistics: Statistics, X: NDArray[Any]) -> NDArray[np.float32]:
+        """Coordinates (n, k) float32 of dense rows as the estimator takes them."""
+        transform = self.transform.astype(np.float32)
+        found = np.empty((len(X), transform.shape[1]), dtype=np.float32)
+
+        def transform_block(start: int) -> None:
+            block = X[start : start + _ROWS_PER_BLOCK]
+            Z = statistics.standardised_rows(block, np.arange(len(block)))
+            Z = (Z - self.mean.astype(Z.dtype)).astype(np.float32, copy=False)
+            np.matmul(Z, transform, out=found[start : start + len(block)])
+
+        with ThreadPoolExecutor(effective_threads(None)) as pool:
+            list(pool.map(transform_block, range(0, len(X), _ROWS_PER_BLOCK)))
+        return found
+
+    def spread(self, Q: NDArray[np.floating]) -> float:
+        """Mean standard deviation of the scores of Q (k, r) over all rows."""
+        return max(float(np.sqrt(self.deviation**2 @ Q**2).mean()), 1e-12)
+
+    def projected(
+        self, hash_function: HashFunction, sums: Sums
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Projection Q (k, r) and intercept (r,) of a hash function, for these coordinates."""
+        P = hash_function.projection.astype(np.float64) * sums.scale[:, None]
+        t = hash_function.intercept + (sums.shift + self.mean * sums.scale) @ (
+            hash_function.projection.astype(np.float64)
+        )
+        return self.inverse @ P, t
+
+    def hash_function(
+        self,
+        Q: NDArray[Any],
+        t: NDArray[Any],
+        sums: Sums,
+        precision: Precision,
+        anchors: RbfAnchors | None,
+    ) -> HashFunction:
+        """The hash function for rows as they are, of Q (k, r) and t (r,) for these coordinates."""
+        P = (self.transform @ Q.astype(np.float64)) / sums.scale[:, None]
+        projection = np.ascontiguousarray(P, dtype=np.float32)
+        centre = sums.shift + self.mean * sums.scale
+        # From the rounded projection, so that rounding does not move the codes of the mean.
+        intercept = t.astype(np.float64) - centre @ projection.astype(np.float64)
+        total = sums.total_weight
+        variance = np.diag(sums.gram) / total - self.mean**2
+        deviation = np.sqrt(np.where(variance > 1e-12, variance, 1.0)) * sums.scale
+        return HashFunction(
+            projection,
+            intercept,
+            centre=centre.astype(np.float32),
+            scale=deviation.astype(np.float32),
+            precision=precision,
+            anchors=anchors,
+        )
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Scatter within classes, by its eigenvalues, and the class means about the mean of all rows.
+
+    Attributes
+    ----------
+    mean : (d,) of the features z as they are summed
+    values : (d,) eigenvalues, descending
+    vectors : (d, d) eigenvectors
+    centred : (C, d) class means less the mean
+    shares : (C,) of the total weight
+    """
+
+    mean: NDArray[np.float64]
+    values: NDArray[np.float64]
+    vectors: NDArray[np.float64]
+    centred: NDArray[np.float64]
+    shares: NDArray[np.float64]
+
+    def n_clear(self, alpha: float) -> int:
+        """Number of directions whose variance within classes is above the penalty."""
+        return int(np.count_nonzero(self.values > alpha * self.values.mean()))
+
+    def lengths(self, alpha: float) -> NDArray[np.float64]:
+        """Standard deviations within classes, with `alpha` mean variances added to each variance."""
+        spread = max(float(self.values.mean()), np.finfo(np.float64).tiny)
+        return np.sqrt(self.values + alpha * spread)
+
+
+def scatter_of(sums: Sums) -> Scatter:
+    """Scatter within the classes of all rows."""
+    total = sums.total_weight
+    mean = sums.column_sums / total
+    shares = sums.class_weights / total
+    centred = sums.feature_sums / sums.class_weights[:, None] - mean
+    weighted = centred * np.sqrt(shares)[:, None]
+    within = sums.gram / total - np.outer(mean, mean) - weighted.T @ weighted
+    values, vectors = scipy.linalg.eigh(within, check_finite=False, overwrite_a=True)
+    return Scatter(mean, np.maximum(values[::-1], 0.0), vectors[:, ::-1], centred, shares)
+
+
+def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
+    """The largest penalty at which linear discriminant analysis is nearly at its best.
+
+    Parameters
+    ----------
+    scatter : Scatter, without the rows Z
+    Z : (n, d) held-out rows, as they are summed
+    own : (n,) index of each row's class
+    """
+    Z, own = Z[:_MAX_ALPHA_ROWS], own[:_MAX_ALPHA_ROWS]
+    classes = np.arange(len(scatter.centred))
+    if len(classes) > _MAX_ALPHA_CLASSES:  # the own classes, and as many others as fit
+        classes = np.unique(np.concatenate([own, classes[:: len(classes) // _MAX_ALPHA_CLASSES]]))
+    rows = ((Z - scatter.mean) @ scatter.vectors).astype(np.float32)
+    means = (scatter.centred[classes] @ scatter.vectors).astype(np.float32)
+    accuracies = {}
+    for alpha in _ALPHAS:
+        inverse = (1.0 / scatter.lengths(alpha)).astype(np.float32)
+        white = means * inverse
+        scores = (rows * inverse) @ white.T - 0.5 * np.einsum("cd,cd->c", white, white)
+        accuracies[alpha] = float(np.mean(classes[scores.argmax(axis=1)] == own))
+    return max(
+        alpha
+        for alpha, accuracy in accuracies.items()
+        if accuracy >= max(accuracies.values()) - _ALPHA_SLACK
+    )
+
+
+def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordinates:
+    """Coordinates whitened by the scatter within classes, those that tell classes apart first.
+
+    Parameters
+    ----------
+    scatter : Scatter
+    alpha : float
+        Added to the variances within classes, in units of their mean.
+    n_directions : int
+        Number of coordinates, unless there are fewer features.
+    """
+    lengths, vectors, d = scatter.lengths(alpha), scatter.vectors, len(scatter.values)
+    k = min(n_directions, d)
+    # Directions of the class means, in coordinates of unit variance within classes.
+    in_white = (scatter.centred * np.sqrt(scatter.shares)[:, None]) @ (vectors / lengths)
+    q = min(len(scatter.centred) - 1, k)
+    basis = _leading_directions(in_white, q)
+    if k > q:
+        rest = np.zeros((d, k - q))
+        rest[np.arange(k - q), np.arange(k - q)] = 1.0
+        basis, _ = np.linalg.qr(np.concatenate([basis, rest], axis=1))
+    transform = (vectors / lengths) @ basis
+    inverse = (basis.T * lengths) @ vectors.T
+    means = np.empty((len(scatter.centred), k), dtype=np.float32)
+    for start in range(0, len(means), _CLASSES_PER_BLOCK):
+        part = slice(start, start + _CLASSES_PER_BLOCK)
+        means[part] = scatter.centred[part] @ transform
+    variance = (basis**2).T @ (scatter.values / lengths**2)
+    variance += np.sum((in_white @ basis) ** 2, axis=0)
+    return Coordinates(scatter.mean, transform, inverse, q, means, np.sqrt(variance))
+
+
+def _leading_directions(rows: NDArray[np.float64], q: int) -> NDArray[np.float64]:
+    """The q leading right singular vectors (d, q) of rows (C, d)."""
+    n, d = rows.shape
+    if n < d:
+        values, vectors = scipy.linalg.eigh(rows @ rows.T, check_finite=False)
+        left, sizes = vectors[:, ::-1][:, :q], np.sqrt(np.maximum(values[::-1][:q], 0.0))
+        found = rows.T @ left / np.maximum(sizes, 1e-12 * max(sizes[0], 1e-300))
+        return np.linalg.qr(found)[0]
+    _, vectors = scipy.linalg.eigh(
+        rows.T @ rows, subset_by_index=(d - q, d - 1), check_finite=False
+    )
+    return vectors[:, ::-1]
+
+
+def discriminant_projection(
+    coordinates: Coordinates, shares: NDArray[np.float64], n_bits: int, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:
+    """Rotate the directions that tell classes apart towards the corners of a cube.
+
+    Where bits outnumber the directions, each further block of bits has a rotation of its own.
+
+    Parameters
+    ----------
+    coordinates : Coordinates
+    shares : (C,) of the classes in the total weight
+    n_bits : int
+    seed : int
+
+    Returns
+    -------
+    Q : (k, r), of these coordinates
+    t : (r,)
+    weights : (C, r) int8, signs of the class means
+    """
+    k = min(n_bits, coordinates.n_discriminant)
+    means = coordinates.means[:, :k].astype(np.float64)
+    centre = shares @ means
+    means = means - centre
+    random = np.random.default_rng(seed)
+    chosen = means
+    if len(means) > _MAX_ITQ_MEANS:
+        chosen = means[np.sort(random.choice(len(means), _MAX_ITQ_MEANS, replace=False))]
+    blocks = [_itq(chosen, random) for _ in range(-(-n_bits // k))]
+    rotation = np.concatenate(blocks, axis=1)[:, :n_bits]
+    Q = np.zeros((coordinates.means.shape[1], n_bits))
+    Q[:k] = rotation
+    return Q, -(centre @ rotation), sign(means @ rotation)
+
+
+def default_alpha(sums: Sums) -> float:
+    """Penalty where no rows can be held out to choose one: the fewer rows per feature, the more."""
+    n_within = max(sums.n_rows - len(sums.classes), 1)
+    return float(np.clip(len(sums.gram) / n_within, 1e-4, 1.0))
+
+
+def spread_of(sums: Sums) -> float:
+    """Standard deviation of the scores F: the more rows per class, the sooner may tanh saturate."""
+    rows_per_class = sums.n_rows / len(sums.classes)
+    return min(max((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6), 1.6)
+
+
+def _itq(means: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.float64]:
+    """A rotation (k, k) that brings rows (C, k) near their own signs."""
+    k = means.shape[1]
+    rotation, _ = np.linalg.qr(random.standard_normal((k, k)))
+    rows = means.astype(np.float32)
+    for _ in range(_ITQ_ROUNDS):
+        signs = np.where(rows @ rotation.astype(np.float32) >= 0, np.float32(1), np.float32(-1))
+        left, _, right = scipy.linalg.svd((rows.T @ signs).astype(np.float64), check_finite=False)
+        rotation = left @ right
+    return rotation
