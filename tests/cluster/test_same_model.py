@@ -111,7 +111,9 @@ def test_sample_smaller_than_the_rows(client, monkeypatch):
     # Every partition gives about its share.
     numbers = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in seen[0][0]]
     assert np.bincount(np.array(numbers) // 450).min() > 40
-    local = BinaryCodeClassifier(**PROJECTED).fit_batches(lambda row: [(X[row:], y[row:])], sample=seen[0])
+    local = BinaryCodeClassifier(**PROJECTED).fit_batches(
+        lambda row: [(X[row:], y[row:])], sample=seen[0]
+    )
     assert_same_model(one, local)
     assert_same_model(other, local)
 
