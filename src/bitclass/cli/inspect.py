@@ -13,7 +13,7 @@ from bitclass._native import HammingIndex
 from bitclass.cli.data import check_outputs
 from bitclass.cli.options import Json, Model, Plot
 from bitclass.cli.plots import check_plot, distance_plot
-from bitclass.cli.text import counted, describe_training, say
+from bitclass.cli.text import counted, describe_training, say, size
 from bitclass.codes import unpack
 from bitclass.storage import load, read_header
 
@@ -104,7 +104,7 @@ def _show(
     distances, summary = facts["distances"], facts["summary"]
     sample = "" if distances["n_classes"] == facts["classes"] else "a sample of "
     more = ", ..." if facts["classes"] > _SHOWN_CLASSES else ""
-    line("model", f"{facts['file']}, {facts['bytes'] / 1e6:.2f} MB, format {facts['version']}")
+    line("model", f"{facts['file']}, {size(facts['bytes'])}, format {facts['version']}")
     line("classes", f"{facts['classes']:,}: {', '.join(facts['labels'])}{more}")
     line(
         "codes",

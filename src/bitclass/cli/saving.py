@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitclass.cli.text import counted, describe_training, say
+from bitclass.cli.text import counted, describe_training, say, size
 from bitclass.storage import ProjectionType, read_header, save
 from bitclass.training import Statistics, load_statistics, save_statistics
 
@@ -226,7 +226,7 @@ def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: b
         f"{seconds:.1f} s"
     )
     say(f"by      {facts['training']}")
-    say(f"wrote   {path}, {facts['bytes'] / 1e6:.2f} MB, {facts['bits']} bits")
+    say(f"wrote   {path}, {size(facts['bytes'])}, {facts['bits']} bits")
 
 
 class Checkpoint:

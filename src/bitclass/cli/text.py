@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["cell", "counted", "describe_training", "printable", "say"]
+__all__ = ["cell", "counted", "describe_training", "printable", "say", "size"]
 
 
 def printable(text: str) -> str:
@@ -39,6 +39,17 @@ def counted(number: object, noun: str) -> str:
     """
     shown = f"{number:,}" if isinstance(number, int) else str(number)
     return f"{shown} {noun}" if number == 1 else f"{shown} {noun}s"
+
+
+def size(n_bytes: int) -> str:
+    """Size of a file.
+
+    Examples
+    --------
+    >>> size(2217), size(2_150_000)
+    ('2.2 kB', '2.15 MB')
+    """
+    return f"{n_bytes / 1e3:.1f} kB" if n_bytes < 100_000 else f"{n_bytes / 1e6:.2f} MB"
 
 
 def say(text: str) -> None:
