@@ -143,7 +143,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
             values = [100 * float(row["accuracy"]) for row in by_bits[n_bits]]
             shown.append(f"{np.mean(values):.1f} ± {np.std(values):.1f}" if values else "")
         title = NAMES[name] + (", `rbf`" if kernel == "rbf" else "")
-        worst = max(float(row["calibration_error"]) for row in sum(by_bits.values(), []))
+        worst = max(float(row["calibration_error"]) for found in by_bits.values() for row in found)
         lines.append(f"| {title} | {method} | {' | '.join(shown)} | {LINEAR[name]} | {worst:.3f} |")
     return "\n".join(lines) + "\n"
 

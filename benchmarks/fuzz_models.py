@@ -52,7 +52,7 @@ def read(path: str, kind: str) -> None:
     X = np.linspace(-2, 2, 3 * model.n_features, dtype=np.float32).reshape(3, -1)
     assert np.isin(model.predict(X), model.classes).all()
     model.top_classes(X, 1)
-    model.top_classes(X, 1, rescore=True)
+    model.top_classes(X, 1, probabilities=True)
     assert np.isfinite(model.predict_proba(X)).all()
     try:
         BinaryCodeClassifier.load(path).predict(X)

@@ -49,15 +49,12 @@ def paper_classifier(
     solver: str = "flip",
 ) -> BinaryCodeClassifier:
     """The paper's method without any of the library's additions: the one place that says how."""
-    return BinaryCodeClassifier(
+    return BinaryCodeClassifier.paper(
         n_bits,
         loss=loss,
         initial_codes=initial_codes,
         scale=scale,
         solver=solver,
-        alpha=1e-2,
-        refine=False,
-        kernel=None,
         precision="float32",
         random_state=seed,
     )

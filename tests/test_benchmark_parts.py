@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from cells import Cells
 from measures import calibration_error
 from pages import fill
+
 from real_data import Rows
 
 

@@ -1,8 +1,8 @@
 """Limits on the threads of the BLAS libraries behind NumPy and SciPy.
 
-BLAS threads wait for work by spinning. Over many products, beside any other busy process, that makes
-training many times slower than a single thread. So training gives BLAS one thread and spreads whole
-blocks of rows over threads of its own; only prediction in float32 leaves the threads to BLAS.
+BLAS threads wait for work by spinning. Over many products, beside any other busy process, that
+makes training many times slower than a single thread. So training gives BLAS one thread and spreads
+whole blocks of rows over threads of its own; only prediction in float32 leaves the threads to BLAS.
 """
 
 from __future__ import annotations

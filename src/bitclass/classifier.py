@@ -77,10 +77,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             shape (n_samples, n_bits), default="discriminant"
         The codes to start from. "discriminant" rotates the directions in which the class means
         differ most, relative to the scatter within classes, and takes signs; with the hinge loss
-        the hash function follows in closed form, without a regression. "means" takes the signs of random projections of the class means,
-        in coordinates without correlation; "projection" those of random projections of the
-        standardised features of each sample, "random" one random code per class, "cca_itq" rotated
-        canonical directions. An array has entries -1 and +1 and serves `fit` only.
+        the hash function follows in closed form, without a regression. "means" takes the signs of
+        random projections of the class means, in coordinates without correlation, "projection"
+        those of random projections of the standardised features of each sample, "random" one
+        random code per class, "cca_itq" rotated canonical directions. An array has entries -1 and
+        +1 and serves `fit` only.
 
     solver : {"flip", "mincut"}, default="flip"
         Solver of the binary quadratic program in one bit of all class weights: the paper's bit
@@ -238,6 +239,36 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    @classmethod
+    def paper(cls, n_bits: int = 128, *, loss: str = "exponential", **parameters: Any) -> Self:
+        """The published method: its starting codes, its regression, and the nearest class.
+
+        Parameters
+        ----------
+        n_bits : int, default=128
+        loss : {"exponential", "hinge"}, default="exponential"
+        **parameters : other parameters of the estimator, which take precedence
+
+        Returns
+        -------
+        BinaryCodeClassifier
+            With random starting codes, a ridge regression of fixed penalty, no refinement, and the
+            class at the smallest Hamming distance.
+
+        Examples
+        --------
+        >>> from bitclass import BinaryCodeClassifier
+        >>> BinaryCodeClassifier.paper(64, loss="hinge").rescore
+        False
+        """
+        published: dict[str, Any] = {
+            "initial_codes": "random",
+            "alpha": 0.01,
+            "refine": False,
+            "rescore": False,
+        }
+        return cls(n_bits, loss=loss, **published | parameters)
 
     # ---------------------------------------------------------------------------------------------
     # Learning

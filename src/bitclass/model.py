@@ -1,7 +1,7 @@
 """PackedModel: what predicting needs and nothing more.
 
-encode -> nearest -> rescore -> labels, with NumPy and the kernels alone, so that a deployed predictor stays
-light.
+encode -> nearest -> rescore -> labels, with NumPy and the kernels alone, so that a deployed
+predictor stays light.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 
 import numpy as np
+from bitclass.anchors import RbfAnchors
 
 from bitclass import BinaryCodeClassifier, PackedModel
-from bitclass.anchors import RbfAnchors
 from bitclass.codes import pack
 from bitclass.storage import load, save
 from bitclass.training import RandomCodes, Statistics, save_statistics

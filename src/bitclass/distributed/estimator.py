@@ -173,20 +173,21 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         """
         return self._lazy(X, "encode", {}, [((packed_width(self.n_bits),), np.uint8)])[0]
 
-    def top_classes(self, X: Any, k: int, *, rescore: bool = False) -> tuple[da.Array, da.Array]:
+    def top_classes(self, X: Any, k: int, *, probabilities: bool = False) -> tuple[da.Array, ...]:
         """The k nearest classes, lazily.
 
         Parameters
         ----------
         X : as in `predict`
         k : int in [1, n_classes]
-        rescore : bool, default=False
-            See `BinaryCodeClassifier.top_classes`.
+        probabilities : bool, default=False
+            Whether to return the probabilities of these classes as well.
 
         Returns
         -------
         labels : Dask array of shape (n_samples, k)
         distances : Dask array of shape (n_samples, k), int32
+        probabilities : Dask array of shape (n_samples, k), where asked for
         """
         n_classes = len(self.packed().classes)
         if not isinstance(k, Integral) or not 1 <= k <= n_classes:
@@ -194,9 +195,10 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
                 f"k must be an integer from 1 to the number of classes, {n_classes}, found {k!r}"
             )
         outputs: list[Output] = [((int(k),), self.classes_.dtype), ((int(k),), np.int32)]
-        arguments = {"k": int(k), "rescore": bool(rescore)}
-        labels, distances = self._lazy(X, "top_classes", arguments, outputs)
-        return labels, distances
+        if probabilities:
+            outputs.append(((int(k),), np.float64))
+        arguments = {"k": int(k), "probabilities": bool(probabilities)}
+        return self._lazy(X, "top_classes", arguments, outputs)
 
     def decision_function(self, X: Any) -> da.Array:
         """Inner products of class weights and codes, lazily.

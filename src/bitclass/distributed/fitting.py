@@ -108,7 +108,7 @@ def fit_files(
     )
 
 
-@sizeof.register(Statistics)
+@sizeof.register(Statistics)  # type: ignore[untyped-decorator]
 def _statistics_bytes(statistics: Statistics) -> int:
     """Bytes of sums, by which Dask decides where to merge them and what fits into memory."""
     return int(sum(array.nbytes for array in vars(statistics).values() if hasattr(array, "nbytes")))

@@ -350,7 +350,8 @@ class TimmNetwork(_Network):
             timm = importlib.import_module("timm")
         except (ImportError, RuntimeError) as error:  # the latter if versions do not match
             raise ImportError(
-                f"timm:{self.model} needs torch and timm; install them with: pip install torch timm "
+                f"timm:{self.model} needs torch and timm; install them with: pip install "
+                "torch timm "
                 f"({error})"
             ) from error
         try:

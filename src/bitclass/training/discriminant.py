@@ -149,7 +149,7 @@ class Scatter:
         return int(np.count_nonzero(self.values > alpha * self.values.mean()))
 
     def lengths(self, alpha: float) -> NDArray[np.float64]:
-        """Standard deviations within classes, with `alpha` mean variances added to each variance."""
+        """Deviations within classes, with `alpha` mean variances added to each variance."""
         spread = max(float(self.values.mean()), np.finfo(np.float64).tiny)
         return np.sqrt(self.values + alpha * spread)
 
@@ -233,11 +233,11 @@ def _leading_directions(rows: NDArray[np.float64], q: int) -> NDArray[np.float64
         values, vectors = scipy.linalg.eigh(rows @ rows.T, check_finite=False)
         left, sizes = vectors[:, ::-1][:, :q], np.sqrt(np.maximum(values[::-1][:q], 0.0))
         found = rows.T @ left / np.maximum(sizes, 1e-12 * max(sizes[0], 1e-300))
-        return np.linalg.qr(found)[0]
+        return np.asarray(np.linalg.qr(found)[0])
     _, vectors = scipy.linalg.eigh(
         rows.T @ rows, subset_by_index=(d - q, d - 1), check_finite=False
     )
-    return vectors[:, ::-1]
+    return np.asarray(vectors[:, ::-1])
 
 
 def discriminant_projection(
@@ -284,7 +284,7 @@ def default_alpha(sums: Sums) -> float:
 def spread_of(sums: Sums) -> float:
     """Standard deviation of the scores F: the more rows per class, the sooner may tanh saturate."""
     rows_per_class = sums.n_rows / len(sums.classes)
-    return min(max((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6), 1.6)
+    return float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
 
 
 def _itq(means: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.float64]:

@@ -53,6 +53,7 @@ class StartingCodes(Protocol):
 
     n_bits: int
     kind: str
+    seed: int  # of what is drawn at random, 0 where nothing is
     per_row: bool  # whether rows have codes of their own, or that of their class
 
     def fingerprint(self) -> str:
@@ -132,8 +133,10 @@ class MeanCodes(_ClassCodes):
 
 
 class DiscriminantCodes(_ClassCodes):
-    """Signs of the class means in rotated discriminant directions; with the hinge loss the hash
-    function follows from the same closed form (`bitclass.training.discriminant`).
+    """Signs of the class means in rotated discriminant directions.
+
+    With the hinge loss the hash function follows from the same closed form: see
+    `bitclass.training.discriminant`.
     """
 
     kind = "discriminant"
@@ -174,6 +177,7 @@ class _RowCodes:
     """Codes of rows: the sums over all rows hold those of their codes."""
 
     per_row = True
+    seed = 0
 
     def code_sums(self, sums: Sums) -> NDArray[np.float64]:
         """Weighted sums of the starting codes of each class, (C, r)."""

@@ -70,7 +70,7 @@ class Sums:
     @property
     def column_sums(self) -> NDArray[np.float64]:
         """Sum of ``weight z`` over all rows, shape (d,)."""
-        return self.feature_sums.sum(axis=0)
+        return np.asarray(self.feature_sums.sum(axis=0))
 
     def without(self, other: Sums) -> Sums:
         """Sums over the rows that are not in `other`; every class must keep weight."""

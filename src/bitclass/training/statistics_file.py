@@ -187,8 +187,7 @@ def _sums_of(statistics: Statistics) -> list[str]:
 
 def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if starting.kind in CLASS_CODES:
-        seed: int = getattr(starting, "seed")  # noqa: B009 - of the classes in CLASS_CODES
-        return {"kind": starting.kind, "seed": seed, "bits": starting.n_bits}, {}
+        return {"kind": starting.kind, "seed": starting.seed, "bits": starting.n_bits}, {}
     if isinstance(starting, ProjectionCodes):
         return {"kind": starting.kind}, {
             "starting_mapping": starting.mapping,

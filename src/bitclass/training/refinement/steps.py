@@ -1,6 +1,6 @@
-"""Steps of refinement: projection and weights improved together on the classification loss.
+"""Steps of refinement: projection and weights improved together.
 
-Mini-batches go through ``F = Q'a + t``, in coordinates a in which rows of every class scatter alike.
+Mini-batches go through ``F = Q'a + t``, in coordinates in which rows of every class scatter alike.
 Two softmax cross-entropies are minimised together: that of the scores w_c.sign(F), by which the
 nearest class is found, and that of the scores w_c.tanh(F), by which a short list is ranked. Where
 sign has no slope that of tanh stands in for it, and latent weights whose signs are W learn in their
@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +115,16 @@ class _Gradient:
     intercept: NDArray[np.float32]
     weights: NDArray[np.float32] | None
 
+    def add(self, other: _Gradient) -> None:
+        """Add the gradient of other rows."""
+        for mine, theirs in (
+            (self.projection, other.projection),
+            (self.intercept, other.intercept),
+            (self.weights, other.weights),
+        ):
+            if mine is not None:
+                np.add(mine, theirs, out=mine)
+
 
 class Refinement:
     """A hash function and weights that learn from mini-batches of rows.
@@ -163,9 +174,8 @@ class Refinement:
         self._steps = 0
         # With few classes and many bits scores are sharper than the classes need.
         nats = max(math.log(n_classes), math.log(n_bits) - 1.4)
-        self._sharpness = tuple(
-            np.float32(factor * nats / n_bits) for factor in (SHARPNESS_OF_SIGNS, SHARPNESS_OF_TANH)
-        )
+        self._sharp_signs = np.float32(SHARPNESS_OF_SIGNS * nats / n_bits)
+        self._sharp_tanh = np.float32(SHARPNESS_OF_TANH * nats / n_bits)
         self._step_of_projection = (
             STEP_OF_PROJECTION * float(self._length) / math.sqrt(n_coordinates)
         )
@@ -215,7 +225,7 @@ class Refinement:
         if row_weights is not None:
             factors *= row_weights
         bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
-        parts = [slice(*pair) for pair in zip(bounds[:-1], bounds[1:], strict=True)]
+        parts = [slice(*pair) for pair in pairwise(bounds)]
         found = list(
             self._pool.map(
                 lambda part: self._gradient(A[part], place[part], factors[part], signs), parts
@@ -223,10 +233,7 @@ class Refinement:
         )
         gradient = found[0]
         for other in found[1:]:
-            gradient.projection.__iadd__(other.projection)
-            gradient.intercept.__iadd__(other.intercept)
-            if gradient.weights is not None and other.weights is not None:
-                gradient.weights.__iadd__(other.weights)
+            gradient.add(other)
         self._move(gradient)
 
     def _gradient(
@@ -241,11 +248,10 @@ class Refinement:
         scores += self.intercept
         codes = np.where(scores >= 0, np.float32(1), np.float32(-1))
         np.tanh(scores, out=scores)
-        sharp_signs, sharp_tanh = self._sharpness
-        of_signs = _softmax_slopes(codes @ signs.T * sharp_signs, own)
-        of_signs *= (np.float32(SHARE_OF_SIGNS) * sharp_signs * factors)[:, None]
-        of_tanh = _softmax_slopes(scores @ signs.T * sharp_tanh, own)
-        of_tanh *= (np.float32(1.0 - SHARE_OF_SIGNS) * sharp_tanh * factors)[:, None]
+        of_signs = _softmax_slopes(codes @ signs.T * self._sharp_signs, own)
+        of_signs *= (np.float32(SHARE_OF_SIGNS) * self._sharp_signs * factors)[:, None]
+        of_tanh = _softmax_slopes(scores @ signs.T * self._sharp_tanh, own)
+        of_tanh *= (np.float32(1.0 - SHARE_OF_SIGNS) * self._sharp_tanh * factors)[:, None]
         of_weights = None
         if self._refit is None:
             of_weights = of_signs.T @ codes
