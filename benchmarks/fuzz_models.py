@@ -44,20 +44,23 @@ def read(path: str, kind: str) -> None:
         statistics, _ = load_statistics(path)
         X = np.ones((2, statistics.n_features), dtype=np.float32)
         if len(statistics.classes):
-            statistics.add(X, statistics.classes[[0, -1]], None)
             with contextlib.suppress(ValueError):  # sums that no rows can have are refused
-                statistics.starting_sums()
+                statistics.add(X, statistics.classes[[0, -1]])
+                statistics.starting.code_sums(statistics.sums())
         return
     model = load(path)
     X = np.linspace(-2, 2, 3 * model.n_features, dtype=np.float32).reshape(3, -1)
-    assert np.isin(model.predict(X), model.classes).all()
-    model.top_classes(X, 1)
-    model.top_classes(X, 1, probabilities=True)
-    assert np.isfinite(model.predict_proba(X)).all()
     try:
+        assert np.isin(model.predict(X), model.classes).all()
+        model.top_classes(X, 1)
+        model.top_classes(X, 1, probabilities=True)
+        assert np.isfinite(model.predict_proba(X)).all()
         BinaryCodeClassifier.load(path).predict(X)
     except ModelFileError as error:
         check_message(error, path)  # the summary may be spoiled, which `load` does not look into
+    except ValueError as error:  # finite numbers of the file whose products are not
+        if "too large to be encoded" not in str(error):
+            raise
 
 
 def check_message(error: ModelFileError, path: str) -> None:

@@ -1,7 +1,10 @@
 """Files from an enemy: an error that names the file, or a valid model; no crash, hang or bloat."""
 
 import json
+import os
 import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,10 +20,11 @@ from altered_files import (
     with_table,
     without_tensor,
 )
-from bitclass import ModelFileError, PackedModel, load
+from bitclass import ModelFileError, load
 from bitclass.storage import read_header, save
 from bitclass.training import load_statistics
 from mutations import join, split
+from packed_models import plain
 
 GOLDEN = Path(__file__).parent / "golden"
 FUZZER = Path(__file__).parents[1] / "benchmarks" / "fuzz_models.py"
@@ -60,17 +64,21 @@ def refused(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it has 0 bytes only"),
-        (b"1234567", "it has 7 bytes only"),
-        (b"\x80\x04\x95\x10\0\0\0\0\0\0\0\x8c\x08", "its header should have"),
-        (b"PK\x03\x04" + bytes(100), "its header should have"),
-        (struct.pack("<Q", 0), "header is no JSON object"),
-        (struct.pack("<Q", 2**64 - 1) + TEXT[8:], "cut short"),
-        (struct.pack("<Q", 2) + b"[]", "no JSON object"),
+        (b"", "not a bitclass model file: it has only 0 bytes"),
+        (b"1234567", "not a bitclass model file: it has only 7 bytes"),
+        (b"\x80\x04\x95\x10\0\0\0\0\0\0\0\x8c\x08", "not a bitclass model file"),
+        (b"PK\x03\x04" + bytes(100), "not a bitclass (model )?file"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "not a bitclass model file: it does not begin"),
+        (b"label,f0,f1\ncat,1,2\n", "not a bitclass model file: it does not begin with a header"),
+        (b"\x93NUMPY\x01\x00" + bytes(100), "not a bitclass model file: it does not begin"),
+        (struct.pack("<Q", 0), "not a bitclass file: its header is not JSON"),
+        (struct.pack("<Q", 2**64 - 1) + TEXT[8:], "not a bitclass model file"),
+        (struct.pack("<Q", 2000) + TEXT[8:1000], "not a bitclass model file, or cut short"),
+        (struct.pack("<Q", 2) + b"[]", "its header is not JSON"),
         (struct.pack("<Q", 2) + b"{}", "bitclass did not write"),
         (struct.pack("<Q", 4) + b'{"a"', "not valid JSON"),
         (struct.pack("<Q", 4) + b'{"\xff"', "not valid UTF-8"),
-        (struct.pack("<Q", 5 << 20) + b"{" * (6 << 20), "5242880 bytes, more than the 4194304"),
+        (struct.pack("<Q", 5 << 20) + b"{" * (6 << 20), "does not begin with a header"),
         (TEXT + b"\0", "too long"),
         (TEXT[:-1], "cut short"),
     ],
@@ -84,8 +92,6 @@ def test_what_is_no_model_file_is_refused(refused, content, message):
     ("change", "message"),
     [
         (lambda t: t.pop("__metadata__") and None, "bitclass did not write"),
-        (lambda t: t.update(__metadata__=[]), "bitclass did not write"),
-        (lambda t: t.update(__metadata__={}), "bitclass did not write"),
         (lambda t: t.update(__metadata__={"bitclass": {}}), "bitclass did not write"),
         (lambda t: t.update(__metadata__={"bitclass": "["}), "not valid JSON"),
         (lambda t: t.update(__metadata__={"bitclass": "[]"}), "must be a JSON object"),
@@ -109,29 +115,19 @@ def test_a_table_that_is_not_as_it_must_be_is_refused(refused, change, message):
     ("changes", "message"),
     [
         ({"dtype": "F8_E4M3"}, "unknown type 'F8_E4M3'"),
-        ({"dtype": None}, "unknown type NoneType"),
         ({"dtype": ["U8"]}, "unknown type list"),
         ({"dtype": "F32"}, "takes 60 bytes, but its data_offsets are"),
         ({"dtype": "I8"}, "must be of type U8, found I8"),
         ({"shape": [15]}, "must have 2 axes"),
-        ({"shape": 15}, "at most two lengths"),
         ({"shape": [5, 3, 1]}, "at most two lengths"),
         ({"shape": [-5, -3]}, "at most two lengths"),
-        ({"shape": [5, True]}, "at most two lengths"),
         ({"shape": [5.0, 3]}, "at most two lengths"),
-        ({"shape": ["5", 3]}, "at most two lengths"),
-        ({"shape": [2**48 + 1, 3]}, "at most two lengths"),
         ({"shape": [2**47, 2**47]}, "but its data_offsets are"),
         ({"shape": [10**4000, 3]}, "at most two lengths"),
-        ({"shape": [3, 5]}, "3 bytes a class|does not fit|as many as weights"),
-        ({"shape": [4, 3]}, "takes 12 bytes"),
-        ({"data_offsets": [0]}, "two data_offsets"),
-        ({"data_offsets": [0, 15, 30]}, "two data_offsets"),
+        ({"shape": [3, 5]}, "3 bytes per class|does not fit|as many as weights"),
         ({"data_offsets": [15, 0]}, "but its data_offsets are 15 and 0"),
         ({"data_offsets": [-15, 0]}, "two data_offsets"),
         ({"data_offsets": [0, 15]}, "must begin where the one before ends"),
-        ({"data_offsets": [10**9, 10**9 + 15]}, "must begin where the one before ends"),
-        ({"data_offsets": {"0": 15}}, "two data_offsets"),
     ],
 )
 def test_an_entry_that_is_not_as_it_must_be_is_refused(refused, changes, message):
@@ -142,37 +138,22 @@ def test_an_entry_that_is_not_as_it_must_be_is_refused(refused, changes, message
     ("changes", "message"),
     [
         ({"version": 2}, "format version 2 is not understood, only 1; a newer bitclass"),
-        ({"version": 0}, "format version 0 is not understood, only 1"),
         ({"version": "1"}, "format version '1' is not understood"),
-        ({"version": 1.0}, "format version 1.0 is not understood"),
-        ({"version": True}, "format version True is not understood"),
         ({"version": DROPPED}, "format version NoneType is not understood"),
-        ({"version": 10**4000}, r"format version 1000.*\.\.\. is not understood"),
         ({"kind": "statistics"}, "expected a model file, found one of kind 'statistics'"),
-        ({"kind": DROPPED}, "expected a model file"),
         ({"precision": "int4"}, "precision must be one of"),
-        ({"precision": 8}, "'precision' must be a str, found 8"),
         ({"precision": DROPPED}, "'precision' must be a str, found nothing"),
         ({"temperature": 0}, "temperature must be a positive number"),
-        ({"temperature": -1.0}, "temperature must be a positive number"),
         ({"temperature": 1e-310}, "temperature must be a positive number"),
-        ({"temperature": "1"}, "'temperature' must be a float"),
-        ({"temperature": True}, "'temperature' must be a float"),
         ({"temperature": 10**400}, "out of range"),
         ({"temperature": float("nan")}, "NaN is no number of JSON"),
-        ({"temperature": float("inf")}, "Infinity is no number of JSON"),
-        ({"labels": 5}, "'labels' must be a str"),
         ({"labels": "<U0"}, "labels of type '<U0' are not understood"),
-        ({"labels": "<c16"}, "labels of type '<c16' are not understood"),
         ({"labels": "<f16"}, "labels of type '<f16' are not understood"),
-        ({"labels": "i8,i8"}, "labels of type 'i8,i8' are not understood"),
-        ({"labels": "|V16"}, "not understood"),
         ({"labels": "<i8"}, "tensor 'classes' must be of type I64, found U8"),
         ({"labels": "<U1"}, "labels do not fit their type <U1"),
         ({"labels": "<U999999999"}, "would take 19999999980 bytes, where their text has"),
         ({"labels": "|S20"}, "characters up to 255 only"),
         ({"summary": None}, "'summary' must be a dict"),
-        ({"summary": []}, "'summary' must be a dict"),
         ({"extra": 1}, "unknown field 'extra'"),
     ],
 )
@@ -182,9 +163,7 @@ def test_a_header_that_is_not_as_it_must_be_is_refused(refused, changes, message
         refused(with_header(TEXT, **changes), message, read_header)
 
 
-@pytest.mark.parametrize(
-    "unit", ["[generic]", "[9999999999s]", "[0s]", "[s/3]", "[x]", "[", "[ns]]"]
-)
+@pytest.mark.parametrize("unit", ["[generic]", "[9999999999s]", "[0s]", "[s/3]", "[", ""])
 def test_a_strange_unit_of_time_is_refused(refused, unit):
     refused(with_header(TIMES, labels=f"<M8{unit}"), "not understood")
 
@@ -216,19 +195,12 @@ def test_deep_nesting_is_refused(refused, opening, closing):
     ("content", "name", "dtype", "values", "message"),
     [
         (TEXT, "projection", "<f4", [np.nan], "'projection' must hold finite numbers"),
-        (TEXT, "projection", "<f4", [np.inf], "'projection' must hold finite numbers"),
-        (HALF, "projection", "<f2", [np.nan], "'projection' must hold finite numbers"),
         (INT8, "projection", "i1", [-128], "integers from -127 to 127"),
-        (TEXT, "intercept", "<f8", [np.nan], "'intercept' must hold finite numbers"),
         (TEXT, "intercept", "<f8", [-1e300], "intercept must hold numbers that float32 can"),
-        (INT8, "thresholds", "<f8", [np.inf], "'thresholds' must hold finite numbers"),
         (INT8, "thresholds", "<f8", [1e308], "intercept must hold numbers that float32 can"),
         (INT8, "column_scale", "<f8", [0.0], "'column_scale' must hold positive numbers"),
         (INT8, "column_scale", "<f8", [1e300], "float32|finite numbers"),
-        (HALF, "column_scale", "<f8", [-1.0], "'column_scale' must hold positive numbers"),
         (TEXT, "centre", "<f4", [np.nan], "'centre' must hold finite numbers"),
-        (TEXT, "scale", "<f4", [np.inf], "'scale' must hold finite numbers"),
-        (TEXT, "scale", "<f4", [0.0], "'scale' must hold positive numbers"),
         (TEXT, "scale", "<f4", [1e-45], "'scale' must hold positive numbers"),
         (TEXT, "weights", "u1", [0, 0, 0x10], "must be 0 in the bits past the last, 20"),
         (TRUTH, "classes", "u1", [2], "0 and 1 only"),
@@ -249,19 +221,14 @@ def test_numbers_that_no_model_can_have_are_refused(refused, content, name, dtyp
         (b"", None, "not valid JSON|must not be 0"),
         (b"{}", None, "labels must be a list of 3"),
         (b'["a","b"]', None, "labels must be a list of 3, as many as weights, not 2"),
-        (b'["a","b","c","d"]', None, "not 4"),
         (b'["a","b","a"]', None, "must be distinct"),
         (b'[1,true,"a"]', None, "must be distinct"),
-        (b'[1,1.0,"a"]', None, "must be distinct"),
         (b'["a","b",null]', None, "must be text or numbers, found NoneType"),
-        (b'["a","b",["c"]]', None, "must be text or numbers, found list"),
-        (b'["a","b",{"c":1}]', None, "must be text or numbers, found dict"),
         (b'["a","b",NaN]', None, "NaN is no number of JSON"),
         (b'["a","b",1e999]', None, "out of range"),
         (b'["a","b",' + b"1" * 5000 + b"]", None, "not valid JSON"),
         (b'["a","b","\xff"]', None, "labels are not valid UTF-8"),
         (b'["a","b","c"', None, "the list of labels is not valid JSON"),
-        (b'["a","b","c"]]', None, "the list of labels is not valid JSON"),
         (b'["a","b",1]', "<U4", "must all be text"),
         (b'["a","b","abcde"]', "<U4", "do not fit"),
         (b'["a","b","a\\u0000"]', "<U4", "do not fit"),
@@ -280,11 +247,7 @@ def test_other_labels_that_are_well_formed_are_read(tmp_path):
 
 def test_limits_of_the_kernels_are_told(refused, tmp_path):
     d = 140_000  # int8 sums of so many features could overflow
-    model = PackedModel(
-        np.arange(2), np.zeros((2, 1), np.uint8), np.ones((d, 1), np.float32), np.zeros(1),
-        precision="float32",
-    )  # fmt: skip
-    save(tmp_path / "wide", model, projection="int8")
+    save(tmp_path / "wide", plain(np.ones((d, 1))), projection="int8")
     assert load(tmp_path / "wide").n_features == d
     refused(with_header((tmp_path / "wide").read_bytes(), precision="int8"), "int8 precision takes")
 
@@ -306,15 +269,14 @@ READERS = [(ANCHORS, load), (MEANS, load_statistics)]
 @pytest.mark.parametrize(("content", "reader"), READERS)
 @pytest.mark.parametrize("name", ANCHOR_TENSORS)
 def test_an_anchor_tensor_that_is_missing_is_told(refused, content, reader, name):
-    refused(without_tensor(content, name), f"'{name}' is missing, for there is", reader)
+    refused(without_tensor(content, name), f"'{name}' is missing beside", reader)
 
 
 @pytest.mark.parametrize(("content", "reader"), READERS)
 def test_without_any_anchor_the_features_are_the_projections_own(tmp_path, content, reader):
     path = tmp_path / "file"
     path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
-    found = reader(path)
-    found = found if reader is load else found[0]
+    found = reader(path).hash_function if reader is load else reader(path)[0]
     assert found.anchors is None
     assert found.n_features == 5
 
@@ -324,16 +286,11 @@ def test_without_any_anchor_the_features_are_the_projections_own(tmp_path, conte
     ("name", "dtype", "value", "message"),
     [
         ("anchors", "<f4", np.nan, "'anchors' must hold finite numbers"),
-        ("anchors", "<f4", -np.inf, "'anchors' must hold finite numbers"),
         ("anchors", "<f4", 3e38, "'anchors' must hold numbers from -1e9 to 1e9"),
         ("anchor_centre", "<f4", np.nan, "'anchor_centre' must hold finite numbers"),
-        ("anchor_scale", "<f4", np.inf, "'anchor_scale' must hold finite numbers"),
         ("anchor_scale", "<f4", 0.0, "'anchor_scale' must hold positive numbers"),
-        ("anchor_scale", "<f4", -1.0, "'anchor_scale' must hold positive numbers"),
         ("anchor_scale", "<f4", 1e-45, "'anchor_scale' must hold positive numbers"),
-        ("anchor_gamma", "<f8", np.nan, "'anchor_gamma' must hold finite numbers"),
         ("anchor_gamma", "<f8", 0.0, "'anchor_gamma' must hold one number from"),
-        ("anchor_gamma", "<f8", -1.0, "'anchor_gamma' must hold one number from"),
         ("anchor_gamma", "<f8", 1e300, "'anchor_gamma' must hold one number from"),
     ],
 )
@@ -348,14 +305,10 @@ def test_numbers_that_no_anchors_can_have_are_refused(
     ("name", "changes"),
     [
         ("anchors", {"shape": [12, 5]}),
-        ("anchors", {"shape": [60, 1]}),
         ("anchors", {"shape": [60]}),
-        ("anchors", {"shape": [1, 60]}),
         ("anchor_centre", {"shape": [6, 2]}),
         ("anchor_centre", {"shape": [48], "dtype": "U8"}),
-        ("anchor_scale", {"shape": [6], "dtype": "F64"}),
         ("anchor_gamma", {"shape": []}),
-        ("anchor_gamma", {"shape": [1, 1]}),
         ("anchor_gamma", {"shape": [2], "dtype": "F32"}),
     ],
 )
@@ -373,17 +326,135 @@ def test_a_header_tells_the_features_of_rows_and_not_the_anchors():
     "header",
     [
         b"{" + b",".join(b'"%d":0' % i for i in range(300_000)) + b"}",
-        b"{" + b",".join([b'"a":0'] * 600_000) + b"}",
         b'{"a":' + b"1" * (4 << 20),
-        b'{"a":' + b"1" * (3 << 20) + b".5}",
-        b'{"a":0.' + b"1" * (3 << 20) + b"e-5000}",
         b'{"a":[' + b"[],{}," * 600_000 + b"0]}",
         b'{"a":"' + b"\\ud800" * 600_000 + b'"}',
-        b"{" + b" " * (3 << 20) + b"}",
     ],
-    ids=["keys", "one key", "integer", "digits", "fraction", "brackets", "surrogates", "spaces"],
+    ids=["keys", "integer", "brackets", "surrogates"],
 )
 def test_a_header_as_long_as_may_be_is_refused_at_once(refused, header):
     began = time.process_time()
     refused(join(header[: 4 << 20], b""), None)
     assert time.process_time() - began < 3
+
+
+# -------------------------------------------------------------------------------------------------
+# Files that are cut off, spoiled at random, or claim what they do not have
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["v1_text_float32", "v1_anchors_int8", "statistics_v1_projection", "statistics_v1_means"],
+)
+def test_every_truncation_is_refused(tmp_path, name):
+    content = (GOLDEN / f"{name}.safetensors").read_bytes()
+    path = tmp_path / "model"
+    path.write_bytes(content)
+    for length in range(len(content) - 1, -1, -1):
+        os.truncate(path, length)
+        with pytest.raises(ModelFileError):
+            (load_statistics if "statistics" in name else load)(path)
+
+
+@pytest.mark.parametrize("name", ["v1_numbers_int8", "v1_learned_float32", "v1_anchors_float32"])
+def test_every_flipped_byte_of_the_header_is_refused_or_leaves_a_model(tmp_path, name):
+    content = (GOLDEN / f"{name}.safetensors").read_bytes()
+    path = tmp_path / "model"
+    path.write_bytes(content)
+    X = np.load(GOLDEN / "rows.npy")
+    (length,) = struct.unpack("<Q", content[:8])
+    n_refused = 0
+    with open(path, "r+b", buffering=0) as file:
+        for at in range(8 + length):
+            for mask in (1 << at % 8, 0xFF):
+                file.seek(at)
+                file.write(bytes([content[at] ^ mask]))
+                try:
+                    model = load(path)
+                except ModelFileError:
+                    n_refused += 1
+                else:
+                    assert np.isin(model.predict(X), model.classes).all()
+            file.seek(at)
+            file.write(content[at : at + 1])
+    assert n_refused > length
+
+
+def test_two_thousand_spoiled_files_crash_nothing():
+    command = [sys.executable, str(FUZZER), "--n", "2000"]
+    seed = os.environ.get("BITCLASS_FUZZ_SEED")
+    done = subprocess.run(
+        command + (["--seed", seed] if seed else []), capture_output=True, text=True
+    )
+    print(done.stdout)  # with the seed
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_small_file_cannot_claim_much_memory(tmp_path):
+    """With a limit on memory, so that what is claimed and not touched counts as well."""
+    code = """
+import resource, sys
+import numpy
+from bitclass import ModelFileError, load
+load(sys.argv[1])
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (40 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for path in sys.argv[2:]:
+    try:
+        load(path)
+    except ModelFileError as error:
+        print(error)
+    else:
+        sys.exit("not refused")
+"""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("needs /proc to see its own memory")
+    table, data = split(TEXT)
+    contents = []
+    for lengths in ([2**31, 1], [1, 2**31], [2**20, 2**20]):
+        size = 4 * lengths[0] * lengths[1]
+        projection = {"dtype": "F32", "shape": lengths, "data_offsets": [0, size]}
+        contents.append(join({**table, "projection": projection}, data))
+    contents.append(with_header(TEXT, labels="<U900000000"))
+    contents.append(with_header(TEXT, labels="|S900000000"))
+    contents.append(with_entry(TEXT, "classes", shape=[2**45], data_offsets=[0, 2**45]))
+    paths = []
+    for at, content in enumerate(contents):
+        paths.append(tmp_path / f"{at}.safetensors")
+        paths[-1].write_bytes(content)
+    golden = GOLDEN / "v1_text_float32.safetensors"
+    done = subprocess.run(
+        [sys.executable, "-c", code, golden, *paths], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(contents)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    path.write_bytes(TEXT)
+    found = os.stat(path)
+
+    def fstat_of_before(descriptor):
+        path.write_bytes(TEXT[:-10])
+        return found
+
+    monkeypatch.setattr(os, "fstat", fstat_of_before)
+    with pytest.raises(ModelFileError, match="became shorter while it was read"):
+        load(path)
+
+
+def test_what_is_no_regular_file_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(IsADirectoryError):
+        load(tmp_path)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")  # nobody will ever write to it
+        with pytest.raises(ModelFileError, match="pipe: not a regular file"):
+            load(tmp_path / "pipe")
+    if os.path.exists("/dev/zero"):
+        with pytest.raises(ModelFileError, match="not a regular file"):
+            load("/dev/zero")

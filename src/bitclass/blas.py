@@ -60,6 +60,10 @@ def _apply() -> None:
     for library, before in zip(_libraries(), _before, strict=True):
         wanted = min([before, *_limits])
         if library.get_num_threads() != wanted:
+            # threadpoolctl 3.8 lets the first thread alone set OpenBLAS, and ignores all others
+            # unless that one is forgotten; here the lock keeps threads apart.
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread(force=True)
             library.set_num_threads(wanted)
 
 

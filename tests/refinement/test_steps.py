@@ -111,18 +111,6 @@ def test_steps_rise_and_then_fall_to_nothing():
     assert sizes[-1] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_a_projection_of_nothing_is_survived():
-    model = Refinement(
-        np.zeros((3, 4)), np.ones(4), np.ones((2, 4), int), Schedule(2), np.random.default_rng(0)
-    )
-    model.step(np.ones((2, 3), np.float32), np.array([0, 1]))
-    assert np.isfinite(model.projection).all()
-    assert np.isfinite(model.intercept).all()
-
-
-# Very many classes
-
-
 def as_it_was(weights):
     """A refit that has nothing to say."""
     return lambda projection, intercept: weights
@@ -208,13 +196,6 @@ def test_an_index_follows_the_weights_when_they_are_refitted():
         model.step(Z, own)
         codes = np.where(Z @ model.projection + model.intercept >= 0, 1, -1)
         assert np.isin(model.classify(Z), model._scored_classes(codes, own)).all()
-
-
-def test_few_thousand_classes_are_all_scored(gradients):
-    rng = np.random.default_rng(0)
-    model = start(rng, d=8, r=32, n_classes=2048)
-    model.step(rng.standard_normal((16, 8)).astype(np.float32), rng.integers(0, 2048, 16))
-    assert gradients[2][0].shape == (2048, 32)
 
 
 def test_very_many_classes_are_learned_as_well_as_few(monkeypatch):

@@ -122,8 +122,8 @@ class _Gradient:
             (self.intercept, other.intercept),
             (self.weights, other.weights),
         ):
-            if mine is not None:
-                np.add(mine, theirs, out=mine)
+            if mine is not None and theirs is not None:
+                mine += theirs
 
 
 class Refinement:
