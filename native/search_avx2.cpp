@@ -82,9 +82,6 @@ struct Lanes {
     static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
         return avx2::below_of_64(distances, limit);
     }
-    static Register counting(std::uint32_t first) {
-        return _mm256_add_epi32(broadcast(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    }
     static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
         std::uint32_t of_lane[kWidth];
         store(of_lane, values);

@@ -64,9 +64,6 @@ struct Lanes {
     static std::uint64_t below_of_64(const std::uint32_t* distances, std::uint32_t limit) {
         return avx512::below_of_64(distances, limit);
     }
-    static Register counting(std::uint32_t first) {
-        return _mm512_add_epi32(broadcast(first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-    }
     static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
         // A register that is stored whole: storing some lanes is slow on some processors.
         _mm512_storeu_si512(at, _mm512_maskz_compress_epi32(static_cast<__mmask16>(mask), values));

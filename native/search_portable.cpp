@@ -65,7 +65,6 @@ struct Lanes {
     static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
         return portable::below_of_64(distances, limit);
     }
-    static Register counting(std::uint32_t first) { return Register{first, first + 1, first + 2, first + 3}; }
     static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
         std::uint32_t of_lane[kWidth];
         store(of_lane, values);

@@ -9,7 +9,6 @@
 //   kWordsACount        words a Count can take before it would overflow
 //   load, broadcast, differing (xor), none, add_bits, total, add, key, smaller, lowest, below, store,
 //   product             n_bits - 2 * distances
-//   counting            first, first + 1, ...
 //   narrow              stores distances as integers of 8, 16 or 32 bits
 //   below_of_64         which of 64 such distances are below a limit
 //   compress            writes the lanes of a mask side by side, and perhaps others behind them; returns how many
@@ -212,14 +211,15 @@ template <class Lanes, int kQueries, class Narrow>
 void limits_from_lanes(const Narrow (*distances)[kRowLength], std::size_t n, std::size_t wanted,
                        std::size_t n_words, Narrow* limits) {
     alignas(64) Narrow smallest[kQueries][64];
+    typedef Narrow Vector __attribute__((vector_size(64 * sizeof(Narrow))));
     for (int q = 0; q < kQueries; ++q) {
-        for (int lane = 0; lane < 64; ++lane) smallest[q][lane] = distances[q][lane];
+        Vector least, next;
+        std::memcpy(&least, distances[q], sizeof(least));
         for (std::size_t i = 64; i < n; i += 64) {
-            for (int lane = 0; lane < 64; ++lane) {
-                const Narrow distance = distances[q][i + lane];
-                smallest[q][lane] = distance < smallest[q][lane] ? distance : smallest[q][lane];
-            }
+            std::memcpy(&next, distances[q] + i, sizeof(next));
+            least = next < least ? next : least;
         }
+        std::memcpy(smallest[q], &least, sizeof(least));
         limits[q] = 0;
     }
     // Of all queries at once, so that none waits for the one before.
@@ -235,107 +235,93 @@ void limits_from_lanes(const Narrow (*distances)[kRowLength], std::size_t n, std
     for (int q = 0; q < kQueries; ++q) ++limits[q];
 }
 
-// The first classes, whose distances to all queries are held in few bits while limits are found.
+// Queries as registers, which stay where they are whatever is written to memory meanwhile.
+template <class Lanes, int kQueries, int kWords>
+struct QueryRegisters {
+    typename Lanes::Register words[kQueries][kWords > 0 ? kWords : 1];
+    const std::uint32_t* queries;
+    std::size_t n_words;
+
+    QueryRegisters(const std::uint32_t* queries, std::size_t n_words) : queries(queries), n_words(n_words) {
+        for (int q = 0; q < kQueries; ++q) {
+            for (int word = 0; word < kWords; ++word) words[q][word] = Lanes::broadcast(queries[q * kWords + word]);
+        }
+    }
+    typename Lanes::Register distances(const std::uint32_t* group, int q) const {
+        if constexpr (kWords > 0) {
+            typename Lanes::Count count = Lanes::none();
+#pragma GCC unroll 16
+            for (int word = 0; word < kWords; ++word) {
+                count = Lanes::add_bits(count, Lanes::differing(Lanes::load(group + word * Lanes::kWidth), words[q][word]));
+            }
+            return Lanes::total(count);
+        }
+        return distances_of<Lanes, 0>(group, queries + q * n_words, n_words);
+    }
+};
+
+// Adds the near classes of groups [begin, end), in two steps: distances in few bits, then those below
+// a limit. A branch inside the first would cost far more than writing the distances down.
 template <class Lanes, int kQueries, int kWords, class Narrow>
-void collect_first(const ClassGroups& classes, std::size_t n_groups, const std::uint32_t* queries,
-                   Candidates* candidates) {
+void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t end, const std::uint32_t* queries,
+                      Candidates* candidates) {
     const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
     alignas(64) Narrow distances[kQueries][kRowLength];
-    for (std::size_t g = 0; g < n_groups; ++g) {
+    const QueryRegisters<Lanes, kQueries, kWords> registers(queries, n_words);
+    for (std::size_t g = begin; g < end; ++g) {
         const std::uint32_t* const group = classes.words + g * n_words * Lanes::kWidth;
 #pragma GCC unroll 4
         for (int q = 0; q < kQueries; ++q) {
-            Lanes::narrow(distances[q] + g * Lanes::kWidth,
-                          distances_of<Lanes, kWords>(group, queries + q * n_words, n_words));
+            Lanes::narrow(distances[q] + (g - begin) * Lanes::kWidth, registers.distances(group, q));
         }
     }
-    const std::size_t covered = n_groups * Lanes::kWidth;
-    const std::size_t n = covered < classes.n_classes ? covered : classes.n_classes;
+    const std::size_t first_class = begin * Lanes::kWidth;
+    const std::size_t last_class = end * Lanes::kWidth < classes.n_classes ? end * Lanes::kWidth : classes.n_classes;
+    const std::size_t n = last_class - first_class;
     const std::size_t n_padded = (n + 63) / 64 * 64;
     constexpr Narrow kNone = std::numeric_limits<Narrow>::max();  // more than any distance
+    const std::size_t wanted = candidates[0].wanted;
     Narrow limits[kQueries];
     for (int q = 0; q < kQueries; ++q) {
         for (std::size_t i = n; i < n_padded; ++i) distances[q][i] = kNone;
-        limits[q] = kNone;
+        limits[q] = candidates[q].threshold < kNone ? static_cast<Narrow>(candidates[q].threshold) : kNone;
     }
-    const std::size_t wanted = candidates[0].wanted;
-    if (wanted <= 64 && wanted <= n) {
+    if (begin == 0 && wanted <= 64 && wanted <= n) {
         limits_from_lanes<Lanes, kQueries>(distances, n_padded, wanted, n_words, limits);
+        for (int q = 0; q < kQueries; ++q) candidates[q].threshold = limits[q];
     }
     for (int q = 0; q < kQueries; ++q) {
         Candidates& mine = candidates[q];
-        std::size_t size = 0;
+        std::size_t size = mine.size;
         const auto add = [&](std::size_t i, std::uint64_t mask) {
             const std::size_t at = i + static_cast<std::size_t>(__builtin_ctzll(mask));
             mine.distances[size] = distances[q][at];
-            mine.classes[size] = static_cast<std::uint32_t>(at);
+            mine.classes[size] = static_cast<std::uint32_t>(first_class + at);
         };
         for (std::size_t i = 0; i < n_padded; i += 64) {
             std::uint64_t mask = Lanes::below_of_64(distances[q] + i, limits[q]);
-            // Two are written without asking whether they are there: nobody could predict the branch.
-            constexpr std::uint64_t kStop = std::uint64_t{1} << 63;
-            for (int once = 0; once < 2; ++once) {
-                add(i, mask | kStop);
-                size += mask != 0;
-                mask &= mask - 1;
+            if (begin == 0) {
+                // Two are written without asking whether they are there: nobody could predict the branch.
+                constexpr std::uint64_t kStop = std::uint64_t{1} << 63;
+                for (int once = 0; once < 2; ++once) {
+                    add(i, mask | kStop);
+                    size += mask != 0;
+                    mask &= mask - 1;
+                }
             }
             for (; __builtin_expect(mask != 0, 0); mask &= mask - 1, ++size) add(i, mask);
         }
         mine.size = size;
-        if (limits[q] != kNone) mine.threshold = limits[q];
-        keep_nearest<Lanes>(mine, n_words);
-    }
-}
-
-// Adds the classes of groups [begin, end) that are below the thresholds.
-template <class Lanes, int kQueries, int kWords>
-void collect_more(const ClassGroups& classes, std::size_t begin, std::size_t end, const std::uint32_t* queries,
-                  Candidates* candidates) {
-    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
-    typename Lanes::Register thresholds[kQueries];
-    for (int q = 0; q < kQueries; ++q) thresholds[q] = Lanes::broadcast(candidates[q].threshold);
-    for (std::size_t g = begin; g < end; ++g) {
-        const std::uint32_t* const group = classes.words + g * n_words * Lanes::kWidth;
-        typename Lanes::Register distances[kQueries];
-        std::uint32_t chosen[kQueries];
-        std::uint32_t any = 0;
-#pragma GCC unroll 4
-        for (int q = 0; q < kQueries; ++q) {
-            distances[q] = distances_of<Lanes, kWords>(group, queries + q * n_words, n_words);
-            chosen[q] = Lanes::below(distances[q], thresholds[q]);
-            any |= chosen[q];
-        }
-        if (__builtin_expect(any == 0, 1)) continue;
-        const std::size_t first = g * Lanes::kWidth;
-        const std::size_t rest = classes.n_classes - first;
-        const std::uint32_t valid = rest < Lanes::kWidth ? (1u << rest) - 1 : ~0u;
-        // For all queries, without asking which it was: nobody could predict that.
-        for (int q = 0; q < kQueries; ++q) {
-            Candidates& mine = candidates[q];
-            const auto indices = Lanes::counting(static_cast<std::uint32_t>(first));
-            Lanes::compress(mine.distances + mine.size, distances[q], chosen[q] & valid);
-            mine.size += Lanes::compress(mine.classes + mine.size, indices, chosen[q] & valid);
-        }
+        if (end == classes.n_groups || size > wanted + wanted / 2) keep_nearest<Lanes>(mine, n_words);
     }
 }
 
 template <class Lanes, int kQueries, int kWords, class Narrow>
 void collect_for(const ClassGroups& classes, const std::uint32_t* queries, Candidates* candidates) {
     constexpr std::size_t kGroups = kClassesPerBlock / Lanes::kWidth;
-    const std::size_t wanted = candidates[0].wanted;
-    std::size_t begin = classes.n_groups < kGroups ? classes.n_groups : kGroups;
-    collect_first<Lanes, kQueries, kWords, Narrow>(classes, begin, queries, candidates);
-    while (begin < classes.n_groups) {
-        // Short blocks: the fewer classes pass before the thresholds follow, the fewer are below them.
-        constexpr std::size_t kShort = 1024 / Lanes::kWidth;
-        const std::size_t end = classes.n_groups - begin < kShort ? classes.n_groups : begin + kShort;
-        collect_more<Lanes, kQueries, kWords>(classes, begin, end, queries, candidates);
-        for (int q = 0; q < kQueries; ++q) {
-            if (end == classes.n_groups || candidates[q].size > wanted + wanted / 2) {
-                keep_nearest<Lanes>(candidates[q], classes.n_words);
-            }
-        }
-        begin = end;
+    for (std::size_t begin = 0; begin < classes.n_groups; begin += kGroups) {
+        const std::size_t end = classes.n_groups - begin < kGroups ? classes.n_groups : begin + kGroups;
+        collect_of_block<Lanes, kQueries, kWords, Narrow>(classes, begin, end, queries, candidates);
     }
 }
 
