@@ -116,9 +116,11 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
             return a < b;
         };
         if (k == 1) {
-            order[0] = 0;
-            for (std::uint32_t j = 1; j < n_candidates; ++j) {
-                if (better(j, order[0])) order[0] = j;
+            // Few have the best score: a branch that is hardly ever taken.
+            const std::int32_t best = *std::max_element(products.begin(), products.end());
+            order[0] = static_cast<std::uint32_t>(n_candidates);
+            for (std::uint32_t j = 0; j < n_candidates; ++j) {
+                if (products[j] == best && (order[0] == n_candidates || better(j, order[0]))) order[0] = j;
             }
         } else {
             std::iota(order.begin(), order.end(), 0u);

@@ -31,7 +31,7 @@ struct Candidates {
 };
 
 // Classes that are collected between two looks at the size of the list.
-constexpr std::size_t kClassesPerBlock = 1024;
+constexpr std::size_t kClassesPerBlock = 4096;
 
 // More candidates than wanted are dropped once they are half as many again.
 constexpr std::size_t candidate_room(std::size_t wanted) {

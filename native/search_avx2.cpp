@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <limits>
 
 #include "search.hpp"
 
@@ -61,8 +62,25 @@ struct Lanes {
     static void store(std::uint32_t* at, Register values) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), values);
     }
-    static Register counting(std::uint32_t first) {
-        return _mm256_add_epi32(broadcast(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    template <class Narrow>
+    static void narrow(Narrow* at, Register distances) {
+        std::uint32_t of_lane[kWidth];
+        store(of_lane, distances);
+        for (std::size_t i = 0; i < kWidth; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
+    }
+    static std::uint64_t below_of_64(const std::uint8_t* distances, std::uint8_t limit) {
+        const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
+        std::uint64_t at_least = 0;
+        for (int half = 0; half < 2; ++half) {
+            const __m256i values = _mm256_load_si256(reinterpret_cast<const __m256i*>(distances + 32 * half));
+            const __m256i equal = _mm256_cmpeq_epi8(_mm256_max_epu8(values, limits), values);
+            at_least |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(equal))} << 32 * half;
+        }
+        return ~at_least;
+    }
+    template <class Narrow>
+    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
+        return avx2::below_of_64(distances, limit);
     }
     static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
         std::uint32_t of_lane[kWidth];

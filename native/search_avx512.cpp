@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <limits>
 
 #include "search.hpp"
 
@@ -45,8 +46,23 @@ struct Lanes {
         return _mm512_sub_epi32(_mm512_set1_epi32(n_bits), _mm512_slli_epi32(distances, 1));
     }
     static void store(std::uint32_t* at, Register values) { _mm512_storeu_si512(at, values); }
-    static Register counting(std::uint32_t first) {
-        return _mm512_add_epi32(broadcast(first), _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    static void narrow(std::uint8_t* at, Register distances) {
+        _mm_store_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtepi32_epi8(distances));
+    }
+    static void narrow(std::uint16_t* at, Register distances) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(distances));
+    }
+    static void narrow(std::uint32_t* at, Register distances) { _mm512_store_si512(at, distances); }
+    static std::uint64_t below_of_64(const std::uint8_t* distances, std::uint8_t limit) {
+        return _mm512_cmplt_epu8_mask(_mm512_load_si512(distances), _mm512_set1_epi8(static_cast<char>(limit)));
+    }
+    static std::uint64_t below_of_64(const std::uint16_t* distances, std::uint16_t limit) {
+        const __m512i limits = _mm512_set1_epi16(static_cast<short>(limit));
+        const std::uint64_t high = _mm512_cmplt_epu16_mask(_mm512_load_si512(distances + 32), limits);
+        return high << 32 | _mm512_cmplt_epu16_mask(_mm512_load_si512(distances), limits);
+    }
+    static std::uint64_t below_of_64(const std::uint32_t* distances, std::uint32_t limit) {
+        return avx512::below_of_64(distances, limit);
     }
     static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
         // A register that is stored whole: storing some lanes is slow on some processors.

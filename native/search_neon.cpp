@@ -1,6 +1,7 @@
 #include <arm_neon.h>
 
 #include <cstring>
+#include <limits>
 
 #include "search.hpp"
 
@@ -47,9 +48,15 @@ struct Lanes {
         return vsubq_u32(vdupq_n_u32(static_cast<std::uint32_t>(n_bits)), vshlq_n_u32(distances, 1));
     }
     static void store(std::uint32_t* at, Register values) { vst1q_u32(at, values); }
-    static Register counting(std::uint32_t first) {
-        const std::uint32_t lanes[kWidth] = {first, first + 1, first + 2, first + 3};
-        return vld1q_u32(lanes);
+    template <class Narrow>
+    static void narrow(Narrow* at, Register distances) {
+        std::uint32_t of_lane[kWidth];
+        store(of_lane, distances);
+        for (std::size_t i = 0; i < kWidth; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
+    }
+    template <class Narrow>
+    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
+        return neon::below_of_64(distances, limit);
     }
     static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
         std::uint32_t of_lane[kWidth];

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <limits>
 
 #include "search.hpp"
 
@@ -54,7 +55,16 @@ struct Lanes {
     static void store(std::uint32_t* at, Register values) {
         for (std::size_t i = 0; i < kWidth; ++i) at[i] = values[i];
     }
-    static Register counting(std::uint32_t first) { return Register{first, first + 1, first + 2, first + 3}; }
+    template <class Narrow>
+    static void narrow(Narrow* at, Register distances) {
+        std::uint32_t of_lane[kWidth];
+        store(of_lane, distances);
+        for (std::size_t i = 0; i < kWidth; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
+    }
+    template <class Narrow>
+    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
+        return portable::below_of_64(distances, limit);
+    }
     static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
         std::uint32_t of_lane[kWidth];
         store(of_lane, values);

@@ -9,7 +9,8 @@
 //   kWordsACount        words a Count can take before it would overflow
 //   load, broadcast, differing (xor), none, add_bits, total, add, key, smaller, lowest, below, store,
 //   product             n_bits - 2 * distances
-//   counting            first, first + 1, ...
+//   narrow              stores distances as integers of 8, 16 or 32 bits
+//   below_of_64         which of 64 such distances are below a limit
 //   compress            writes the lanes of a mask side by side, and perhaps others behind them; returns how many
 //   sum_of_set          sum of the activations whose bits are set in the words of one class, kWidth apart
 
@@ -151,13 +152,24 @@ void keep_nearest(Candidates& candidates, std::size_t n_words) {
     const std::size_t wanted = candidates.wanted;
     if (n <= wanted) return;
     std::uint32_t* const distances = candidates.distances;
-    // The largest value that fewer than `wanted` lie below is the distance of the last to keep.
-    std::uint32_t last = 0;
-    for (std::uint32_t bit = 1u << (31 - __builtin_clz(static_cast<unsigned>(n_words * 32))); bit != 0; bit >>= 1) {
-        const bool fewer = count_below<Lanes>(distances, n, last + bit) < wanted;
-        last += fewer ? bit : 0;
+    // The largest value that fewer than `wanted` lie below is the distance of the last to keep. None is
+    // above the threshold, and mostly it is one of the 16 values up to it.
+    const std::uint32_t most_bits = 32 * static_cast<std::uint32_t>(n_words);
+    const std::uint32_t most = candidates.threshold < most_bits ? candidates.threshold : most_bits;
+    std::uint32_t last = most > 15 ? most - 15 : 0;
+    std::size_t nearer_than_last = count_below<Lanes>(distances, n, last);
+    std::uint32_t bit = 8;
+    if (__builtin_expect(nearer_than_last >= wanted, 0)) {
+        last = 0;
+        nearer_than_last = 0;
+        bit = 1u << (31 - __builtin_clz(most));
     }
-    std::size_t equals = wanted - count_below<Lanes>(distances, n, last);  // how many of these to keep
+    for (; bit != 0; bit >>= 1) {
+        const std::size_t count = count_below<Lanes>(distances, n, last + bit);
+        last += count < wanted ? bit : 0;
+        nearer_than_last = count < wanted ? count : nearer_than_last;
+    }
+    std::size_t equals = wanted - nearer_than_last;  // how many of the distance of the last to keep
     std::size_t size = 0;
     for (std::size_t i = 0; i < n; i += Lanes::kWidth) {
         const std::size_t rest = n - i;
@@ -182,67 +194,148 @@ void keep_nearest(Candidates& candidates, std::size_t n_words) {
     candidates.threshold = last;
 }
 
-// Adds the classes of groups [begin, end) that are below the thresholds. Where most groups have some
-// (kMany), none is skipped: a branch that nobody can predict costs more.
-template <class Lanes, int kQueries, int kWords, bool kMany>
-void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t end, std::size_t n_words,
-                      const std::uint32_t* queries, Candidates* candidates) {
-    typename Lanes::Register thresholds[kQueries];
-    std::size_t sizes[kQueries];
+// Distances of a block from one query to the next: off a power of two, for the sake of the cache.
+constexpr std::size_t kRowLength = kClassesPerBlock + 3 * 64;
+
+// Which of 64 distances are below a limit.
+template <class Narrow>
+std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
+    std::uint64_t mask = 0;
+    for (int i = 0; i < 64; ++i) mask |= std::uint64_t{distances[i] < limit} << i;
+    return mask;
+}
+
+// Limits that at least `wanted` of the distances of each query are below, and few more: each of 64
+// lanes has a smallest distance, and the limit is above the `wanted` smallest of these.
+template <class Lanes, int kQueries, class Narrow>
+void limits_from_lanes(const Narrow (*distances)[kRowLength], std::size_t n, std::size_t wanted,
+                       std::size_t n_words, Narrow* limits) {
+    alignas(64) Narrow smallest[kQueries][64];
+    typedef Narrow Vector __attribute__((vector_size(64 * sizeof(Narrow))));
     for (int q = 0; q < kQueries; ++q) {
-        thresholds[q] = Lanes::broadcast(candidates[q].threshold);
-        sizes[q] = candidates[q].size;
+        Vector least, next;
+        std::memcpy(&least, distances[q], sizeof(least));
+        for (std::size_t i = 64; i < n; i += 64) {
+            std::memcpy(&next, distances[q] + i, sizeof(next));
+            least = next < least ? next : least;
+        }
+        std::memcpy(smallest[q], &least, sizeof(least));
+        limits[q] = 0;
     }
-    for (std::size_t g = begin; g < end; ++g) {
-        const std::uint32_t* const group = classes.words + g * n_words * Lanes::kWidth;
-        const std::size_t first = g * Lanes::kWidth;
-        const std::size_t rest = classes.n_classes - first;
-        const std::uint32_t valid = rest < Lanes::kWidth ? (1u << rest) - 1 : ~0u;
+    // Of all queries at once, so that none waits for the one before.
+    for (auto bit = static_cast<Narrow>(1u << (31 - __builtin_clz(static_cast<unsigned>(32 * n_words)))); bit != 0;
+         bit >>= 1) {
 #pragma GCC unroll 4
         for (int q = 0; q < kQueries; ++q) {
-            const auto distances = distances_of<Lanes, kWords>(group, queries + q * n_words, n_words);
-            const std::uint32_t chosen = Lanes::below(distances, thresholds[q]) & valid;
-            if (!kMany && __builtin_expect(chosen == 0, 1)) continue;
-            Lanes::compress(candidates[q].distances + sizes[q], distances, chosen);
-            sizes[q] += Lanes::compress(candidates[q].classes + sizes[q],
-                                        Lanes::counting(static_cast<std::uint32_t>(first)), chosen);
+            const auto larger = static_cast<Narrow>(limits[q] | bit);
+            const int count = __builtin_popcountll(Lanes::below_of_64(smallest[q], larger));
+            limits[q] = static_cast<std::size_t>(count) < wanted ? larger : limits[q];
         }
     }
-    for (int q = 0; q < kQueries; ++q) candidates[q].size = sizes[q];
+    for (int q = 0; q < kQueries; ++q) ++limits[q];
 }
 
+// Queries as registers, which stay where they are whatever is written to memory meanwhile.
 template <class Lanes, int kQueries, int kWords>
-void collect_for(const ClassGroups& classes, const std::uint32_t* queries, Candidates* candidates) {
-    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
-    const std::size_t wanted = candidates[0].wanted;
-    // Blocks grow with what has been seen, so that few lists are long before thresholds are known.
-    std::size_t block = (wanted < 64 ? 64 : wanted) / Lanes::kWidth;
-    for (std::size_t begin = 0; begin < classes.n_groups;) {
-        const std::size_t end = classes.n_groups - begin < block ? classes.n_groups : begin + block;
-        if (begin * Lanes::kWidth < 64 * wanted) {
-            collect_of_block<Lanes, kQueries, kWords, true>(classes, begin, end, n_words, queries, candidates);
-        } else {
-            collect_of_block<Lanes, kQueries, kWords, false>(classes, begin, end, n_words, queries, candidates);
-        }
+struct QueryRegisters {
+    typename Lanes::Register words[kQueries][kWords > 0 ? kWords : 1];
+    const std::uint32_t* queries;
+    std::size_t n_words;
+
+    QueryRegisters(const std::uint32_t* queries, std::size_t n_words) : queries(queries), n_words(n_words) {
         for (int q = 0; q < kQueries; ++q) {
-            if (candidates[q].size > wanted + wanted / 2 || end == classes.n_groups) {
-                keep_nearest<Lanes>(candidates[q], n_words);
-            }
+            for (int word = 0; word < kWords; ++word) words[q][word] = Lanes::broadcast(queries[q * kWords + word]);
         }
-        block = 3 * end * Lanes::kWidth < kClassesPerBlock ? 3 * end : kClassesPerBlock / Lanes::kWidth;
-        begin = end;
+    }
+    typename Lanes::Register distances(const std::uint32_t* group, int q) const {
+        if constexpr (kWords > 0) {
+            typename Lanes::Count count = Lanes::none();
+#pragma GCC unroll 16
+            for (int word = 0; word < kWords; ++word) {
+                count = Lanes::add_bits(count, Lanes::differing(Lanes::load(group + word * Lanes::kWidth), words[q][word]));
+            }
+            return Lanes::total(count);
+        }
+        return distances_of<Lanes, 0>(group, queries + q * n_words, n_words);
+    }
+};
+
+// Adds the near classes of groups [begin, end), in two steps: distances in few bits, then those below
+// a limit. A branch inside the first would cost far more than writing the distances down.
+template <class Lanes, int kQueries, int kWords, class Narrow>
+void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t end, const std::uint32_t* queries,
+                      Candidates* candidates) {
+    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
+    alignas(64) Narrow distances[kQueries][kRowLength];
+    const QueryRegisters<Lanes, kQueries, kWords> registers(queries, n_words);
+    for (std::size_t g = begin; g < end; ++g) {
+        const std::uint32_t* const group = classes.words + g * n_words * Lanes::kWidth;
+#pragma GCC unroll 4
+        for (int q = 0; q < kQueries; ++q) {
+            Lanes::narrow(distances[q] + (g - begin) * Lanes::kWidth, registers.distances(group, q));
+        }
+    }
+    const std::size_t first_class = begin * Lanes::kWidth;
+    const std::size_t last_class = end * Lanes::kWidth < classes.n_classes ? end * Lanes::kWidth : classes.n_classes;
+    const std::size_t n = last_class - first_class;
+    const std::size_t n_padded = (n + 63) / 64 * 64;
+    constexpr Narrow kNone = std::numeric_limits<Narrow>::max();  // more than any distance
+    const std::size_t wanted = candidates[0].wanted;
+    Narrow limits[kQueries];
+    for (int q = 0; q < kQueries; ++q) {
+        for (std::size_t i = n; i < n_padded; ++i) distances[q][i] = kNone;
+        limits[q] = candidates[q].threshold < kNone ? static_cast<Narrow>(candidates[q].threshold) : kNone;
+    }
+    if (begin == 0 && wanted <= 64 && wanted <= n) {
+        limits_from_lanes<Lanes, kQueries>(distances, n_padded, wanted, n_words, limits);
+        for (int q = 0; q < kQueries; ++q) candidates[q].threshold = limits[q];
+    }
+    for (int q = 0; q < kQueries; ++q) {
+        Candidates& mine = candidates[q];
+        std::size_t size = mine.size;
+        const auto add = [&](std::size_t i, std::uint64_t mask) {
+            const std::size_t at = i + static_cast<std::size_t>(__builtin_ctzll(mask));
+            mine.distances[size] = distances[q][at];
+            mine.classes[size] = static_cast<std::uint32_t>(first_class + at);
+        };
+        for (std::size_t i = 0; i < n_padded; i += 64) {
+            std::uint64_t mask = Lanes::below_of_64(distances[q] + i, limits[q]);
+            if (begin == 0) {
+                // Two are written without asking whether they are there: nobody could predict the branch.
+                constexpr std::uint64_t kStop = std::uint64_t{1} << 63;
+                for (int once = 0; once < 2; ++once) {
+                    add(i, mask | kStop);
+                    size += mask != 0;
+                    mask &= mask - 1;
+                }
+            }
+            for (; __builtin_expect(mask != 0, 0); mask &= mask - 1, ++size) add(i, mask);
+        }
+        mine.size = size;
+        if (end == classes.n_groups || size > wanted + wanted / 2) keep_nearest<Lanes>(mine, n_words);
     }
 }
 
-template <class Lanes, int kWords>
+template <class Lanes, int kQueries, int kWords, class Narrow>
+void collect_for(const ClassGroups& classes, const std::uint32_t* queries, Candidates* candidates) {
+    constexpr std::size_t kGroups = kClassesPerBlock / Lanes::kWidth;
+    for (std::size_t begin = 0; begin < classes.n_groups; begin += kGroups) {
+        const std::size_t end = classes.n_groups - begin < kGroups ? classes.n_groups : begin + kGroups;
+        collect_of_block<Lanes, kQueries, kWords, Narrow>(classes, begin, end, queries, candidates);
+    }
+}
+
+template <class Lanes, int kWords, class Narrow>
 void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                   Candidates* candidates) {
     constexpr int kTogether = 4;
     std::size_t q = 0;
     for (; q + kTogether <= n_queries; q += kTogether) {
-        collect_for<Lanes, kTogether, kWords>(classes, queries + q * classes.n_words, candidates + q);
+        collect_for<Lanes, kTogether, kWords, Narrow>(classes, queries + q * classes.n_words, candidates + q);
     }
-    for (; q < n_queries; ++q) collect_for<Lanes, 1, kWords>(classes, queries + q * classes.n_words, candidates + q);
+    for (; q < n_queries; ++q) {
+        collect_for<Lanes, 1, kWords, Narrow>(classes, queries + q * classes.n_words, candidates + q);
+    }
 }
 
 // The sum of activations times -1 or +1 is twice that of the bits that are set, less the sum of all.
@@ -289,11 +382,14 @@ template <class Lanes>
 void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
              Candidates* candidates) {
     switch (classes.n_words) {
-        case 2: return collect_with<Lanes, 2>(classes, queries, n_queries, candidates);
-        case 4: return collect_with<Lanes, 4>(classes, queries, n_queries, candidates);
-        case 8: return collect_with<Lanes, 8>(classes, queries, n_queries, candidates);
-        default: return collect_with<Lanes, 0>(classes, queries, n_queries, candidates);
+        case 2: return collect_with<Lanes, 2, std::uint8_t>(classes, queries, n_queries, candidates);
+        case 4: return collect_with<Lanes, 4, std::uint8_t>(classes, queries, n_queries, candidates);
+        case 8: return collect_with<Lanes, 8, std::uint16_t>(classes, queries, n_queries, candidates);
+        default: break;
     }
+    if (classes.n_words <= 7) return collect_with<Lanes, 0, std::uint8_t>(classes, queries, n_queries, candidates);
+    if (classes.n_words <= 2047) return collect_with<Lanes, 0, std::uint16_t>(classes, queries, n_queries, candidates);
+    return collect_with<Lanes, 0, std::uint32_t>(classes, queries, n_queries, candidates);
 }
 
 }  // namespace

@@ -47,6 +47,46 @@ void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int
     }
 }
 
+// Scores of all classes, and of the nearest by real-valued codes, beside sums bit by bit.
+void check_scores(std::size_t n, std::size_t n_classes, std::size_t n_bytes, std::size_t n_candidates) {
+    Random random(static_cast<unsigned>(n * 1000003 + n_classes * 1009 + n_bytes));
+    const auto weights = random.bytes(n_classes * n_bytes);
+    const auto codes = random.bytes(n * n_bytes);
+    const std::size_t stride = activation_stride(n_bytes), n_bits = 8 * n_bytes;
+    std::vector<std::int8_t> active(n * stride);
+    for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t k = 0; k < n_bits; ++k) active[i * stride + k] = static_cast<std::int8_t>(random.integer(-127, 127));
+    }
+    const HammingIndex index(weights.data(), n_classes, n_bytes);
+    std::vector<std::int32_t> scores(n * n_classes), products(n), distances(n);
+    std::vector<std::int64_t> indices(n);
+    index.scores(codes.data(), n, n_bits, scores.data(), 2);
+    index.rescored(codes.data(), active.data(), n, n_candidates, 1, indices.data(), products.data(), distances.data());
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto keys = sorted_keys(codes.data() + i * n_bytes, weights, n_bytes);
+        std::int64_t best = -1, best_distance = 0;
+        std::int32_t best_product = 0;
+        for (std::size_t j = 0; j < n_classes; ++j) {
+            const std::size_t c = keys[j] & 0xffffffffu;
+            const auto distance = static_cast<std::int32_t>(keys[j] >> 32);
+            CHECK(scores[i * n_classes + c] == static_cast<std::int32_t>(n_bits) - 2 * distance);
+            std::int32_t product = 0;
+            for (std::size_t k = 0; k < n_bits; ++k) {
+                const bool set = weights[c * n_bytes + k / 8] >> k % 8 & 1;
+                product += set ? active[i * stride + k] : -active[i * stride + k];
+            }
+            if (j < n_candidates && (best < 0 || product > best_product)) {
+                best = static_cast<std::int64_t>(c);
+                best_product = product;
+                best_distance = distance;
+            }
+        }
+        CHECK(indices[i] == best);
+        CHECK(products[i] == best_product);
+        CHECK(distances[i] == best_distance);
+    }
+}
+
 void check_largest_distance(std::size_t n_bytes) {
     const std::vector<std::uint8_t> weights(20 * n_bytes, 0), codes(5 * n_bytes, 0xff);
     const HammingIndex index(weights.data(), 20, n_bytes);
@@ -65,6 +105,11 @@ void test_search() {
         for (const std::size_t n_classes : {1, 2, 15, 16, 17, 100, 257}) {
             for (const std::size_t n : {0, 1, 3, 9}) check_search(n, n_classes, n_bytes, n_classes % 2 ? 255 : 1, 1);
         }
+    }
+    for (const std::size_t n_bytes : {1, 7, 16, 31, 32, 33, 300}) {
+        check_scores(6, 5, n_bytes, 5);
+        check_scores(5, 200, n_bytes, 16);
+        check_scores(5, 5000, n_bytes, 70);
     }
     check_search(300, 70, 16, 3, 3);
     check_search(5, 140000, 1, 255, 2);  // more classes than a block of a scan holds

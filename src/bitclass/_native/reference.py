@@ -243,11 +243,9 @@ def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:
     x = np.where(x < one(4), x, one(4))
     x = np.where(x > one(-4), x, one(-4))
     square = x * x
-    numerator = x * ((square + one(105)) * square + one(945))
+    numerator = x * ((one(127) * square + one(13335)) * square + one(120015))
     denominator = (one(15) * square + one(420)) * square + one(945)
-    scaled = np.clip(MAX_ACTIVATION * (numerator / denominator), -MAX_ACTIVATION, MAX_ACTIVATION)
-    rounded = np.trunc(scaled + np.where(scaled < 0, one(-0.5), one(0.5)))
-    return np.asarray(rounded, dtype=np.int8)
+    return np.asarray(np.rint(numerator / denominator), dtype=np.int8)
 
 
 def activations_int8(
