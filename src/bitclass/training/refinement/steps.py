@@ -246,7 +246,7 @@ class Refinement:
         """Gradient of some rows; `factors` (m,) are their shares of the loss."""
         scores = A @ self.projection
         scores += self.intercept
-        codes = np.where(scores >= 0, np.float32(1), np.float32(-1))
+        codes: NDArray[np.float32] = np.where(scores >= 0, np.float32(1), np.float32(-1))
         np.tanh(scores, out=scores)
         of_signs = _softmax_slopes(codes @ signs.T * self._sharp_signs, own)
         of_signs *= (np.float32(SHARE_OF_SIGNS) * self._sharp_signs * factors)[:, None]
