@@ -250,7 +250,7 @@ class Refinement:
         np.tanh(scores, out=scores)
         of_signs = _softmax_slopes(codes @ signs.T * self._sharp_signs, own)
         of_signs *= (np.float32(SHARE_OF_SIGNS) * self._sharp_signs * factors)[:, None]
-        of_tanh = _softmax_slopes(scores @ signs.T * self._sharp_tanh, own)
+        of_tanh = _softmax_slopes(np.asarray(scores @ signs.T * self._sharp_tanh), own)
         of_tanh *= (np.float32(1.0 - SHARE_OF_SIGNS) * self._sharp_tanh * factors)[:, None]
         of_weights = None
         if self._refit is None:
