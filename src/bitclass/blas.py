@@ -60,7 +60,9 @@ def _apply() -> None:
     for library, before in zip(_libraries(), _before, strict=True):
         wanted = min([before, *_limits])
         if library.get_num_threads() != wanted:
-            library.set_num_threads(wanted)
+            # threadpoolctl lets only the thread that set a limit first change it. Limits of several
+            # threads are reconciled here, and the last to end restores what was before.
+            getattr(library, "_real_set_num_threads", library.set_num_threads)(wanted)
 
 
 def single_threaded_blas() -> Any:
