@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -256,3 +257,18 @@ def test_blas_limits_nest_overlap_and_never_raise():
         assert set(blas_threads()) == {1}
     second.__exit__(None, None, None)
     assert blas_threads() == before
+
+
+def test_the_last_of_several_threads_restores_blas():
+    before = blas_threads()
+    together = threading.Barrier(4, timeout=20)
+
+    def limited(_):
+        with blas.training_threads(1):
+            together.wait()
+            return blas_threads()
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            assert all(set(seen) == {1} for seen in pool.map(limited, range(4)))
+            assert blas_threads() == before
