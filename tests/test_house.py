@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "explore": FILES,
     "serving": FILES,
     "distributed": ESTIMATOR | FILES,
+    "__main__": {"cli"},
     "cli": ESTIMATOR | FILES | {"distributed", "explore", "serving", ""},
 }
 

@@ -40,6 +40,9 @@ _MAX_ITQ_MEANS = 8192
 # Penalties to choose from, and by how much their accuracy may fall short of the best.
 _ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
 _ALPHA_SLACK = 0.02
+_MIN_ALPHA = 1e-9  # sums of float32 tell no less
+# Of the variance of all rows, where classes of one row each have none within.
+_MIN_SPREAD = 1e-6
 _MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
 _ROWS_PER_BLOCK = 4096
 _CLASSES_PER_BLOCK = 1 << 14
@@ -136,6 +139,7 @@ class Scatter:
     vectors : (d, d) eigenvectors
     centred : (C, d) class means less the mean
     shares : (C,) of the total weight
+    spread : float, mean variance within classes, or little of that of all rows where there is none
     """
 
     mean: NDArray[np.float64]
@@ -143,15 +147,15 @@ class Scatter:
     vectors: NDArray[np.float64]
     centred: NDArray[np.float64]
     shares: NDArray[np.float64]
+    spread: float
 
     def n_clear(self, alpha: float) -> int:
         """Number of directions whose variance within classes is above the penalty."""
-        return int(np.count_nonzero(self.values > alpha * self.values.mean()))
+        return int(np.count_nonzero(self.values > alpha * self.spread))
 
     def lengths(self, alpha: float) -> NDArray[np.float64]:
         """Deviations within classes, with `alpha` mean variances added to each variance."""
-        spread = max(float(self.values.mean()), np.finfo(np.float64).tiny)
-        return np.sqrt(self.values + alpha * spread)
+        return np.sqrt(self.values + max(alpha, _MIN_ALPHA) * self.spread)
 
 
 def scatter_of(sums: Sums) -> Scatter:
@@ -161,9 +165,13 @@ def scatter_of(sums: Sums) -> Scatter:
     shares = sums.class_weights / total
     centred = sums.feature_sums / sums.class_weights[:, None] - mean
     weighted = centred * np.sqrt(shares)[:, None]
-    within = sums.gram / total - np.outer(mean, mean) - weighted.T @ weighted
-    values, vectors = scipy.linalg.eigh(within, check_finite=False, overwrite_a=True)
-    return Scatter(mean, np.maximum(values[::-1], 0.0), vectors[:, ::-1], centred, shares)
+    scatter = sums.gram / total - np.outer(mean, mean)
+    overall = max(float(np.trace(scatter)) / len(scatter), np.finfo(np.float64).tiny)
+    scatter -= weighted.T @ weighted
+    values, vectors = scipy.linalg.eigh(scatter, check_finite=False, overwrite_a=True)
+    values = np.maximum(values[::-1], 0.0)
+    spread = max(float(values.mean()), _MIN_SPREAD * overall)
+    return Scatter(mean, values, vectors[:, ::-1], centred, shares, spread)
 
 
 def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
@@ -277,13 +285,13 @@ def discriminant_projection(
 
 def default_alpha(sums: Sums) -> float:
     """Penalty where no rows can be held out to choose one: the fewer rows per feature, the more."""
-    n_within = max(sums.n_rows - len(sums.classes), 1)
+    n_within = max(sums.count - len(sums.classes), 1.0)
     return float(np.clip(len(sums.gram) / n_within, 1e-4, 1.0))
 
 
 def spread_of(sums: Sums) -> float:
     """Standard deviation of the scores F: the more rows per class, the sooner may tanh saturate."""
-    rows_per_class = sums.n_rows / len(sums.classes)
+    rows_per_class = sums.count / len(sums.classes)
     return float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
 
 

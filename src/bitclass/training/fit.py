@@ -218,15 +218,14 @@ def _fit_discriminant(
     coordinates = coordinates_of(scatter_of(sums), alpha, settings.n_bits)
     hash_function, found = start(sums, coordinates)
     weights = make_distinct(found, found.astype(np.float64), sums.classes.tolist())
-    model = PackedModel(
-        sums.classes,
-        pack(weights),
-        hash_function,
-        rescore=_default_rescore(settings) if refined is None else refined.model.rescore,
-        temperature=_temperature_of_means(hash_function, weights, coordinates, sums)
-        if refined is None
-        else refined.model.temperature,
-    )
+    model = PackedModel(sums.classes, pack(weights), hash_function)
+    if refined is None:
+        model.rescore = _default_rescore(settings)
+        model.temperature = _temperature_of_means(
+            hash_function, weights, coordinates, sums, model.rescore > 0
+        )
+    else:
+        model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
     report = None if refined is None else refined.report
     return Fitted(model, *_closed_form_history(weights, sums), alpha, report)
 
@@ -273,15 +272,13 @@ def _fit_by_regression(
     if refined is not None and refined.report["taken"]:
         return Fitted(refined.model, codes.history, codes.n_rounds, found.alpha, report)
     model = PackedModel(
-        sums.classes,
-        pack(weights),
-        found.hash_function,
-        rescore=_default_rescore(settings) if refined is None else refined.model.rescore,
-        steepness=_STEEPNESS_OF_REGRESSION if refined is None else refined.model.steepness,
-        temperature=_temperature(found.explained, settings.n_bits, len(sums.classes))
-        if refined is None
-        else refined.model.temperature,
+        sums.classes, pack(weights), found.hash_function, steepness=_STEEPNESS_OF_REGRESSION
     )
+    if refined is None:
+        model.rescore = _default_rescore(settings)
+        model.temperature = _temperature(found.explained, settings.n_bits, len(sums.classes))
+    else:
+        model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
     return Fitted(model, codes.history, codes.n_rounds, found.alpha, report)
 
 
@@ -496,6 +493,7 @@ def _temperature_of_means(
     weights: NDArray[np.int8],
     coordinates: Coordinates,
     sums: Sums,
+    rescored: bool,
 ) -> float:
     """Temperature of the probabilities, from how far class means lie from the thresholds.
 
@@ -505,7 +503,11 @@ def _temperature_of_means(
     deviations = np.maximum(np.linalg.norm(Q, axis=0), 1e-12)
     distances = np.abs(coordinates.means @ Q + t) / deviations
     error = float(np.mean(scipy.special.ndtr(-distances)))
-    return _temperature_of_errors(error, *weights.shape[::-1])
+    temperature = _temperature_of_errors(error, *weights.shape[::-1])
+    if not rescored:
+        return temperature
+    # Scores of real-valued codes are smaller than those of their signs.
+    return temperature * float(np.mean(np.abs(np.tanh(coordinates.means @ Q + t))))
 
 
 def _temperature(explained: float, n_bits: int, n_classes: int) -> float:

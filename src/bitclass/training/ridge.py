@@ -102,9 +102,7 @@ def ridge(
     cross *= np.where(constant, 0.0, 1.0 / features.norms)[:, None]
     code_variance = float(np.sum(total_weight - code_sum * code_mean))
     if alpha is None:
-        # Weights of 1 and more stand for rows; shares of a whole do not make the rows fewer.
-        count = max(total_weight, sums.n_rows)
-        alpha, solution = _cross_validated(features.matrix, cross, code_variance, count)
+        alpha, solution = _cross_validated(features.matrix, cross, code_variance, sums.count)
     else:
         features.matrix[np.diag_indices_from(features.matrix)] = 1.0 + alpha
         solution = _solve_positive(features.matrix, cross, alpha)

@@ -68,6 +68,11 @@ class Sums:
         return float(self.class_weights.sum())
 
     @property
+    def count(self) -> float:
+        """How many rows the sums stand for; weights below 1 do not make rows fewer."""
+        return max(self.total_weight, float(self.n_rows))
+
+    @property
     def column_sums(self) -> NDArray[np.float64]:
         """Sum of ``weight z`` over all rows, shape (d,)."""
         return np.asarray(self.feature_sums.sum(axis=0))
