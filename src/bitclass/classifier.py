@@ -121,7 +121,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         fewer within noise, and 16 without such rows. False is the paper's rule, the nearest class.
 
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, as in scikit-learn.
+        Weights of the classes, as in scikit-learn. With them the hash function is a regression
+        also from discriminant codes.
 
     precision : {"auto", "int8", "float32"}, default="auto"
         What new samples are encoded in. "int8" quantises rows and projection on the fly: several

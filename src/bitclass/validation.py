@@ -99,6 +99,7 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
         kernel=kernel,
         n_anchors=parameters["n_anchors"],
         gamma=parameters["gamma"],
+        class_weighted=parameters["class_weight"] is not None,
         rescore=None if rescore == "auto" else int(rescore),
         precision=precision,
         random_state=parameters["random_state"],

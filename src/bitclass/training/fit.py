@@ -80,6 +80,7 @@ class Settings:
     kernel : bool, whether rows are hashed by their similarities to anchors
     n_anchors : int or "auto"
     gamma : float or str, width of the kernel
+    class_weighted : bool, whether classes have weights of their own
     rescore : int, length of the short list, or None to choose it
     precision : what codes are computed in at prediction
     random_state : seed or source of randomness
@@ -97,6 +98,7 @@ class Settings:
     kernel: bool
     n_anchors: int | str
     gamma: float | str
+    class_weighted: bool
     rescore: int | None
     precision: Precision
     random_state: int | np.random.RandomState | None
@@ -185,8 +187,9 @@ def fit_model(
     -------
     Fitted
     """
-    closed_form = statistics.starting.kind == "discriminant" and settings.table is None
-    if closed_form:
+    # Discriminant directions know no weights of classes; the regression does.
+    weighted = settings.class_weighted
+    if statistics.starting.kind == "discriminant" and settings.table is None and not weighted:
         return _fit_discriminant(settings, statistics, rows, n_rows)
     return _fit_by_regression(settings, statistics, rows, n_rows)
 
