@@ -422,20 +422,6 @@ for path in sys.argv[2:]:
     assert len(done.stdout.splitlines()) == len(contents)
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_refused(tmp_path, monkeypatch):
-    path = tmp_path / "model"
-    path.write_bytes(TEXT)
-    found = os.stat(path)
-
-    def fstat_of_before(descriptor):
-        path.write_bytes(TEXT[:-10])
-        return found
-
-    monkeypatch.setattr(os, "fstat", fstat_of_before)
-    with pytest.raises(ModelFileError, match="became shorter while it was read"):
-        load(path)
-
-
 def test_what_is_no_regular_file_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load(tmp_path / "nowhere")
