@@ -321,12 +321,6 @@ def test_any_length_learns_without_overflow(name, n_bits):
         assert np.array_equal((final @ found.weights.T).argmax(axis=1), labels)
 
 
-def test_most_frequent_codes_go_by_weight():
-    codes = pack(np.array([[1, 1], [1, 1], [-1, 1], [-1, -1]], dtype=np.int8))
-    groups = Groups.of_samples(np.array([0, 0, 0, 1]), codes, np.array([1.0, 1.0, 3.0, 1.0]))
-    np.testing.assert_array_equal(unpack(groups.most_frequent_codes(), 2), [[-1, 1], [-1, -1]])
-
-
 class TestDistinctWeights:
     def test_distinct_weights_are_left_alone(self):
         weights = np.array([[1, 1], [1, -1]], dtype=np.int8)

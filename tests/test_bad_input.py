@@ -57,7 +57,6 @@ def wrong(name, *values):
         ({"class_weight": {0: -1.0}}, "class_weight must hold finite .* found -1.0 for class 0"),
         ({"kernel": "rbf", "n_anchors": 21}, "n_anchors=21 anchors cannot be drawn from 20 rows"),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )  # fmt: skip
 def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch):
     def work(*_):

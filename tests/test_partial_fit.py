@@ -1,6 +1,7 @@
 """Learning batch by batch: as at once, all or nothing, and never at the cost of the refinement."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -370,3 +371,18 @@ def test_statistics_of_another_model_are_refused(tmp_path, blobs):
     other = make(16).fit(X, y).statistics_
     with pytest.raises(ValueError, match="32 differs from the 16 bits"):
         BinaryCodeClassifier.load(tmp_path / "model", statistics=other)
+
+
+def test_golden_files_of_a_refined_model_continue_forever():
+    golden = Path(__file__).parent / "golden"
+    sums, _ = load_statistics(golden / "statistics_v1_refined.safetensors")
+    read = BinaryCodeClassifier.load(golden / "v1_refined_float32.safetensors", statistics=sums)
+    weights, X = read.solve().weights_, np.load(golden / "rows.npy")
+    assert np.array_equal(sums.refined_weights, np.full(5, 120.0))
+    read.partial_fit(X, np.full(16, "new")).solve()
+    assert read.classes_.tolist() == ["a", "b", "c", "d", "e", "new"]
+    np.testing.assert_array_equal(read.weights_[:5], weights)
+    predicted = "".join(
+        BinaryCodeClassifier.load(golden / "v1_refined_float32.safetensors").predict(X)
+    )
+    assert predicted == "cebbbbbbbabdebea"

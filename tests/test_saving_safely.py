@@ -188,22 +188,3 @@ def test_permissions_are_those_of_the_old_file_or_of_any_new_one(folder):
     os.chmod(folder / "model", 0o640)
     save(folder / "model", model(d=2))
     assert stat.S_IMODE((folder / "model").stat().st_mode) == 0o640
-
-
-def test_two_processes_may_save_at_once(folder):
-    path = folder / "model.safetensors"
-    command = [sys.executable, "-c", SAVING, str(Path(__file__).parent), str(path)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
-    try:
-        for process in processes:
-            assert process.stdout.readline() == b"ready\n"
-        for _ in range(20):
-            time.sleep(0.01)
-            if path.exists():
-                value_of(path)
-        assert all(process.poll() is None for process in processes)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-            process.stdout.close()

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from bitclass.codes import unpack
-from bitclass.rows import sample_rows
 from bitclass.training import Statistics, cca_itq
 from bitclass.training.starting_codes import MeanCodes, ProjectionCodes, RandomCodes
 
@@ -159,13 +158,6 @@ def test_projection_codes_are_signs_of_the_projection_in_any_batch():
     assert np.all(np.abs(scores[wrong]) < 0.5)
     alone = [starting.row_codes(X[i : i + 1], np.arange(1)) for i in range(300)]
     np.testing.assert_array_equal(packed, np.concatenate(alone))
-
-
-def test_rows_are_sampled_without_regard_to_their_order():
-    """Every eighth row of cyclic data would be of one class."""
-    chosen = sample_rows(160_000, 20_000)
-    assert len(np.unique(chosen)) == 20_000
-    assert np.bincount(chosen % 8, minlength=8).min() > 2000
 
 
 @pytest.fixture

@@ -101,21 +101,6 @@ def test_statistics_without_any_row_can_be_saved(tmp_path, kind, keep_codes):
     assert_same(read, empty)
 
 
-def test_weights_of_one_take_no_room(tmp_path):
-    rng = np.random.default_rng(0)
-    sizes = {}
-    for weighted in (True, False):
-        statistics = Statistics(
-            starting("projection", rng), np.zeros(D), np.ones(D), keep_codes=True
-        )
-        for X, y, weights in batches(np.random.default_rng(1), CLASSES["text"], weighted=weighted):
-            statistics.add(X, y, weights)
-        save_statistics(tmp_path / "statistics", statistics)
-        sizes[weighted] = (tmp_path / "statistics").stat().st_size
-        assert_same(load_statistics(tmp_path / "statistics")[0], statistics)
-    assert sizes[True] - sizes[False] >= 8 * 200
-
-
 def test_codes_that_were_given_cannot_be_saved(tmp_path):
     statistics = Statistics(GivenCodes(np.ones((4, R))), np.zeros(D), np.ones(D), keep_codes=True)
     with pytest.raises(ValueError, match="codes given as an array cannot be saved"):

@@ -101,16 +101,6 @@ def test_columns_keep_length_one_and_weights_stay_signs():
     assert not np.array_equal(model.weights, first)
 
 
-def test_steps_rise_and_then_fall_to_nothing():
-    sizes = np.array([Schedule(200).at(step) for step in range(1, 201)])
-    top = sizes.argmax()
-    assert 0 < top < 30
-    assert np.all(np.diff(sizes[: top + 1]) > 0)
-    assert np.all(np.diff(sizes[top:]) < 0)
-    assert sizes.max() <= 1.0
-    assert sizes[-1] == pytest.approx(0.0, abs=1e-9)
-
-
 def as_it_was(weights):
     """A refit that has nothing to say."""
     return lambda projection, intercept: weights
@@ -185,17 +175,6 @@ def test_how_many_classes_a_step_scores_does_not_grow_with_their_number(monkeypa
             most[n_classes] = max(most.get(n_classes, 0), len(scored[-1]))
     bound = 5 * m + 512
     assert all(m + 400 < n <= bound for n in most.values()), most
-
-
-def test_an_index_follows_the_weights_when_they_are_refitted():
-    rng = np.random.default_rng(0)
-    model = many_classes(3000)
-    model._refit = lambda projection, intercept: -model.weights
-    Z, own = rng.standard_normal((16, 8)).astype(np.float32), rng.integers(0, 3000, 16)
-    for _ in range(17):
-        model.step(Z, own)
-        codes = np.where(Z @ model.projection + model.intercept >= 0, 1, -1)
-        assert np.isin(model.classify(Z), model._scored_classes(codes, own)).all()
 
 
 def test_very_many_classes_are_learned_as_well_as_few(monkeypatch):
