@@ -364,7 +364,14 @@ def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
     weights[order] = make_distinct(
         ordered, ordered.astype(np.float64), sums.classes[order].tolist()
     )
-    model = PackedModel(sums.classes, pack(weights), old.hash_function, temperature=old.temperature)
+    model = PackedModel(
+        sums.classes,
+        pack(weights),
+        old.hash_function,
+        rescore=old.rescore,
+        steepness=old.steepness,
+        temperature=old.temperature,
+    )
     return replace(fitted, model=model)
 
 
