@@ -43,6 +43,8 @@ _ALPHA_SLACK = 0.02
 _MIN_ALPHA = 1e-9  # sums of float32 tell no less
 # Of the variance of all rows, where classes of one row each have none within.
 _MIN_SPREAD = 1e-6
+# Features of less variance, in the units of the sums, have none but rounding.
+_MIN_VARIANCE = 1e-6
 _MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
 _ROWS_PER_BLOCK = 4096
 _CLASSES_PER_BLOCK = 1 << 14
@@ -132,11 +134,14 @@ class Coordinates:
 class Scatter:
     """Scatter within classes, by its eigenvalues, and the class means about the mean of all rows.
 
+    It is that of features of unit variance, whatever the units of the sums are.
+
     Attributes
     ----------
     mean : (d,) of the features z as they are summed
     values : (d,) eigenvalues, descending
-    vectors : (d, d) eigenvectors
+    vectors : (d, d), columns that take z - mean to the eigenvectors
+    inverse : (d, d), the inverse of `vectors`
     centred : (C, d) class means less the mean
     shares : (C,) of the total weight
     spread : float, mean variance within classes, or little of that of all rows where there is none
@@ -145,6 +150,7 @@ class Scatter:
     mean: NDArray[np.float64]
     values: NDArray[np.float64]
     vectors: NDArray[np.float64]
+    inverse: NDArray[np.float64]
     centred: NDArray[np.float64]
     shares: NDArray[np.float64]
     spread: float
@@ -166,12 +172,17 @@ def scatter_of(sums: Sums) -> Scatter:
     centred = sums.feature_sums / sums.class_weights[:, None] - mean
     weighted = centred * np.sqrt(shares)[:, None]
     scatter = sums.gram / total - np.outer(mean, mean)
-    overall = max(float(np.trace(scatter)) / len(scatter), np.finfo(np.float64).tiny)
+    variances = np.diag(scatter)
+    deviations = np.sqrt(np.where(variances > _MIN_VARIANCE, variances, 1.0))
     scatter -= weighted.T @ weighted
+    scatter /= np.outer(deviations, deviations)
+    overall = max(float(np.mean(variances / deviations**2)), np.finfo(np.float64).tiny)
     values, vectors = scipy.linalg.eigh(scatter, check_finite=False, overwrite_a=True)
     values = np.maximum(values[::-1], 0.0)
     spread = max(float(values.mean()), _MIN_SPREAD * overall)
-    return Scatter(mean, values, vectors[:, ::-1], centred, shares, spread)
+    vectors = vectors[:, ::-1]
+    inverse = vectors.T * deviations
+    return Scatter(mean, values, vectors / deviations[:, None], inverse, centred, shares, spread)
 
 
 def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
@@ -224,7 +235,7 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
         rest[np.arange(k - q), np.arange(k - q)] = 1.0
         basis, _ = np.linalg.qr(np.concatenate([basis, rest], axis=1))
     transform = (vectors / lengths) @ basis
-    inverse = (basis.T * lengths) @ vectors.T
+    inverse = (basis.T * lengths) @ scatter.inverse
     means = np.empty((len(scatter.centred), k), dtype=np.float32)
     for start in range(0, len(means), _CLASSES_PER_BLOCK):
         part = slice(start, start + _CLASSES_PER_BLOCK)
@@ -276,7 +287,13 @@ def discriminant_projection(
     chosen = means
     if len(means) > _MAX_ITQ_MEANS:
         chosen = means[np.sort(random.choice(len(means), _MAX_ITQ_MEANS, replace=False))]
-    blocks = [_itq(chosen, random) for _ in range(-(-n_bits // k))]
+    # What is drawn is tied to the classes, and not to the axes, whose signs and order may depend on
+    # rounding.
+    left, _, right = scipy.linalg.svd(chosen, full_matrices=False, check_finite=False)
+    axes = (left @ right).T
+    blocks = [
+        _itq(chosen, axes @ random.standard_normal(chosen.shape)) for _ in range(-(-n_bits // k))
+    ]
     rotation = np.concatenate(blocks, axis=1)[:, :n_bits]
     Q = np.zeros((coordinates.means.shape[1], n_bits))
     Q[:k] = rotation
@@ -295,13 +312,16 @@ def spread_of(sums: Sums) -> float:
     return float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
 
 
-def _itq(means: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.float64]:
-    """A rotation (k, k) that brings rows (C, k) near their own signs."""
-    k = means.shape[1]
-    rotation, _ = np.linalg.qr(random.standard_normal((k, k)))
+def _itq(means: NDArray[np.float64], start: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A rotation (k, k) that brings rows (C, k) near their signs; the search begins at `start`."""
+    rotation = _nearest_rotation(start)
     rows = means.astype(np.float32)
     for _ in range(_ITQ_ROUNDS):
         signs = np.where(rows @ rotation.astype(np.float32) >= 0, np.float32(1), np.float32(-1))
-        left, _, right = scipy.linalg.svd((rows.T @ signs).astype(np.float64), check_finite=False)
-        rotation = left @ right
+        rotation = _nearest_rotation((rows.T @ signs).astype(np.float64))
     return rotation
+
+
+def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    left, _, right = scipy.linalg.svd(matrix, check_finite=False)
+    return np.asarray(left @ right)
