@@ -38,11 +38,13 @@ from bitclass.training.discriminant import (
 )
 from bitclass.training.distinct import make_distinct
 from bitclass.training.refinement import (
+    MAX_EXTENDED_CLASSES,
     RESCORE_LENGTHS,
     Refined,
     Rows,
     Start,
     class_mean_weights,
+    extend,
     refine,
 )
 from bitclass.training.ridge import Ridge, ridge
@@ -60,6 +62,8 @@ _MIN_ROWS_TO_REFINE = 500
 _FEW_ROWS = 50
 # Regression values are near -1 and +1 where a bit is certain.
 _STEEPNESS_OF_REGRESSION = 2.0
+# How much a class must have grown for its weights to follow its mean, where that is as good.
+_GROWTH_TO_FOLLOW = 1.1
 # Rows whose similarities to the anchors tell how these are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
 
@@ -333,10 +337,11 @@ def _refined(
 
 
 def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
-    """A refined model after more rows, or with classes removed; its hash function stays.
+    """A refined model after more rows, or with classes removed.
 
-    New classes get the weights that the hash function gives their means. So do known classes that
-    gained rows, where such weights were at least as good as the learned ones in refinement, or
+    The hash function stays, unless there are new classes: it is then extended to tell these apart
+    as well (`extend`). New classes get the codes of their means as weights. So do known classes
+    that gained rows, where such weights were at least as good as the learned ones in refinement, or
     where the new rows outnumber those that the weights were learned from. All others stay.
 
     Parameters
@@ -354,10 +359,18 @@ def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
     now, before = sums.class_weights, statistics.refined_weights[seen]
     place = np.minimum(np.searchsorted(old.classes, sums.classes), len(old.classes) - 1)
     known = old.classes[place] == sums.classes
-    outgrown = now > before if fitted.refinement.get("weights_follow_means") else now > 2.0 * before
+    follow = fitted.refinement.get("weights_follow_means")
+    outgrown = now > (_GROWTH_TO_FOLLOW if follow else 2.0) * before
     stay = known & ~outgrown
-    weights = class_mean_weights(old.hash_function, sums)
+    hash_function = old.hash_function
+    weights = class_mean_weights(hash_function, sums)
     weights[stay] = old.unpacked_weights()[place[stay]]
+    if not known.all() and len(known) <= MAX_EXTENDED_CLASSES:
+        alpha = float(fitted.refinement.get("alpha") or default_alpha(sums))
+        seed = statistics.starting.seed
+        hash_function, weights = extend(hash_function, weights, ~known, sums, alpha, seed)
+    # Of the weights of new classes it is now known which rows they come from.
+    statistics.refined_weights[seen] = np.where(known, before, now)
     # Weights that stay come first, so that it is the others that give way.
     order = np.argsort(~stay, kind="stable")
     ordered = weights[order]
@@ -367,7 +380,7 @@ def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
     model = PackedModel(
         sums.classes,
         pack(weights),
-        old.hash_function,
+        hash_function,
         rescore=old.rescore,
         steepness=old.steepness,
         temperature=old.temperature,

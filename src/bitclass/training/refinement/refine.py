@@ -208,6 +208,7 @@ def refine(
         "epochs": n_epochs,
         "steps": n_steps,
         "weights_follow_means": bool(taken and follow),
+        "alpha": alpha,
     }
     return Refined(chosen, alpha, facts)
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bitclass._native import HammingIndex, effective_threads
 from bitclass.codes import pack
 
-__all__ = ["Refinement", "Schedule", "rows_per_step"]
+__all__ = ["Adam", "Refinement", "Schedule", "rows_per_step", "sharpness", "softmax"]
 
 # Chosen on held-out training rows of six data sets: see docs/accuracy.md.
 STEP_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
@@ -72,6 +72,14 @@ class Schedule:
 def rows_per_step(n_rows: int) -> int:
     """Rows per mini-batch: 256, or 512 where there are many."""
     return min(n_rows, 256 if n_rows < 20_000 else 512)
+
+
+def sharpness(n_classes: int, n_bits: int) -> tuple[np.float32, np.float32]:
+    """Factors of the scores in the softmax, by signs and by real values."""
+    # With few classes and many bits, scores are sharper than the classes need.
+    nats = max(math.log(n_classes), math.log(n_bits) - 1.4)
+    of_signs, of_tanh = SHARPNESS_OF_SIGNS * nats / n_bits, SHARPNESS_OF_TANH * nats / n_bits
+    return np.float32(of_signs), np.float32(of_tanh)
 
 
 class Adam:
@@ -172,10 +180,7 @@ class Refinement:
         self._schedule = schedule
         self._random = random
         self._steps = 0
-        # With few classes and many bits scores are sharper than the classes need.
-        nats = max(math.log(n_classes), math.log(n_bits) - 1.4)
-        self._sharp_signs = np.float32(SHARPNESS_OF_SIGNS * nats / n_bits)
-        self._sharp_tanh = np.float32(SHARPNESS_OF_TANH * nats / n_bits)
+        self._sharp_signs, self._sharp_tanh = sharpness(n_classes, n_bits)
         self._step_of_projection = (
             STEP_OF_PROJECTION * float(self._length) / math.sqrt(n_coordinates)
         )
@@ -332,8 +337,13 @@ def _latent_weights(values: NDArray[np.float32], signs: NDArray[np.float32]) -> 
 
 def _softmax_slopes(scores: NDArray[np.float32], own: NDArray[np.intp]) -> NDArray[np.float32]:
     """Slopes of the cross-entropy by the scores (m, C) of the classes; overwrites `scores`."""
+    softmax(scores)[np.arange(len(own)), own] -= 1.0
+    return scores
+
+
+def softmax(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Probabilities of the classes from their scores (m, C), which are overwritten."""
     scores -= scores.max(axis=1, keepdims=True)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=1, keepdims=True)
-    scores[np.arange(len(own)), own] -= 1.0
     return scores

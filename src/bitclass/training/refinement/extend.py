@@ -1,0 +1,158 @@
+"""New classes for a refined model, without the rows of the old ones.
+
+The hash function was refined to tell the old classes apart, and codes of new class means alone are
+poor weights for it. So projection and weights of the new classes learn on by the steps of
+refinement, on rows drawn from what the sums know: a normal distribution about each class mean, with
+the scatter that all classes share. Drawn rows of old classes have the probabilities that the model
+gave them as targets (distillation), so that it stays what it was for them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.codes import sign
+from bitclass.hash_function import HashFunction
+from bitclass.training.discriminant import Coordinates, Scatter, coordinates_of, scatter_of
+from bitclass.training.refinement.steps import (
+    SHARE_OF_SIGNS,
+    STEP_OF_INTERCEPT,
+    STEP_OF_PROJECTION,
+    Adam,
+    Schedule,
+    sharpness,
+    softmax,
+)
+from bitclass.training.statistics import Sums
+
+__all__ = ["MAX_CLASSES", "extend"]
+
+#: With more classes new ones get the codes of their means.
+MAX_CLASSES = 2048
+_EPOCHS = 8
+_ROWS_PER_STEP = 512
+_ROWS_PER_CLASS, _MAX_ROWS = 100, 40_000
+_FURTHER_COORDINATES = 384
+# Steps are smaller than those of refinement, in units of which they are.
+_STEP = 0.1
+_STEPS_BETWEEN_REFITS = 16
+
+
+def extend(
+    hash_function: HashFunction,
+    weights: NDArray[np.int8],
+    is_new: NDArray[np.bool_],
+    sums: Sums,
+    alpha: float,
+    seed: int,
+) -> tuple[HashFunction, NDArray[np.int8]]:
+    """Hash function and weights that tell new classes apart as well.
+
+    Parameters
+    ----------
+    hash_function : HashFunction, of the old classes
+    weights : (C, r) int8; those of new classes are not looked at
+    is_new : (C,) which classes are new
+    sums : Sums, over the rows of all C classes
+    alpha : float, penalty of the scatter within classes
+    seed : int
+
+    Returns
+    -------
+    hash_function : HashFunction
+    weights : (C, r) int8, changed for new classes only
+    """
+    n_classes, n_bits = weights.shape
+    scatter = scatter_of(sums)
+    n_coordinates = len(scatter.values)
+    if hash_function.anchors is None:
+        n_coordinates = max(_FURTHER_COORDINATES + n_bits, scatter.n_clear(alpha))
+    coordinates = coordinates_of(scatter, alpha, n_coordinates)
+    Q, t = (values.astype(np.float32) for values in coordinates.projected(hash_function, sums))
+    start = Q.copy(), t.copy()
+    signs = weights.astype(np.float32)
+    sharp = sharpness(n_classes, n_bits)
+    random = np.random.default_rng(seed)
+    length = np.float32(np.linalg.norm(Q, axis=0).mean())
+    of_projection, of_intercept = Adam(Q.shape), Adam(t.shape)
+    n_per_class = max(1, min(_ROWS_PER_CLASS, _MAX_ROWS // n_classes))
+    schedule = Schedule(max(1, _EPOCHS * n_per_class * n_classes // _ROWS_PER_STEP))
+
+    def refit() -> None:
+        signs[is_new] = sign(coordinates.means[is_new] @ Q + t)
+
+    refit()
+    step = 0
+    for _ in range(_EPOCHS):
+        A, own = _drawn_rows(coordinates, scatter, alpha, n_per_class, random)
+        targets = _targets(A, own, start, signs, is_new, sharp)
+        order = random.permutation(len(A))
+        for begin in range(0, len(order) - _ROWS_PER_STEP + 1, _ROWS_PER_STEP):
+            step += 1
+            rows = order[begin : begin + _ROWS_PER_STEP]
+            of_scores = np.zeros((len(rows), n_bits), dtype=np.float32)
+            codes, real = _codes(A[rows], Q, t)
+            for values, target, sharp_by, share in (
+                (codes, targets[0], sharp[0], SHARE_OF_SIGNS),
+                (real, targets[1], sharp[1], 1.0 - SHARE_OF_SIGNS),
+            ):
+                slopes = softmax(values @ signs.T * sharp_by) - target[rows]
+                of_scores += np.float32(share * sharp_by / len(rows)) * (slopes @ signs)
+            of_scores *= 1.0 - real * real
+            size = _STEP * schedule.at(step)
+            step_of_projection = STEP_OF_PROJECTION * float(length) / np.sqrt(len(Q))
+            of_projection.move(Q, A[rows].T @ of_scores, size * step_of_projection, step)
+            of_intercept.move(t, of_scores.sum(axis=0), size * STEP_OF_INTERCEPT, step)
+            Q *= length / np.maximum(np.linalg.norm(Q, axis=0), np.float32(1e-9))
+            if step % _STEPS_BETWEEN_REFITS == 0:
+                refit()
+    refit()
+    extended = coordinates.hash_function(Q, t, sums, hash_function.precision, hash_function.anchors)
+    return extended, signs.astype(np.int8)
+
+
+def _drawn_rows(
+    coordinates: Coordinates,
+    scatter: Scatter,
+    alpha: float,
+    n_per_class: int,
+    random: np.random.Generator,
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Rows (m, k) drawn about each class mean, and the index (m,) of their class."""
+    own = np.repeat(np.arange(len(coordinates.means)), n_per_class)
+    lengths = scatter.lengths(alpha)
+    # In the directions of the scatter coordinates are independent of each other.
+    basis = (coordinates.inverse @ scatter.vectors / lengths).T.astype(np.float32)
+    deviations = (np.sqrt(scatter.values) / lengths).astype(np.float32)
+    noise = random.standard_normal((len(own), len(deviations)), dtype=np.float32) * deviations
+    return np.asarray(coordinates.means[own] + noise @ basis, dtype=np.float32), own
+
+
+def _codes(
+    A: NDArray[np.float32], Q: NDArray[np.float32], t: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Signs and real-valued codes (m, r) of rows (m, k)."""
+    scores = A @ Q + t
+    return np.where(scores >= 0, np.float32(1), np.float32(-1)), np.tanh(scores)
+
+
+def _targets(
+    A: NDArray[np.float32],
+    own: NDArray[np.intp],
+    start: tuple[NDArray[np.float32], NDArray[np.float32]],
+    signs: NDArray[np.float32],
+    is_new: NDArray[np.bool_],
+    sharp: tuple[np.float32, np.float32],
+) -> list[NDArray[np.float32]]:
+    """Probabilities (m, C) to learn, by signs and by real values; of old rows the model's own."""
+    old = ~is_new
+    new_rows = np.flatnonzero(is_new[own])
+    found = []
+    for values, sharp_by in zip(_codes(A, *start), sharp, strict=True):
+        target = np.zeros((len(own), len(signs)), dtype=np.float32)
+        target[:, old] = softmax(values @ signs[old].T * sharp_by)
+        target[new_rows] = 0.0
+        target[new_rows, own[new_rows]] = 1.0
+        found.append(target)
+    return found
