@@ -173,8 +173,16 @@ def test_no_tasks_are_left_when_the_client_is_killed(client, phase):
     until(lambda: not client.run_on_scheduler(keys) - before, "tasks of a dead client")
 
 
-SCHEDULER = "--host 127.0.0.1 --port 0 --no-dashboard --dashboard-address 127.0.0.1:0".split()
-WORKER = "--nthreads 1 --no-nanny --no-dashboard --death-timeout 20".split()
+SCHEDULER = [
+    "--host",
+    "127.0.0.1",
+    "--port",
+    "0",
+    "--no-dashboard",
+    "--dashboard-address",
+    "127.0.0.1:0",
+]
+WORKER = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--death-timeout", "20"]
 
 
 @pytest.mark.faults
