@@ -131,20 +131,16 @@ def kills(n_kills: int, n: int, d: int, n_classes: int) -> dict[str, Any]:
         for number in range(n_kills):
             client.wait_for_workers(2)
             time.sleep(1.0)  # until the nannies watch their workers again
-            passes = ["opening"]
             draw = random.Random(number)
 
             def kill(draw: random.Random = draw) -> None:
                 processes = sorted(client.run(os.getpid, on_error="ignore").values())
                 os.kill(draw.choice(processes), signal.SIGKILL)
 
-            def progress(name: str, done: int, total: int, passes: list[str] = passes) -> None:
-                passes.append(name)
-
             killer = threading.Timer(draw.uniform(0.05, 0.9) * undisturbed, kill)
             killer.start()
             start = time.perf_counter()
-            found = DaskBinaryCodeClassifier(**HINGE).fit(X, y, progress=progress)
+            found = DaskBinaryCodeClassifier(**HINGE).fit(X, y)
             taken = time.perf_counter() - start
             killer.cancel()
             killer.join()
