@@ -40,10 +40,6 @@ class ClusterError(ConnectionError):
 def naming(partition: str) -> Iterator[None]:
     """Name the partition in any error of the block.
 
-    Parameters
-    ----------
-    partition : str
-
     Examples
     --------
     >>> with naming("partition 3"):
@@ -63,12 +59,7 @@ def naming(partition: str) -> Iterator[None]:
 
 
 def current_client() -> Client:
-    """The client that Dask collections would use; an error where there is none.
-
-    Returns
-    -------
-    distributed.Client
-    """
+    """The client that Dask collections would use; an error where there is none."""
     try:
         client = distributed.default_client()
     except ValueError:
@@ -131,16 +122,7 @@ def connected(where: str) -> Iterator[Client]:
 
 
 def worker_addresses(client: Client) -> list[str]:
-    """Addresses of the workers, at least one: a cluster without any is waited for.
-
-    Parameters
-    ----------
-    client : distributed.Client
-
-    Returns
-    -------
-    list of str
-    """
+    """Addresses of the workers, at least one: a cluster without any is waited for."""
     try:
         client.wait_for_workers(1, timeout=WORKER_SECONDS)
     except (TimeoutError, distributed.TimeoutError):
@@ -159,28 +141,7 @@ def results(
     names: Sequence[str],
     report: Callable[[], None] | None = None,
 ) -> list[Any]:
-    """Results of tasks, in order; if one fails all are cancelled.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    futures : sequence of distributed.Future
-    names : sequence of str
-        What each task is about, for errors.
-    report : callable, optional
-        Called now and then while waiting, and at the end.
-
-    Returns
-    -------
-    list
-
-    Raises
-    ------
-    PartitionError
-        If a task fails.
-    ClusterError
-        If the scheduler is lost, workers die repeatedly at a task, or none runs for a minute.
-    """
+    """Results of tasks, in order; if one fails all are cancelled."""
     try:
         _wait(client, futures, names, report)
         return list(client.gather(list(futures)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -53,23 +53,15 @@ def fit_collections(
     partitions: Sequence[Partition],
     progress: Progress | None,
 ) -> None:
-    """Train on partitions of Dask collections.
-
-    Parameters
-    ----------
-    classifier : BinaryCodeClassifier
-        It becomes fitted.
-    client : distributed.Client
-    partitions : sequence of Partition
-    progress : callable or None
-    """
+    """Train on partitions of Dask collections."""
     workers = worker_addresses(client)
     looks = _looks(client, partitions, _seed(classifier), progress)
     names = next((look.names for look in looks if look.n_rows), None)
-    X, labels = _joined_sample(classifier, partitions, looks, names)
-    lengths = [look.n_rows for look in looks]
-    groups = grouped(client, partitions, workers)
-    _fit(classifier, client, partitions, lengths, groups, (X, labels), names, progress)
+    sample = _joined_sample(classifier, partitions, looks, names)
+    known = [
+        replace(part, n_rows=look.n_rows) for part, look in zip(partitions, looks, strict=True)
+    ]
+    _fit(classifier, client, known, grouped(client, known, workers), sample, names, progress)
 
 
 def fit_files(
@@ -78,34 +70,16 @@ def fit_files(
     files: FeatureFiles,
     progress: Progress | None,
 ) -> None:
-    """Train on files that the workers read.
-
-    Parameters
-    ----------
-    classifier : BinaryCodeClassifier
-        It becomes fitted.
-    client : distributed.Client
-    files : FeatureFiles
-    progress : callable or None
-    """
+    """Train on files that the workers read."""
     workers = worker_addresses(client)
     opened = open_on_worker(client, files, sample=True)
     if opened.sample is None:
         raise ValueError(f"{opened.description}: no labels found; name them with labels")
     partitions = file_partitions(files, opened.n_rows, len(workers))
-    lengths = [partition.n_rows or 0 for partition in partitions]
     groups = [[index] for index in range(len(partitions))]
     classifier.n_features_in_ = opened.n_features
-    _fit(
-        classifier,
-        client,
-        partitions,
-        lengths,
-        groups,
-        opened.sample,
-        opened.feature_names,
-        progress,
-    )
+    names = opened.feature_names
+    _fit(classifier, client, partitions, groups, opened.sample, names, progress)
 
 
 @sizeof.register(Statistics)  # type: ignore[untyped-decorator]
@@ -121,16 +95,7 @@ def _statistics_bytes(statistics: Statistics) -> int:
 
 @dataclass(frozen=True)
 class Opened:
-    """Facts about files, as a worker sees them.
-
-    Attributes
-    ----------
-    n_rows, n_features : int
-    feature_names : tuple of str or None
-    description : str
-    sample : tuple of X and labels, or None
-        Rows from all over the files, where they were asked for and have labels.
-    """
+    """Facts about files as a worker sees them, and sample rows if asked for and labelled."""
 
     n_rows: int
     n_features: int
@@ -146,21 +111,7 @@ def open_on_worker(
     *,
     sample: bool = False,
 ) -> Opened:
-    """Open files on a worker, which may see other paths than the client.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    files : FeatureFiles
-    feature_names : tuple of str, optional
-        Features of a model.
-    sample : bool
-        Whether to read a sample.
-
-    Returns
-    -------
-    Opened
-    """
+    """Open files on a worker, which may see other paths than the client."""
     worker_addresses(client)
     future = client.submit(_open, files, feature_names, sample, pure=False)
     opened: Opened = results(client, [future], ["files"])[0]
@@ -176,16 +127,7 @@ def _open(files: FeatureFiles, feature_names: tuple[str, ...] | None, sample: bo
 
 @dataclass(frozen=True)
 class _Look:
-    """Some rows of a partition, drawn at random.
-
-    Attributes
-    ----------
-    n_rows : int
-        Rows of the whole partition.
-    names : tuple of str or None
-    X : (m, d) array, CSR or frame
-    labels : (m,)
-    """
+    """Length of a partition, names of its columns, and some rows, drawn at random."""
 
     n_rows: int
     names: tuple[str, ...] | None
@@ -273,32 +215,17 @@ def _seed(classifier: BinaryCodeClassifier) -> int:
 
 @dataclass(frozen=True)
 class _Start:
-    """What tasks that sum start from; without the zeros, which may be large.
-
-    Attributes
-    ----------
-    starting, shift, scale, anchors : see `Statistics`
-    checks : BinaryCodeClassifier
-        Not fitted; has the number of features and the class weights.
-    names : tuple of str or None
-        Names of the features.
-    share : float
-        The share of rows to draw for refinement.
-    seed : int
-        Of the draw.
-    topic : str
-        Where to report progress.
-    """
+    """What the tasks that sum start from; without the zeros, which may be large."""
 
     starting: Any
     shift: NDArray[np.float64]
     scale: NDArray[np.float64]
     anchors: Any
-    checks: BinaryCodeClassifier
-    names: tuple[str, ...] | None
-    share: float
-    seed: int
-    topic: str
+    checks: BinaryCodeClassifier  # not fitted: number of features, class weights, threads
+    names: tuple[str, ...] | None  # of the features
+    share: float  # of the rows, to draw for refinement
+    seed: int  # of the draw
+    topic: str  # where progress is reported
 
     def statistics(self) -> Statistics:
         """Empty statistics."""
@@ -309,13 +236,13 @@ def _fit(
     classifier: BinaryCodeClassifier,
     client: Client,
     partitions: Sequence[Partition],
-    lengths: Sequence[int],
     groups: Sequence[Sequence[int]],
     sample: tuple[Features, NDArray[Any]],
     names: tuple[str, ...] | None,
     progress: Progress | None,
 ) -> None:
     """Sum all rows on the workers, and solve here."""
+    lengths = [partition.n_rows or 0 for partition in partitions]
     n_rows = sum(lengths)
     row_bytes = _n_bytes(sample[0]) / sample[0].shape[0]
     share = 0.0 if classifier.refine is False else min(1.0, SAMPLE_BYTES / (n_rows * row_bytes))
@@ -372,6 +299,8 @@ def _start(
     X, labels, weights = check_rows(classifier, *sample, None, reset=False)
     if weights is not None:
         counts = weights > 0
+        if not counts.any():
+            raise ValueError("class_weight must be positive for some class of the sample")
         X, labels, weights = X[counts], labels[counts], weights[counts]
     settings = settings_of(classifier.get_params(deep=False))
     codes = check_initial_codes(classifier.initial_codes, None, settings.n_bits)
@@ -408,22 +337,6 @@ def _sum(
     """Sum a group of partitions, one after the other, and draw rows for refinement.
 
     It changes none of its arguments, so that Dask may run it again.
-
-    Parameters
-    ----------
-    start : _Start
-    number : int
-        Of the group.
-    names : list of str
-        Names of the partitions, for errors.
-    first_rows : list of int
-        Number of the first row of each.
-    partitions : list of what `row_batches` takes
-
-    Returns
-    -------
-    statistics : Statistics
-    drawn : list of Drawn
     """
     statistics = start.statistics()
     drawn: list[Drawn] = []

@@ -67,19 +67,7 @@ class FeatureFiles:
     header: bool | None = None
 
     def open(self, feature_names: Sequence[str] | None = None, classes: Any = None) -> Any:
-        """Open the files on the machine that calls this.
-
-        Parameters
-        ----------
-        feature_names : sequence of str, optional
-            Features of a model, by which columns are selected.
-        classes : (C,) array, optional
-            Labels of a model.
-
-        Returns
-        -------
-        bitclass.io.Rows
-        """
+        """Open the files on the machine that calls this."""
         from bitclass.io import open_rows
 
         given = {name: value for name, value in vars(self).items() if value is not None}
@@ -88,17 +76,7 @@ class FeatureFiles:
 
 @dataclass(frozen=True)
 class FileRange:
-    """Rows ``start`` to ``stop`` of files, read on the worker.
-
-    Attributes
-    ----------
-    files : FeatureFiles
-    start, stop : int
-    feature_names : tuple of str or None
-        Features of the model.
-    classes : (C,) array or None
-        Labels of the model.
-    """
+    """Rows of files, read on the worker; names and classes are those of a model."""
 
     files: FeatureFiles
     start: int
@@ -132,24 +110,12 @@ class Lazy:
 
 @dataclass(frozen=True)
 class Partition:
-    """Rows that are read together.
+    """Rows that are read together."""
 
-    Attributes
-    ----------
-    name : str
-        For errors.
-    parts : tuple
-        Delayed values, futures or arrays of X, y and sample weights, or a `FileRange`.
-    n_rows : int or None
-        None where only the workers know.
-    in_task : bool
-        Whether tasks that use several partitions should compute delayed parts themselves.
-    """
-
-    name: str
-    parts: tuple[Any, ...]
-    n_rows: int | None
-    in_task: bool = False
+    name: str  # for errors
+    parts: tuple[Any, ...]  # delayed values, futures or arrays: X, y, sample_weight; or a FileRange
+    n_rows: int | None  # None where only the workers know
+    in_task: bool = False  # whether a task that uses several should compute delayed parts itself
 
     def in_sequence(self) -> tuple[Any, ...]:
         """`parts` as an argument of a task that goes through several partitions."""
@@ -162,18 +128,7 @@ class Partition:
 
 
 def row_batches(parts: Sequence[Any]) -> Iterator[RowBatch]:
-    """The rows of a partition, on a worker.
-
-    Parameters
-    ----------
-    parts : what Dask makes of `Partition.parts`, or of `Partition.in_sequence`
-
-    Yields
-    ------
-    X : (m, d) array, CSR or frame
-    y : (m,), or None
-    sample_weight : (m,), or None
-    """
+    """The rows of a partition, on a worker."""
     if isinstance(parts[0], FileRange):
         yield from parts[0].batches()
         return
@@ -190,16 +145,7 @@ def row_batches(parts: Sequence[Any]) -> Iterator[RowBatch]:
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:
-    """Names of the columns of a frame, where all of them are text.
-
-    Parameters
-    ----------
-    X : array, CSR or frame
-
-    Returns
-    -------
-    tuple of str, or None
-    """
+    """Names of the columns of a frame, where all of them are text."""
     names = tuple(getattr(X, "columns", ()))
     return names if names and all(isinstance(name, str) for name in names) else None
 
@@ -224,20 +170,7 @@ def file_partitions(
     feature_names: tuple[str, ...] | None = None,
     classes: NDArray[Any] | None = None,
 ) -> list[Partition]:
-    """Consecutive ranges of rows of files, about equal in length.
-
-    Parameters
-    ----------
-    files : FeatureFiles
-    n_rows : int
-        Number of rows of all files.
-    n_partitions : int
-    feature_names, classes : see `FileRange`
-
-    Returns
-    -------
-    list of Partition
-    """
+    """Consecutive ranges of rows of files, about equal in length."""
     ends = np.linspace(0, n_rows, min(n_partitions, n_rows) + 1).astype(int).tolist()
     return [
         Partition(
@@ -358,20 +291,7 @@ def _separated(blocks: list[Delayed | Future]) -> tuple[list[Delayed | Future], 
 
 
 def grouped(client: Client, partitions: Sequence[Partition], workers: list[str]) -> list[list[int]]:
-    """One group of partitions per worker: those that it holds, or a run of consecutive ones.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    partitions : sequence of Partition
-    workers : list of str
-        Addresses.
-
-    Returns
-    -------
-    list of lists of int
-        Numbers of the partitions of each group, ascending.
-    """
+    """One group of partitions per worker: those that it holds, or a run of consecutive ones."""
     held = [futures_of(partition.parts[0]) for partition in partitions]
     # A future that several partitions are made from does not tell where they are.
     uses = Counter(future.key for futures in held for future in futures)
