@@ -260,12 +260,12 @@ def test_another_number_of_features():
 
 
 @pytest.mark.parametrize("k", [0, 4, -1, 1.5, "2", None, True, 2**31, 2**63, 10**30])
-@pytest.mark.parametrize("rescore", [False, True])
-def test_top_classes_names_the_range_of_k(k, rescore):
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_top_classes_names_the_range_of_k(k, probabilities):
     classifier = BinaryCodeClassifier(8, random_state=0).fit(X, Y)
     for model in (classifier, classifier.packed()):
         with pytest.raises(ValueError, match="k must be an integer from 1 to .* 3, found"):
-            model.top_classes(X, k, rescore=rescore)
+            model.top_classes(X, k, probabilities=probabilities)
 
 
 @pytest.mark.parametrize("after", [{"n_bits": 64}, {"loss": "no such"}, {"kernel": "rbf"}])

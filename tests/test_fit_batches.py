@@ -43,6 +43,7 @@ KINDS = {
     "class weights": {"class_weight": {0: 0.5, 1: 3.0}},
     "kernel": {"kernel": "rbf", "n_anchors": 50},
     "not refined": {"refine": False},
+    "means": {"initial_codes": "means"},
 }
 
 
@@ -76,8 +77,9 @@ def test_class_weights_count_in_refinement_as_in_fit():
 def test_sample_weights_count_in_refinement_as_in_fit():
     X, y = problem(n_classes=2, noise=6.0)
     weights = np.where(y == 1, 20.0, 1.0)
-    found = make(refine=True).fit_batches(in_batches(X, y, weights), sample=(X, y))
-    whole = make(refine=True).fit(X, y, sample_weight=weights)
+    given = {"refine": True, "initial_codes": "means"}
+    found = make(**given).fit_batches(in_batches(X, y, weights), sample=(X, y))
+    whole = make(**given).fit(X, y, sample_weight=weights)
     assert found.refinement_["accuracy_before"] == whole.refinement_["accuracy_before"]
     assert np.mean(found.predict(X) == 1) > 0.9
 

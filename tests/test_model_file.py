@@ -360,7 +360,7 @@ def test_the_header_tells_what_the_model_is_without_its_arrays(tmp_path):
     header = read_header(tmp_path / "model")
     assert (header.n_classes, header.n_features, header.n_bits) == (3, 7, 20)
     assert (header.projection, header.precision, header.labels) == ("int8", "float32", "<U22")
-    assert header.version == 1
+    assert header.version == 2
     assert header.summary["loss"] == "none"
     assert header.temperature == 1.0 / 3.0
     assert header.size == (tmp_path / "model").stat().st_size

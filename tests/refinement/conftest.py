@@ -10,11 +10,11 @@ from bitclass.training.refinement import steps
 def gradients(monkeypatch):
     """The gradients of each step, in the order projection, intercept, weights."""
     found = []
-    move = steps._Adam.move
+    move = steps.Adam.move
 
     def recorded(self, values, gradient, size, step):
         found.append((np.array(gradient), size))
         move(self, values, gradient, size, step)
 
-    monkeypatch.setattr(steps._Adam, "move", recorded)
+    monkeypatch.setattr(steps.Adam, "move", recorded)
     return found

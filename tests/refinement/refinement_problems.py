@@ -1,5 +1,6 @@
 """Small problems to refine, and refining with everything in hand."""
 
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
@@ -36,8 +37,17 @@ def same_model(a, b):
 
 def start(rng, d=4, r=6, n_classes=3, n_steps=10, refit=None):
     weights = rng.choice([-1, 1], size=(n_classes, r))
-    given = rng.standard_normal((d, r)), rng.standard_normal(r), weights, Schedule(n_steps)
-    return Refinement(*given, np.random.default_rng(5), refit)
+    return Refinement(
+        rng.standard_normal((d, r)),
+        rng.standard_normal(r),
+        weights,
+        means=rng.standard_normal((n_classes, d)).astype(np.float32),
+        spread=1.2,
+        deviation=rng.uniform(0.5, 2.0, d),
+        schedule=Schedule(n_steps),
+        random=np.random.default_rng(5),
+        refit=refit,
+    )
 
 
 def statistics_of(X, y, weights=None, **parameters):
@@ -59,18 +69,9 @@ def in_batches(X, y, weights=None, sizes=()):
 def refined(X, y, weights=None, sizes=(), max_bytes=1 << 30, seed=3, statistics=None):
     statistics = statistics_of(X, y, weights) if statistics is None else statistics
     kernel = None if statistics.anchors is None else "rbf"
-    settings = settings_of(make(kernel=kernel, refine=False).get_params())
-    fitted = fit_model(settings, statistics)
-    return refining.refine(
-        fitted.model,
-        statistics,
-        in_batches(X, y, weights, sizes),
-        n_rows=len(y),
-        alpha=fitted.alpha,
-        seed=seed,
-        max_bytes=max_bytes,
-        report=lambda line: None,
-    )
+    settings = settings_of(make(kernel=kernel, random_state=seed).get_params())
+    settings = replace(settings, max_bytes=4 * max_bytes)
+    return fit_model(settings, statistics, in_batches(X, y, weights, sizes))
 
 
 def split_of(X, y, weights=None, sizes=(), seed=3, max_bytes=1 << 30):

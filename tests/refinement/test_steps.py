@@ -25,9 +25,19 @@ def slope(function, at, entry):
     return (function(at + step) - function(at - step)) / 2e-5
 
 
+SHARES = (0.0, 0.5, 1.0)
+
+
+def sharpness(n_classes, r):
+    nats = max(math.log(n_classes), math.log(r) - 1.4)
+    return 2.2 * nats / r, 3.2 * nats / r
+
+
 @pytest.mark.parametrize("weighted", [False, True])
-def test_gradients_are_those_of_the_straight_through_rule(gradients, weighted):
-    """By finite differences of the loss; sign counts as tanh on the way back, W as it is."""
+@pytest.mark.parametrize("share", SHARES)
+def test_gradients_are_those_of_the_straight_through_rule(gradients, monkeypatch, share, weighted):
+    """By finite differences of both losses; sign counts as tanh on the way back, W as it is."""
+    monkeypatch.setattr(steps, "SHARE_OF_SIGNS", share)
     rng = np.random.default_rng(int(weighted))
     m, d, r, n_classes = 5, 4, 6, 3
     model = start(rng, d, r, n_classes)
@@ -38,22 +48,50 @@ def test_gradients_are_those_of_the_straight_through_rule(gradients, weighted):
     row_weights = rng.uniform(0.1, 3.0, m).astype(np.float32) if weighted else None
     model.step(Z, own, row_weights)
 
-    scale = max(4.0, 2.2 * math.log(n_classes)) / r
     scores = Z.astype(float) @ Q + t
-    codes = np.where(scores >= 0, 1.0, -1.0)
     of_rows = np.ones(m) if row_weights is None else row_weights
-    of_scores = np.zeros((m, r))
-    for entry in np.ndindex(m, r):
-        by_code = slope(lambda b: loss_of(b, W, own, of_rows, scale), codes, entry)
-        of_scores[entry] = by_code * (1.0 - math.tanh(scores[entry]) ** 2)
-    of_weights = np.zeros((n_classes, r))
-    for entry in np.ndindex(n_classes, r):
-        of_weights[entry] = slope(lambda w: loss_of(codes, w, own, of_rows, scale), W, entry)
+    of_scores, of_weights = np.zeros((m, r)), np.zeros((n_classes, r))
+    kinds = np.where(scores >= 0, 1.0, -1.0), np.tanh(scores)
+    for part, codes, scale in zip((share, 1 - share), kinds, sharpness(n_classes, r), strict=True):
+
+        def loss(b, w, scale=scale):
+            return loss_of(b, w, own, of_rows, scale)
+
+        for entry in np.ndindex(m, r):
+            by_code = slope(lambda b: loss(b, W), codes, entry)
+            of_scores[entry] += part * by_code * (1.0 - math.tanh(scores[entry]) ** 2)
+        for entry in np.ndindex(n_classes, r):
+            of_weights[entry] += part * slope(lambda w: loss(codes, w), W, entry)  # noqa: B023
     expected = (Z.T.astype(float) @ of_scores, of_scores.sum(axis=0), of_weights)
     assert len(gradients) == 3
     for (found, _), wanted in zip(gradients, expected, strict=True):
         assert np.abs(wanted).max() > 0.01
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_the_gradient_of_real_scores_is_exact(gradients, monkeypatch):
+    """Nothing stands in for anything where signs have no share in the loss."""
+    monkeypatch.setattr(steps, "SHARE_OF_SIGNS", 0.0)
+    rng = np.random.default_rng(7)
+    model = start(rng)
+    Q, t, W = (np.array(each, float) for each in (model.projection, model.intercept, model.weights))
+    Z, own = rng.standard_normal((5, 4)).astype(np.float32), rng.integers(0, 3, 5)
+    model.step(Z, own)
+
+    def loss(Q, t, W):
+        codes = np.tanh(Z.astype(float) @ Q + t)
+        return loss_of(codes, W, own, np.ones(5), sharpness(3, 6)[1])
+
+    for place, (found, _) in enumerate(gradients):
+        given = [Q, t, W]
+        for entry in np.ndindex(found.shape):
+
+            def moved(value):
+                return loss(*given[:place], value, *given[place + 1 :])  # noqa: B023
+
+            assert found[entry] == pytest.approx(
+                slope(moved, given[place], entry), rel=1e-3, abs=1e-5
+            )
 
 
 def test_a_weight_counts_as_so_many_rows(gradients):
@@ -83,20 +121,21 @@ def test_adam_is_the_textbooks():
     sizes = rng.uniform(0.01, 0.2, 30)
     values = rng.standard_normal((5, 3)).astype(np.float32)
     expected = textbook_adam(values.astype(float), given, sizes)
-    adam = steps._Adam(values.shape)
+    adam = steps.Adam(values.shape)
     for t, (gradient, size) in enumerate(zip(given, sizes, strict=True), start=1):
         adam.move(values, gradient.astype(np.float32), size, t)
     np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_columns_keep_length_one_and_weights_stay_signs():
+def test_columns_keep_one_length_and_weights_stay_signs():
     rng = np.random.default_rng(0)
     model = start(rng, d=8, r=20, n_classes=5, n_steps=60)
-    first = model.weights
+    first, lengths = model.weights, np.linalg.norm(model.projection, axis=0)
+    np.testing.assert_allclose(lengths, lengths[0], rtol=1e-5)
     for _ in range(60):
         model.step(rng.standard_normal((32, 8)).astype(np.float32), rng.integers(0, 5, 32))
     assert model.finished
-    np.testing.assert_allclose(np.linalg.norm(model.projection, axis=0), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(model.projection, axis=0), lengths, rtol=1e-5)
     assert set(np.unique(model.weights)) == {-1, 1}
     assert not np.array_equal(model.weights, first)
 
@@ -145,9 +184,12 @@ def many_classes(n_classes, d=8, r=32):
         rng.standard_normal((d, r)),
         np.zeros(r),
         weights,
-        Schedule(40),
-        np.random.default_rng(1),
-        as_it_was(weights),
+        means=np.zeros((n_classes, d), np.float32),
+        spread=1.0,
+        deviation=np.ones(d),
+        schedule=Schedule(40),
+        random=np.random.default_rng(1),
+        refit=as_it_was(weights),
     )
 
 
@@ -167,7 +209,7 @@ def test_how_many_classes_a_step_scores_does_not_grow_with_their_number(monkeypa
         for _ in range(20):
             own = rng.integers(0, n_classes, m)
             Z = rng.standard_normal((m, 8)).astype(np.float32)
-            nearest = model.classify(Z)
+            nearest = model.classify(Z, rescored=False)
             model.step(Z, own)
             assert np.all(np.diff(scored[-1]) > 0)
             assert np.isin(own, scored[-1]).all()
@@ -190,5 +232,5 @@ def test_very_many_classes_are_learned_as_well_as_few(monkeypatch):
         found = make(64).fit(X, y).refinement_
         assert found["taken"]
         gains.append(found["accuracy_after"] - found["accuracy_before"])
-    assert min(gains) > 0.03, gains
+    assert min(gains) > 0.01, gains
     assert abs(gains[0] - gains[1]) < 0.05, gains

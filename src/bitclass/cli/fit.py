@@ -248,5 +248,5 @@ def _fit_on_cluster(
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     on_cluster = DaskBinaryCodeClassifier(**classifier.get_params(deep=False))
     with connected(cluster), progress_of_passes() as progress:
-        on_cluster.fit_with(files, progress=progress)
+        on_cluster.fit(files, progress=progress)
     return on_cluster
