@@ -12,6 +12,8 @@ import csv
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,13 @@ from bitclass.cli.calibration import Calibration
 from real_data import DATA, NAMES, Rows, load, present
 
 RESULTS = Path(__file__).parent / "results"
-#: What is compared, by name: parameters of the estimator.
-METHODS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "refine=False": {"refine": False},
-    "paper, hinge": {"refine": False, "initial_codes": "random", "loss": "hinge"},
-    "paper, exponential": {"refine": False, "initial_codes": "random", "loss": "exponential"},
+#: What is compared, by name.
+METHODS: dict[str, Callable[..., BinaryCodeClassifier]] = {
+    "default": BinaryCodeClassifier,
+    "rescore=False": partial(BinaryCodeClassifier, rescore=False),
+    "refine=False": partial(BinaryCodeClassifier, refine=False),
+    "paper, hinge": partial(BinaryCodeClassifier.paper, loss="hinge"),
+    "paper, exponential": partial(BinaryCodeClassifier.paper, loss="exponential"),
 }
 #: Test accuracy of LinearSVC at the C that is best on the test rows, and of a linear softmax.
 LINEAR = {
@@ -51,9 +54,8 @@ def held_out(rows: Rows, seed: int) -> Rows:
     return Rows(X, y, X_test, y_test)
 
 
-def fit_and_measure(rows: Rows, parameters: dict[str, Any]) -> dict[str, Any]:
+def fit_and_measure(rows: Rows, classifier: BinaryCodeClassifier) -> dict[str, Any]:
     """Fit on the training rows and measure on the others."""
-    classifier = BinaryCodeClassifier(**parameters)
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -93,12 +95,12 @@ def sweep(chosen: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
                             rows = (
                                 published if chosen.split == "test" else held_out(published, seed)
                             )
-                            found = fit_and_measure(
-                                rows,
-                                METHODS[method]
-                                | {"n_bits": n_bits, "random_state": seed}
-                                | {"kernel": None if kernel == "linear" else kernel},
+                            classifier = METHODS[method](
+                                n_bits=n_bits,
+                                random_state=seed,
+                                kernel=None if kernel == "linear" else kernel,
                             )
+                            found = fit_and_measure(rows, classifier)
                             row = dict(zip(KEYS, cell, strict=True)) | found
                             writer.writerow(row)
                             file.flush()

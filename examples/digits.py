@@ -1,6 +1,9 @@
-"""Learn, predict, look at codes, and learn on from batches: the whole estimator in one script."""
+"""The estimator in one script: fit, predict, codes, more rows later, batches, parameter search."""
+
+from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, train_test_split
 
@@ -11,24 +14,39 @@ X, X_test, y, y_test = train_test_split(X, y, random_state=0, stratify=y)
 
 # An ordinary scikit-learn classifier.
 classifier = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X, y)
-print(f"accuracy with the exponential loss: {classifier.score(X_test, y_test):.3f}")
+print(f"accuracy: {classifier.score(X_test, y_test):.3f}")
 
-# The nearest classes and their Hamming distances.
-labels, distances = classifier.top_classes(X_test[:3], k=3)
-for true, nearest, bits in zip(y_test, labels, distances, strict=False):
-    print(f"a {true}: nearest {nearest.tolist()} at {bits.tolist()} bits")
+# The best classes, their Hamming distances and probabilities.
+labels, distances, shares = classifier.top_classes(X_test[:3], k=2, probabilities=True)
+for true, best, bits, share in zip(y_test, labels, distances, shares, strict=False):
+    print(f"a {true}: {best.tolist()} at {bits.tolist()} bits, {share.round(3).tolist()}")
 
-# Codes: 16 bytes a sample, good for searching as well.
+# Codes: 16 bytes per sample, which also serve similarity search.
 codes = classifier.encode(X_test)
 print(f"codes: {codes.shape[0]} x {codes.shape[1]} bytes")
 
-# Data that comes in batches, with a class that appears only later.
-online = BinaryCodeClassifier(n_bits=128, loss="hinge", random_state=0)
-for rows in np.array_split(np.argsort(y == 9, kind="stable"), 5):
-    online.partial_fit(X[rows], y[rows])
-print(f"accuracy from five batches, hinge loss: {online.score(X_test, y_test):.3f}")
+# The method as published, without what the library adds.
+for loss in ("hinge", "exponential"):
+    paper = BinaryCodeClassifier.paper(n_bits=128, loss=loss, random_state=0).fit(X, y)
+    print(f"accuracy of the paper's method, {loss} loss: {paper.score(X_test, y_test):.3f}")
+
+# A class that appears later: the hash function stays, the new class gets weights.
+late = y == 9
+online = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X[~late], y[~late])
+online.partial_fit(X[late], y[late])
+print(f"accuracy with the 9 added later: {online.score(X_test, y_test):.3f}")
+
+
+# Rows in batches, as they would come from a file larger than memory.
+def batches(start_row: int) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Rows from a row number on, always in the same order."""
+    for first in range(start_row, len(X), 500):
+        yield X[first : first + 500], y[first : first + 500]
+
+
+batched = BinaryCodeClassifier(n_bits=128, random_state=0).fit_batches(batches)
+print(f"accuracy from batches: {batched.score(X_test, y_test):.3f}")
 
 # Parameters are searched as with any estimator.
-search = GridSearchCV(classifier, {"scale": [1.0, 8 / 128], "loss": ["exponential", "logistic"]})
-search.fit(X, y)
+search = GridSearchCV(classifier, {"kernel": [None, "rbf"], "n_bits": [64, 128]}, cv=3).fit(X, y)
 print(f"best of the grid: {search.best_params_}, {search.score(X_test, y_test):.3f}")

@@ -154,7 +154,7 @@ def main() -> None:
         test = image_rows(draw_folder(Path(folder) / "test", TEST_IMAGES, seed=1), extractor)
         X_train, y_train = training.sample(training.n_rows)
         X_test, y_test = test.sample(test.n_rows)
-        classifier = BinaryCodeClassifier(n_bits=128, loss="hinge", random_state=0)
+        classifier = BinaryCodeClassifier(n_bits=128, random_state=0)
         assert y_train is not None
         predicted = classifier.fit(X_train, y_train).predict(X_test)
         contact_sheet(test.images, predicted).save(options.out)

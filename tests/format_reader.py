@@ -18,7 +18,8 @@ class Reader:
         (length,) = struct.unpack("<Q", content[:8])
         table = json.loads(content[8 : 8 + length])
         self.header = json.loads(table.pop("__metadata__")["bitclass"])
-        assert self.header["version"] == 1
+        assert self.header["version"] in (1, 2)
+        self.rescore = self.header.get("rescore", 0)
         assert self.header["kind"] == "model"
         data = content[8 + length :]
         self.tensors = {}
@@ -64,12 +65,17 @@ class Reader:
         return np.exp(-self.tensors["anchor_gamma"][0] * squares).astype(np.float32)
 
     def bits(self, X):
+        return self.values(X) >= 0
+
+    def values(self, X):
+        """P'x + t, (n, r)."""
         X = self.features(X)
         if self.header["precision"] == "float32":
             P, t = self.hash_function()
-            return X @ P + t >= 0
+            return X @ P + t
         if self.tensors["projection"].dtype == np.int8:
             Q, theta = self.tensors["projection"], self.tensors["thresholds"]
+            u = 1 / self.tensors["column_scale"]
         else:
             P, t = self.hash_function()
             F = P.astype(float) * self.scale()[:, None]
@@ -87,18 +93,33 @@ class Reader:
             if m >= 1e-30 and np.isfinite(m):
                 f = np.float32(127) / m
                 q = np.rint(z * f)
-            rows.append(q.astype(np.int64) @ Q.astype(np.int64) + theta * float(f) >= 0)
+            total = q.astype(np.int64) @ Q.astype(np.int64) + theta * float(f)
+            rows.append(total / (float(f) * u))
         return np.array(rows)
 
-    def distances(self, X):
-        bits = self.bits(X)
+    def weight_bits(self):
+        r = self.tensors["projection"].shape[1]
         weights = self.tensors["weights"]
-        r = bits.shape[1]
-        unpacked = np.array([[row[k // 8] >> (k % 8) & 1 for k in range(r)] for row in weights])
-        return (bits[:, None, :] != unpacked[None]).sum(axis=2)
+        return np.array([[row[k // 8] >> (k % 8) & 1 for k in range(r)] for row in weights])
+
+    def distances(self, X):
+        return (self.bits(X)[:, None, :] != self.weight_bits()[None]).sum(axis=2)
 
     def predict(self, X):
-        return self.labels()[self.distances(X).argmin(axis=1)]
+        return self.labels()[self.scores(X).argmax(axis=1)]
+
+    def scores(self, X):
+        """What classes are ranked by; those off the short list come after it."""
+        distances = self.distances(X)
+        scores = -distances.astype(float)
+        if self.rescore:
+            q = np.rint(127 * np.tanh(self.header["steepness"] * self.values(X))) / 127
+            rescored = q @ (2.0 * self.weight_bits().T - 1)
+            short = np.argsort(distances, axis=1, kind="stable")[:, : self.rescore]
+            scores -= 10 * distances.shape[1] + q.shape[1]
+            best = np.take_along_axis(rescored - 1e-6 * distances, short, axis=1)
+            np.put_along_axis(scores, short, best, axis=1)
+        return scores
 
     def probabilities(self, X):
         r = self.tensors["projection"].shape[1]

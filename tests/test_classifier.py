@@ -55,7 +55,7 @@ def test_any_number_of_bits(blobs, loss, n_bits):
 
 def test_the_model_is_what_the_formulas_say(blobs):
     X, y = blobs
-    classifier = make(rescore=False).fit(X, y)
+    classifier = make(rescore=False, precision="float32").fit(X, y)
     signs = np.where(X @ classifier.projection_ + classifier.intercept_ >= 0, 1, -1)
     np.testing.assert_array_equal(classifier.encode(X), pack(signs))
     scores = signs @ classifier.weights_.T.astype(int)
@@ -191,6 +191,7 @@ def test_sparse_input_is_never_densified_as_a_whole():
     assert peak_of(lambda: make(16, refine=False).fit(X, y).predict(X)) < 4 * n * d / 2
 
 
+@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_predicting_never_holds_all_scores():
     n_classes = 5000
     X = np.random.default_rng(0).standard_normal((n_classes, 16)).astype(np.float32)

@@ -155,6 +155,15 @@ def test_an_entry_that_is_not_as_it_must_be_is_refused(refused, changes, message
         ({"labels": "|S20"}, "characters up to 255 only"),
         ({"summary": None}, "'summary' must be a dict"),
         ({"extra": 1}, "unknown field 'extra'"),
+        ({"rescore": 16}, "unknown field 'rescore'"),
+        ({"steepness": 1.0}, "unknown field 'steepness'"),
+        ({"version": 2}, "'rescore' must be a int, found nothing"),
+        ({**V2, "rescore": True}, "'rescore' must be a int, found bool"),
+        ({**V2, "rescore": -1}, "rescore must be 0 to"),
+        ({**V2, "rescore": 10**30}, "rescore must be 0 to"),
+        ({**V2, "rescore": 1.5}, "'rescore' must be a int"),
+        ({**V2, "steepness": 0}, "steepness must be a positive number"),
+        ({**V2, "steepness": DROPPED}, "'steepness' must be a float, found nothing"),
     ],
 )
 def test_a_header_that_is_not_as_it_must_be_is_refused(refused, changes, message):

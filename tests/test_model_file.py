@@ -60,7 +60,8 @@ def assert_same_labels(a, b):
 def assert_same_model(a, b, X):
     assert_same_labels(a.classes, b.classes)
     np.testing.assert_array_equal(a.weights, b.weights)
-    assert (a.temperature, a.n_bits) == (b.temperature, b.n_bits)
+    for name in ("temperature", "n_bits", "rescore", "steepness"):
+        assert getattr(a, name) == getattr(b, name)
     assert a.hash_function.precision == b.hash_function.precision
     np.testing.assert_array_equal(a.encode(X), b.encode(X))
     assert_same_labels(a.predict(X), b.predict(X))
@@ -122,6 +123,19 @@ def test_a_file_that_is_read_and_saved_again_is_the_same_to_the_byte(tmp_path):
             )
             save(tmp_path / "b", load(tmp_path / "a"), projection=projection)
             assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("projection", PROJECTION_TYPES)
+@pytest.mark.parametrize(("rescore", "steepness"), [(0, 1.0), (16, 2.0), (1 << 40, 1 / 3)])
+def test_the_short_list_comes_back(tmp_path, projection, rescore, steepness):
+    model = made(np.arange(5))
+    model.rescore, model.steepness = rescore, steepness
+    read = saved(tmp_path, model, projection)
+    assert (read.rescore, read.steepness) == (rescore, steepness)
+    header = read_header(tmp_path / "model.safetensors")
+    assert (header.version, header.rescore, header.steepness) == (2, rescore, steepness)
+    if projection != "float16":
+        assert_same_model(read, model, rows())
 
 
 @pytest.mark.parametrize(("projection", "most"), [("float16", 5e-3), ("int8", 3e-2)])
@@ -253,6 +267,10 @@ def changed(**changes):
     [
         ({"temperature": np.inf}, "temperature"),
         ({"temperature": 0.0}, "temperature"),
+        ({"rescore": -1}, "rescore"),
+        ({"rescore": (1 << 40) + 1}, "rescore"),
+        ({"steepness": 0.0}, "steepness"),
+        ({"steepness": np.nan}, "steepness"),
         ({"weights": np.full((3, 3), 255, np.uint8)}, "bits past the last"),
         ({"weights": np.zeros((3, 4), np.uint8)}, "3 bytes per class for the 20 bits"),
         ({"classes": np.arange(4)}, "classes"),
@@ -295,6 +313,8 @@ def test_golden_files_load_forever(name):
     assert [code.tobytes().hex() for code in model.encode(X)] == expected["codes"]
     assert [repr(label) for label in model.predict(X).tolist()] == expected["predicted"]
     assert model.top_classes(X, 1)[1][:, 0].tolist() == expected["distances"]
+    assert (model.rescore, model.steepness) == (0, 1.0)
+    assert read_header(GOLDEN / f"v1_{name}.safetensors").version == 1
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -315,7 +335,8 @@ def test_a_reader_written_from_the_specification_hashes_similarities_to_anchors(
     random = np.random.default_rng(0)
     X = random.standard_normal((400, 3)) * 5 + 2
     y = np.minimum((np.abs((X - 2) / 5).sum(axis=1) * 2).astype(int), 8)
-    classifier = BinaryCodeClassifier(40, kernel="rbf", n_anchors=20, random_state=0).fit(X, y)
+    given = {"kernel": "rbf", "n_anchors": 20, "initial_codes": "means", "random_state": 0}
+    classifier = BinaryCodeClassifier(40, **given).fit(X, y)
     path = tmp_path / "model.safetensors"
     classifier.save(path, projection=projection)
     model, reader = bitclass.load(path), Reader(path)
@@ -325,6 +346,27 @@ def test_a_reader_written_from_the_specification_hashes_similarities_to_anchors(
     assert clear.mean() > 0.99
     ours = unpack(model.encode(X), model.n_bits) > 0
     np.testing.assert_array_equal(reader.bits(X)[clear], ours[clear])
+
+
+@pytest.mark.parametrize("rescore", [0, 1, 4, 100])
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("projection", ["float32", "int8"])
+def test_a_reader_written_from_the_specification_ranks_the_short_list(
+    tmp_path, projection, precision, rescore
+):
+    y = np.arange(600) % 20
+    X = 2 * np.random.default_rng(0).standard_normal((20, 8))[y]
+    X = (X + np.random.default_rng(1).standard_normal((600, 8))).astype(np.float32)
+    given = {"rescore": rescore, "precision": precision, "refine": False, "random_state": 0}
+    path = tmp_path / "model.safetensors"
+    BinaryCodeClassifier(24, **given).fit(X, y).save(path, projection=projection)
+    model, reader = bitclass.load(path), Reader(path)
+    scores = np.sort(reader.scores(X), axis=1)
+    clear = scores[:, -1] - scores[:, -2] > 0.5 / 127  # or rounding to these steps decides
+    assert clear.mean() > 0.5
+    np.testing.assert_array_equal(reader.predict(X)[clear], model.predict(X)[clear])
+    if rescore > 1:
+        assert np.any(reader.labels()[reader.distances(X).argmin(axis=1)] != reader.predict(X))
 
 
 def test_the_safetensors_package_reads_our_files_and_we_those_it_writes(tmp_path):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bitclass.storage import ModelFileError, load
     from bitclass.training import CodeWarning
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BinaryCodeClassifier",

@@ -170,7 +170,7 @@ def test_constant_and_repeated_features_do_no_harm():
         classifier = make(alpha=alpha).fit(X, y)
         found = classifier.refinement_
         assert found["accuracy_after"] > found["accuracy_before"] - 0.05 or alpha == 0.0
-        assert np.all(classifier.projection_[15:] == 0)
+        assert np.abs(classifier.projection_[15:]).max() < 1e-12
         assert np.isfinite(classifier.projection_).all()
         assert classifier.score(X, y) > 0.85
 

@@ -73,7 +73,10 @@ def command(
     ] = _default("solver"),
     max_iter: Annotated[int, typer.Option(help="Maximum number of rounds.")] = _default("max_iter"),
     alpha: Annotated[
-        str, typer.Option(help="Penalty of the ridge regression: a number, or auto.")
+        str,
+        typer.Option(
+            help="Penalty on the variances within classes, or of the regression: a number, or auto."
+        ),
     ] = _default("alpha"),
     refine: Annotated[
         bool | None,
@@ -83,6 +86,10 @@ def command(
             show_default=False,
         ),
     ] = None,
+    rescore: Annotated[
+        str,
+        typer.Option(help="Nearest classes that real-valued scores rank: a number, auto or none."),
+    ] = _default("rescore"),
     kernel: Annotated[
         Literal["rbf"] | None, typer.Option(help="Hash similarities to anchors.")
     ] = _default("kernel"),
@@ -123,6 +130,7 @@ def command(
         max_iter=max_iter,
         alpha=_number_or_name(alpha),
         refine=_default("refine") if refine is None else refine,
+        rescore=False if rescore == "none" else _number_or_name(rescore),
         kernel=kernel,
         n_anchors=_number_or_name(anchors),
         gamma=_number_or_name(gamma),

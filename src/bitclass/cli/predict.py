@@ -39,9 +39,9 @@ def command(
         Path | None,
         typer.Option(help="File to write, .csv, .parquet or .npy; CSV is printed by default."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of nearest classes.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Number of best classes.")] = 1,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Add the probability of the nearest class.")
+        bool, typer.Option("--probabilities", help="Add the probability of the best class.")
     ] = False,
 ) -> None:
     """Predict the classes of rows or images.

@@ -214,7 +214,7 @@ def _fit_discriminant(
         return hash_function, weights
 
     sums = statistics.sums()
-    refined = _refined(settings, statistics, start, rows, n_rows)
+    refined = _refined(settings, statistics, start, 1.0, rows, n_rows)
     if refined is not None and refined.report["taken"]:
         weights = refined.model.unpacked_weights()
         codes = _closed_form_history(weights, sums)
@@ -274,7 +274,7 @@ def _fit_by_regression(
         cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
         return regression(sums, cross, code_sum, found.alpha).hash_function, own
 
-    refined = _refined(settings, statistics, start, rows, n_rows)
+    refined = _refined(settings, statistics, start, _STEEPNESS_OF_REGRESSION, rows, n_rows)
     report = None if refined is None else refined.report
     if refined is not None and refined.report["taken"]:
         return Fitted(refined.model, codes.history, codes.n_rounds, found.alpha, report)
@@ -298,6 +298,7 @@ def _refined(
     settings: Settings,
     statistics: Statistics,
     start: Start,
+    steepness: float,
     rows: Rows | None,
     n_rows: int | None,
 ) -> Refined | None:
@@ -322,6 +323,7 @@ def _refined(
         n_bits=settings.n_bits,
         alpha=settings.alpha,
         rescore=settings.rescore,
+        steepness=steepness,
         seed=int(check_random_state(settings.random_state).randint(2**31 - 1)),
         max_bytes=settings.max_bytes // 4,
         report=settings.report,

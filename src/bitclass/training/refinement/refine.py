@@ -98,6 +98,7 @@ def refine(
     n_bits: int,
     alpha: float | None,
     rescore: int | None,
+    steepness: float,
     seed: int,
     max_bytes: int,
     report: Callable[[str], None],
@@ -113,6 +114,7 @@ def refine(
     n_bits : int
     alpha : float, penalty of the scatter within classes, or None to choose it on held-out rows
     rescore : int, length of the short list, or None to choose it on held-out rows
+    steepness : float, of the scores of the model to start from
     seed : int
     max_bytes : int, memory that a sample of rows may take
     report : called with each line of progress
@@ -141,7 +143,9 @@ def refine(
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
     coordinates = coordinates_of(scatter, alpha, n_directions)
     hash_function, weights = start(sums, coordinates)
-    before = _rescored(_model(sums, hash_function, weights), held_out, rescore)
+    started = _model(sums, hash_function, weights)
+    started.steepness = steepness
+    before = _rescored(started, held_out, rescore)
 
     refit = None
     if len(weights) > _MAX_LEARNED_CLASSES:
