@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bitclass._native import Precision, effective_threads
 from bitclass.codes import sign
 from bitclass.hash_function import HashFunction, RbfAnchors
+from bitclass.rows import dense_rows
 
 if TYPE_CHECKING:
     from bitclass.training.statistics import Statistics, Sums
@@ -46,7 +47,7 @@ _MIN_SPREAD = 1e-6
 # Features of less variance, in the units of the sums, have none but rounding.
 _MIN_VARIANCE = 1e-6
 _MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
-_ROWS_PER_BLOCK = 4096
+_ROWS_PER_BLOCK = 1024
 _CLASSES_PER_BLOCK = 1 << 14
 
 
@@ -81,8 +82,9 @@ class Coordinates:
 
         def transform_block(start: int) -> None:
             block = X[start : start + _ROWS_PER_BLOCK]
-            Z = statistics.standardised_rows(block, np.arange(len(block)))
-            Z = (Z - self.mean.astype(Z.dtype)).astype(np.float32, copy=False)
+            Z = statistics.standardised(statistics.features(dense_rows(block, slice(None))))
+            Z -= self.mean.astype(Z.dtype)
+            Z = Z.astype(np.float32, copy=False)
             np.matmul(Z, transform, out=found[start : start + len(block)])
 
         with ThreadPoolExecutor(effective_threads(None)) as pool:

@@ -170,8 +170,8 @@ def refine(
     best = BestEpoch(held_out.effective_size)
     A_held_out = coordinates.rows(statistics, held_out.X)
     n_epochs = 0
-    for A, sample in _epochs(split, max_epochs, lambda X: coordinates.rows(statistics, X)):
-        _epoch(refinement, A, sample, n_per_step, random)
+    for sample in _epochs(split, max_epochs, lambda X: coordinates.rows(statistics, X)):
+        _epoch(refinement, sample, n_per_step, random)
         n_epochs += 1
         found = refinement.classify(A_held_out, rescored=rescore != 0)
         accuracy = held_out.mean(found == held_out.own)
@@ -287,26 +287,22 @@ class BestEpoch:
 
 def _epochs(
     split: Split, max_epochs: int, transform: Callable[[NDArray[Any]], NDArray[np.float32]]
-) -> Iterator[tuple[NDArray[np.float32], Sample]]:
+) -> Iterator[Sample]:
     """Coordinates of the training rows, once per epoch: the same, or fresh samples of very many."""
     all_fit = split.n_per_sample == split.n_training
     while True:
-        sample = split.training_sample()
+        sample = split.training_sample(transform)
         if len(sample) == 0:
             return
-        A = transform(sample.X)
-        # Without the rows as they are, which may take as much memory again.
-        sample = Sample(A, sample.own, sample.weights, sample.rows)
         for _ in range(max_epochs if all_fit else _EPOCHS_PER_SAMPLE):
-            yield A, sample
+            yield sample
         if all_fit:
             return
-        del A, sample  # or two samples would be held at once
+        del sample  # or two samples would be held at once
 
 
 def _epoch(
     refinement: Refinement,
-    A: NDArray[np.float32],
     sample: Sample,
     n_per_step: int,
     random: np.random.Generator,
@@ -320,7 +316,9 @@ def _epoch(
         weights = (sample.weights / sample.weights.mean()).astype(np.float32)
     for start in range(0, len(order) - n_per_step + 1, n_per_step):
         rows = order[start : start + n_per_step]
-        refinement.step(A[rows], sample.own[rows], None if weights is None else weights[rows])
+        refinement.step(
+            sample.X[rows], sample.own[rows], None if weights is None else weights[rows]
+        )
         if refinement.finished:
             return
 

@@ -100,8 +100,13 @@ class Split:
         kept = None if found.weights is None else found.weights[stay]
         return Sample(found.X[stay], found.own[stay], kept, found.rows[stay])
 
-    def training_sample(self) -> Sample:
-        """Rows that are not held out: all, or others each time where memory holds only some."""
+    def training_sample(self, transform: Callable[[NDArray[Any]], NDArray[Any]]) -> Sample:
+        """Rows that are not held out: all, or others each time where memory holds only some.
+
+        Parameters
+        ----------
+        transform : takes blocks of rows (m, d), and gives what is held of them
+        """
         self._n_samples += 1
         salt, share = self._n_samples, self.n_per_sample / max(self.n_training, 1)
 
@@ -109,11 +114,15 @@ class Split:
             free = ~np.isin(rows, self.held_out.rows, assume_unique=True)
             return free if share == 1.0 else free & (uniform(rows, self._seed, salt) < share)
 
-        return self._drawn(chosen)
+        return self._drawn(chosen, transform)
 
-    def _drawn(self, choose: Callable[[NDArray[np.intp]], NDArray[np.bool_]]) -> Sample:
+    def _drawn(
+        self,
+        choose: Callable[[NDArray[np.intp]], NDArray[np.bool_]],
+        transform: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
+    ) -> Sample:
         """Rows that `choose` picks by their numbers."""
-        blocks: list[NDArray[Any]] = []
+        blocks = _Blocks(transform)
         own, weights, numbers = [], [], []
         weighted, first_row = False, 0
         for X, labels, of_rows in self._rows():
@@ -123,7 +132,7 @@ class Split:
             # A class without rows in the sums is not in the model.
             chosen = np.flatnonzero(choose(rows) & (self._classes[place] == labels))
             for start in range(0, len(chosen), _ROWS_PER_BLOCK):
-                blocks.append(dense_rows(X, chosen[start : start + _ROWS_PER_BLOCK]))
+                blocks.add(dense_rows(X, chosen[start : start + _ROWS_PER_BLOCK]))
             own.append(place[chosen])
             numbers.append(rows[chosen])
             weighted = weighted or of_rows is not None
@@ -131,25 +140,53 @@ class Split:
         if first_row == 0:
             raise ValueError("batches must give the rows each time it is called, found none")
         return Sample(
-            _joined(blocks, self._statistics.n_features),
+            blocks.joined(self._statistics.n_features),
             np.concatenate(own),
             np.concatenate(weights) if weighted else None,
             np.concatenate(numbers),
         )
 
 
-def _joined(blocks: list[NDArray[Any]], n_features: int) -> NDArray[Any]:
-    """All blocks as one array; each is released once it is copied."""
-    if not blocks:
-        return np.empty((0, n_features), dtype=np.float32)
-    joined = np.empty((sum(map(len, blocks)), n_features), dtype=np.result_type(*blocks))
-    blocks.reverse()
-    at = 0
-    while blocks:
-        block = blocks.pop()
-        joined[at : at + len(block)] = block
-        at += len(block)
-    return joined
+class _Blocks:
+    """Transformed rows, in blocks of one size: so they round alike in batches of any size.
+
+    Parameters
+    ----------
+    transform : takes rows (m, d)
+    """
+
+    def __init__(self, transform: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+        self._transform = transform
+        self._done: list[NDArray[Any]] = []
+        self._waiting: list[NDArray[Any]] = []
+
+    def add(self, X: NDArray[Any]) -> None:
+        """Add rows (m, d), at most as many as a block has."""
+        room = _ROWS_PER_BLOCK - sum(map(len, self._waiting))
+        self._waiting.append(X[:room])
+        if len(X) >= room:
+            self._finish_block()
+            self._waiting = [X[room:]] if len(X) > room else []
+
+    def _finish_block(self) -> None:
+        one = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
+        self._done.append(self._transform(one))
+
+    def joined(self, n_features: int) -> NDArray[Any]:
+        """All rows; each block is released once it is copied."""
+        if self._waiting:
+            self._finish_block()
+        if not self._done:
+            return np.empty((0, n_features), dtype=np.float32)
+        width = self._done[0].shape[1]
+        found = np.empty((sum(map(len, self._done)), width), dtype=np.result_type(*self._done))
+        self._done.reverse()
+        at = 0
+        while self._done:
+            block = self._done.pop()
+            found[at : at + len(block)] = block
+            at += len(block)
+        return found
 
 
 def uniform(rows: NDArray[np.intp], seed: int, salt: int) -> NDArray[np.float64]:
