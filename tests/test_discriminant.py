@@ -1,0 +1,231 @@
+"""Discriminant codes: by definition, and the same for any units, batches, order and threads."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitclass import BinaryCodeClassifier
+from bitclass.training import Statistics
+from bitclass.training import discriminant as module
+from bitclass.training.discriminant import (
+    best_alpha,
+    coordinates_of,
+    default_alpha,
+    discriminant_projection,
+    scatter_of,
+)
+from bitclass.training.starting_codes import DiscriminantCodes
+
+D = 8
+
+
+def problem(seed=0, n=400, n_classes=6, d=D):
+    """Correlated features of uneven classes, and weights that are numbers of copies."""
+    rng = np.random.default_rng(seed)
+    own = np.sort(np.concatenate([np.arange(n_classes), rng.integers(0, n_classes, n - n_classes)]))
+    rng.shuffle(own)
+    X = 2 * rng.standard_normal((n_classes, d))[own] + rng.standard_normal((n, d))
+    return X @ rng.standard_normal((d, d)) + 5.0, own, rng.integers(1, 4, n).astype(float)
+
+
+def summed(parts, shift=0.0, scale=1.0, n_bits=24, d=D):
+    statistics = Statistics(DiscriminantCodes(n_bits, 5), np.full(d, shift), np.full(d, scale))
+    for X, own, weights in parts:
+        statistics.add(X, own, weights)
+    return statistics
+
+
+def codes(statistics):
+    return statistics.starting.class_codes(statistics.sums()).astype(int)
+
+
+def scatters(X, own, weights):
+    """Scatter within and between classes, (d, d) each, of rows that are copied by their weights."""
+    times = weights.astype(int)
+    X, own = np.repeat(X, times, axis=0), np.repeat(own, times)
+    means = np.array([X[own == c].mean(axis=0) for c in range(own.max() + 1)])
+    within, between = X - means[own], means[own] - X.mean(axis=0)
+    return within.T @ within / len(X), between.T @ between / len(X), means, X
+
+
+@pytest.mark.parametrize("n_classes", [2, 4, 6, 30])
+@pytest.mark.parametrize("alpha", [1e-4, 0.1])
+def test_the_first_directions_are_those_of_linear_discriminant_analysis(n_classes, alpha):
+    """Also against a dense generalised eigenproblem of the rows themselves."""
+    X, own, weights = problem(n_classes=n_classes)
+    within, between, means, repeated = scatters(X, own, weights)
+    deviations = repeated.std(axis=0)
+    units = np.outer(deviations, deviations)
+    penalised = within / units
+    penalised += alpha * np.trace(penalised) / D * np.eye(D)
+    _, expected = scipy.linalg.eigh(between / units, penalised)
+    q = min(n_classes - 1, D)
+    expected = expected[:, ::-1][:, :q] / deviations[:, None]
+
+    coordinates = coordinates_of(scatter_of(summed([(X, own, weights)]).sums()), alpha, D)
+    assert coordinates.n_discriminant == q
+    found = coordinates.transform
+    # The same subspace: nothing is left of either after a regression on the other.
+    for one, other in ((found[:, :q], expected), (expected, found[:, :q])):
+        _, left, _, _ = np.linalg.lstsq(other, one, rcond=None)
+        assert left.size == 0 or left.max() < 1e-10 * np.abs(one).max() ** 2
+    # In these coordinates rows of every class scatter alike.
+    np.testing.assert_allclose(found.T @ (penalised * units) @ found, np.eye(D), atol=1e-8)
+    # The others tell no classes apart.
+    centred = (means - repeated.mean(axis=0)) @ found
+    np.testing.assert_allclose(centred[:, q:], 0.0, atol=1e-8)
+    np.testing.assert_allclose(coordinates.means, centred, atol=1e-4)
+    np.testing.assert_allclose(coordinates.inverse @ found, np.eye(D), atol=1e-8)
+    spread = np.sqrt(np.mean(((repeated - repeated.mean(axis=0)) @ found) ** 2, axis=0))
+    np.testing.assert_allclose(coordinates.deviation, spread, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_bits", [1, 3, 5, 24])
+def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_of_means(n_bits):
+    statistics = summed([problem()])
+    scatter = scatter_of(statistics.sums())
+    coordinates = coordinates_of(scatter, 0.01, n_bits)
+    Q, t, weights = discriminant_projection(coordinates, scatter.shares, n_bits, seed=1)
+    k = min(n_bits, 5)  # six classes differ in five directions
+    assert Q.shape == (min(n_bits, D), n_bits)
+    assert not Q[k:].any()
+    for begin in range(0, n_bits, k):
+        block = Q[:k, begin : begin + k]
+        np.testing.assert_allclose(block.T @ block, np.eye(block.shape[1]), atol=1e-8)
+    scores = coordinates.means.astype(float) @ Q + t
+    np.testing.assert_array_equal(weights, np.where(scores >= 0, 1, -1))
+    np.testing.assert_allclose(scatter.shares @ scores, 0.0, atol=1e-5)
+    other = discriminant_projection(coordinates, scatter.shares, n_bits, seed=2)[0]
+    assert n_bits == 1 or not np.allclose(Q, other)
+
+
+def test_the_rotation_brings_means_near_their_signs(monkeypatch):
+    statistics = summed([problem(n_classes=60, d=16, n=2000)], d=16)
+    scatter = scatter_of(statistics.sums())
+    coordinates = coordinates_of(scatter, 0.01, 16)
+
+    def error():
+        Q, t, weights = discriminant_projection(coordinates, scatter.shares, 16, seed=1)
+        scores = coordinates.means @ Q + t
+        return np.sum((weights * np.abs(scores).mean() - scores) ** 2)
+
+    after = error()
+    monkeypatch.setattr(module, "_ITQ_ROUNDS", 0)
+    assert after < 0.95 * error()
+
+
+# -------------------------------------------------------------------------------------------------
+# What does not matter
+# -------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1000), st.sampled_from([2, 5, 40]), st.floats(-2, 2), st.floats(-30, 30))
+@settings(max_examples=30, deadline=None)
+def test_units_and_zero_of_the_features_do_not_matter(seed, n_classes, log_unit, shift):
+    X, own, weights = problem(seed, n_classes=n_classes)
+    unit = 10.0 ** (log_unit * np.linspace(-1, 1, D))
+    plain = codes(summed([(X, own, weights)]))
+    for other in (
+        summed([(X * unit + shift * unit, own, weights)]),
+        summed([(X, own, weights)], shift=3.0, scale=0.2),  # what the sums are counted from
+    ):
+        assert np.mean(plain == codes(other)) > 0.98, "but for means at the border"
+
+
+@given(
+    st.integers(0, 1000),
+    st.sampled_from([2, 5, 40]),
+    st.lists(st.integers(0, 400), max_size=5),
+    st.randoms(),
+)
+@settings(max_examples=30, deadline=None)
+def test_neither_batches_nor_their_order_matter(seed, n_classes, cuts, random):
+    X, own, weights = problem(seed, n_classes=n_classes)
+    parts = [
+        (X[rows], own[rows], weights[rows])
+        for rows in np.split(np.arange(400), sorted(cuts))
+        if len(rows)
+    ]
+    whole = codes(summed([(X, own, weights)]))
+    random.shuffle(parts)
+    merged = summed(parts[:1])
+    for part in parts[1:]:
+        merged.merge(summed([part], shift=1.0, scale=3.0))
+    for other in (summed(parts), merged):
+        assert np.mean(whole == codes(other)) > 0.98, "but for means at the border"
+
+
+def test_a_row_of_weight_two_is_two_rows():
+    X, own, weights = problem()
+    times = weights.astype(int)
+    repeated = summed([(np.repeat(X, times, axis=0), np.repeat(own, times), None)])
+    np.testing.assert_array_equal(codes(summed([(X, own, weights)])), codes(repeated))
+
+
+@pytest.mark.parametrize("refine", [False, True])
+@pytest.mark.parametrize("kernel", [None, "rbf"])
+def test_threads_change_no_bit_of_a_model(refine, kernel):
+    X, own, _ = problem(n=9000, n_classes=20, d=30)
+    given = {"refine": refine, "kernel": kernel, "n_anchors": 100, "random_state": 0}
+    one, two = (
+        BinaryCodeClassifier(64, n_jobs=n, **given).fit(X.astype(np.float32), own) for n in (1, 2)
+    )
+    for name in ("weights_", "projection_", "intercept_", "refinement_"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    assert one.packed().temperature == two.packed().temperature
+
+
+# -------------------------------------------------------------------------------------------------
+# Odd classes and features
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("refine", [False, "auto"])
+def test_classes_of_one_row_and_features_without_meaning_do_no_harm(refine):
+    rng = np.random.default_rng(0)
+    X, own, _ = problem(n=700)
+    X = np.hstack([X, X[:, :2], np.full((700, 1), 7.3), np.zeros((700, 1))])
+    X, own = np.vstack([X, X[:1] + 50.0]), np.append(own, 6)  # a class of one row
+    classifier = BinaryCodeClassifier(32, refine=refine, random_state=0).fit(X, own)
+    assert np.isfinite(classifier.projection_).all()
+    assert classifier.score(X, own) > 0.9
+    alone = BinaryCodeClassifier(32, random_state=0).fit(rng.standard_normal((9, 5)), np.arange(9))
+    assert np.isfinite(alone.projection_).all()
+    assert len(np.unique(alone.weights_, axis=0)) == 9
+
+
+def test_only_some_means_are_rotated_where_classes_are_very_many(monkeypatch):
+    monkeypatch.setattr(module, "_MAX_ITQ_MEANS", 50)
+    monkeypatch.setattr(module, "_CLASSES_PER_BLOCK", 64)
+    X, own, weights = problem(n=2000, n_classes=300)
+    scatter = scatter_of(summed([(X, own, weights)]).sums())
+    coordinates = coordinates_of(scatter, 0.01, 24)
+    _, _, found = discriminant_projection(coordinates, scatter.shares, 24, seed=1)
+    assert found.shape == (300, 24)
+    assert np.abs(found.mean(axis=0)).max() < 0.5
+
+
+def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best():
+    X, own, _ = problem(n=3000, n_classes=10)
+    statistics = summed([(X, own, None)])
+    scatter = scatter_of(statistics.sums())
+    Z = statistics.standardised_rows(X[:500], np.arange(500))
+    found = best_alpha(scatter, Z, own[:500])
+    accuracies = {}
+    for alpha in module._ALPHAS:
+        transform = coordinates_of(scatter, alpha, D).transform
+        rows, means = (Z - scatter.mean) @ transform, scatter.centred @ transform
+        nearest = ((rows[:, None] - means[None]) ** 2).sum(axis=2).argmin(axis=1)
+        accuracies[alpha] = np.mean(nearest == own[:500])
+    good = [a for a in accuracies if accuracies[a] >= max(accuracies.values()) - 0.02]
+    assert found == max(good)
+    assert len(set(accuracies.values())) > 1
+
+
+@pytest.mark.parametrize(("n", "expected"), [(20, 8 / 14), (6, 1.0), (100_000, 1e-4)])
+def test_the_penalty_without_rows_held_out_falls_with_their_number(n, expected):
+    X, own, _ = problem(n=n)
+    found = default_alpha(summed([(X, own, None)]).sums())
+    assert found == pytest.approx(expected, rel=1e-3)
