@@ -19,6 +19,7 @@ import numpy as np
 
 from bitclass import PackedModel, load
 from bitclass.codes import pack
+from bitclass.hash_function import HashFunction
 from bitclass.storage import PROJECTION_TYPES, save
 
 HERE = Path(__file__).parent
@@ -31,10 +32,12 @@ def example() -> PackedModel:
     return PackedModel(
         np.array([f"n{i:08d}" for i in range(n_classes)]),
         pack(rng.standard_normal((n_classes, n_bits)) > 0),
-        rng.standard_normal((d, n_bits)).astype(np.float32),
-        rng.standard_normal(n_bits),
-        centre=rng.standard_normal(d).astype(np.float32),
-        scale=rng.uniform(1, 2, d).astype(np.float32),
+        HashFunction(
+            rng.standard_normal((d, n_bits)).astype(np.float32),
+            rng.standard_normal(n_bits),
+            centre=rng.standard_normal(d).astype(np.float32),
+            scale=rng.uniform(1, 2, d).astype(np.float32),
+        ),
     )
 
 
