@@ -393,7 +393,7 @@ def test_golden_files_of_a_refined_model_continue_forever():
     sums, _ = load_statistics(golden / "statistics_v1_refined.safetensors")
     read = BinaryCodeClassifier.load(golden / "v1_refined_float32.safetensors", statistics=sums)
     weights, X = read.solve().weights_, np.load(golden / "rows.npy")
-    assert np.array_equal(sums.refined_weights, np.full(5, 120.0))
+    assert np.array_equal(sums.class_weights_when_refined, np.full(5, 120.0))
     read.partial_fit(X, np.full(16, "new")).solve()
     assert read.classes_.tolist() == ["a", "b", "c", "d", "e", "new"]
     np.testing.assert_array_equal(read.weights_[:5], weights)

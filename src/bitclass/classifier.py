@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
 from bitclass.blas import prediction_threads, training_threads
+from bitclass.losses import resolve_loss
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
@@ -485,10 +486,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_class_count(statistics.classes[statistics.class_weights > 0])
         before = self._fitted
         with training_threads(self.n_jobs):
+            settings = settings_of(self._fit_parameters)
             if before is not None and before.is_refined:
-                fitted = update_model(before, statistics)
+                fitted = update_model(settings, before, statistics)
             else:
-                fitted = fit_model(settings_of(self._fit_parameters), statistics)
+                fitted = fit_model(settings, statistics)
         self._keep(statistics, fitted, self._fit_parameters)
         return self
 
@@ -527,7 +529,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if statistics is not None:
             fitted.model.summary = summarise(
                 parameters,
-                settings_of(parameters).loss.name,
+                resolve_loss(parameters["loss"]).name,
                 statistics.n_rows,
                 fitted.history,
                 fitted.n_rounds,
@@ -864,10 +866,10 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         settings = self._checked_settings(in_batches=True)
         check_continuation(statistics, settings, check_initial_codes(self.initial_codes, None, 0))
         fitted = self._solved()
-        if fitted.is_refined and not statistics.refined_weights.any():
+        if fitted.is_refined and not statistics.class_weights_when_refined.any():
             # A file of version 0.1 does not tell; its sums are those of the model.
             known = np.isin(statistics.classes, fitted.model.classes)
-            statistics.refined_weights = np.where(known, statistics.class_weights, 0.0)
+            statistics.class_weights_when_refined = np.where(known, statistics.class_weights, 0.0)
         self._statistics, self._fitted_at = statistics, -1
 
 

@@ -195,13 +195,3 @@ class HashFunction:
         for rows, block in self.feature_blocks(X):
             codes[rows] = self.kernel.encode(block, first_row=rows.start)
         return codes
-
-    def values(self, block: NDArray[Any]) -> NDArray[np.float32]:
-        """``P'f + t`` of a block of features (n, d) in float32, shape (n, r)."""
-        offset = self.intercept
-        if self.centre is not None:  # a mean far from zero would take the digits of float32
-            block = block - self.centre
-            offset = offset + self.centre.astype(np.float64) @ self.projection.astype(np.float64)
-        values: NDArray[np.float32] = np.asarray(block, dtype=np.float32) @ self.projection
-        values += offset.astype(np.float32)
-        return values

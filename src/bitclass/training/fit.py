@@ -334,11 +334,11 @@ def _refined(
             f"{n_classes} classes are too few to hold some out"
         )
     if refined is not None and refined.report["taken"]:
-        statistics.refined_weights = statistics.class_weights.copy()
+        statistics.class_weights_when_refined = statistics.class_weights.copy()
     return refined
 
 
-def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
+def update_model(settings: Settings, fitted: Fitted, statistics: Statistics) -> Fitted:
     """A refined model after more rows, or with classes removed.
 
     The hash function stays, unless there are new classes: it is then extended to tell these apart
@@ -348,6 +348,7 @@ def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
 
     Parameters
     ----------
+    settings : Settings
     fitted : Fitted, a refined one
     statistics : Statistics
 
@@ -358,7 +359,7 @@ def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
     assert fitted.refinement is not None
     sums, old = statistics.sums(), fitted.model
     seen = statistics.class_weights > 0
-    now, before = sums.class_weights, statistics.refined_weights[seen]
+    now, before = sums.class_weights, statistics.class_weights_when_refined[seen]
     place = np.minimum(np.searchsorted(old.classes, sums.classes), len(old.classes) - 1)
     known = old.classes[place] == sums.classes
     follow = fitted.refinement.get("weights_follow_means")
@@ -369,10 +370,16 @@ def update_model(fitted: Fitted, statistics: Statistics) -> Fitted:
     weights[stay] = old.unpacked_weights()[place[stay]]
     if not known.all() and len(known) <= MAX_EXTENDED_CLASSES:
         alpha = float(fitted.refinement.get("alpha") or default_alpha(sums))
-        seed = statistics.starting.seed
-        hash_function, weights = extend(hash_function, weights, ~known, sums, alpha, seed)
+        extended = extend(hash_function, weights, ~known, sums, alpha, statistics.starting.seed)
+        if extended is None:
+            warn(
+                "the refined hash function does not tell the new classes apart: the model is "
+                "learned from the sums instead; call fit with all rows to refine it again"
+            )
+            return fit_model(settings, statistics)
+        hash_function, weights = extended
     # Of the weights of new classes it is now known which rows they come from.
-    statistics.refined_weights[seen] = np.where(known, before, now)
+    statistics.class_weights_when_refined[seen] = np.where(known, before, now)
     # Weights that stay come first, so that it is the others that give way.
     order = np.argsort(~stay, kind="stable")
     ordered = weights[order]

@@ -128,7 +128,7 @@ class Statistics:
     code_sums : (C, r) float64, ``sum weight b`` over the rows of each class; (C, 0) where rows have
         no starting codes of their own
     class_weights : (C,) float64, ``sum weight`` over the rows of each class
-    refined_weights : (C,) float64
+    class_weights_when_refined : (C,) float64
         The class weights that the refined model was learned from, 0 for classes that came later;
         all 0 where no refined model belongs to these sums.
     n_rows : int
@@ -156,7 +156,7 @@ class Statistics:
         self.feature_sums = np.zeros((0, n_features))
         self.code_sums = np.zeros((0, starting.n_bits if starting.per_row else 0))
         self.class_weights = np.zeros(0)
-        self.refined_weights = np.zeros(0)
+        self.class_weights_when_refined = np.zeros(0)
         self.n_rows = 0
         self.n_changes = 0
         self._row_labels: list[NDArray[np.intp]] = []
@@ -300,7 +300,7 @@ class Statistics:
             ("feature_sums", sums.feature_sums),
             ("code_sums", sums.code_sums),
             ("class_weights", sums.class_weights),
-            ("refined_weights", None),
+            ("class_weights_when_refined", None),
         )
         updates = []
         for name, added in per_class:
@@ -527,7 +527,13 @@ class Statistics:
             place = np.cumsum(~gone) - 1
             left["_row_labels"], left["_row_codes"] = [place[own[stay]]], [codes[stay]]
             left["_row_weights"] = [row_weights[stay]]
-        for name in ("classes", "feature_sums", "code_sums", "class_weights", "refined_weights"):
+        for name in (
+            "classes",
+            "feature_sums",
+            "code_sums",
+            "class_weights",
+            "class_weights_when_refined",
+        ):
             left[name] = getattr(self, name)[~gone]
         self.__dict__.update(left)
 

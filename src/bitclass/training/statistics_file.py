@@ -53,7 +53,7 @@ _SUMS = {
     "class_weights": Expected("F64", ("classes",)),
 }
 # Written since version 0.2.
-_REFINED = {"refined_weights": Expected("F64", ("classes",), required=False)}
+_REFINED = {"class_weights_when_refined": Expected("F64", ("classes",), required=False)}
 _OF_ROW_CODES = {"code_sums": Expected("F64", ("classes", "bits"))}
 _KEPT_ROWS = {
     "row_labels": Expected("I32", ("rows",)),
@@ -170,7 +170,9 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
             setattr(statistics, name, tensors[name])
         if not statistics.starting.per_row:
             statistics.code_sums = np.zeros((len(classes), 0))
-        statistics.refined_weights = tensors.get("refined_weights", np.zeros(len(classes)))
+        statistics.class_weights_when_refined = tensors.get(
+            "class_weights_when_refined", np.zeros(len(classes))
+        )
         statistics.n_rows = container.field("n_rows", int)
         if statistics.keep_codes:
             labels = tensors["row_labels"].astype(np.intp)
@@ -258,7 +260,7 @@ def _check_values(tensors: Mapping[str, NDArray[Any]], lengths: Mapping[str, int
     for name, values in tensors.items():
         if name != "classes" and values.dtype.kind == "f" and not np.isfinite(values).all():
             raise ModelFileError(f"tensor {name!r} must hold finite numbers only")
-    for name in ("class_weights", "refined_weights", "row_weights"):
+    for name in ("class_weights", "class_weights_when_refined", "row_weights"):
         if name in tensors and (tensors[name] < 0).any():
             raise ModelFileError(f"tensor {name!r} must not hold negative numbers")
     for name in ("scale", "starting_scale"):

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from bitclass.codes import sign
 from bitclass.hash_function import HashFunction
-from bitclass.training.discriminant import Coordinates, Scatter, coordinates_of, scatter_of
+from bitclass.training.discriminant import (
+    Coordinates,
+    Scatter,
+    coordinates_of,
+    discriminant_projection,
+    scatter_of,
+    spread_of,
+)
 from bitclass.training.refinement.steps import (
     SHARE_OF_SIGNS,
     STEP_OF_INTERCEPT,
@@ -31,12 +38,14 @@ __all__ = ["MAX_CLASSES", "extend"]
 #: With more classes new ones get the codes of their means.
 MAX_CLASSES = 2048
 _EPOCHS = 8
-_ROWS_PER_STEP = 512
+_ROWS_PER_STEP, _MIN_STEPS_PER_EPOCH = 512, 16
 _ROWS_PER_CLASS, _MAX_ROWS = 100, 40_000
 _FURTHER_COORDINATES = 384
 # Steps are smaller than those of refinement, in units of which they are.
 _STEP = 0.1
 _STEPS_BETWEEN_REFITS = 16
+# Rows per class that the result is judged by, and how much of the recall it must reach.
+_ROWS_TO_JUDGE, _MIN_SHARE_OF_RECALL = 30, 0.9
 
 
 def extend(
@@ -46,7 +55,7 @@ def extend(
     sums: Sums,
     alpha: float,
     seed: int,
-) -> tuple[HashFunction, NDArray[np.int8]]:
+) -> tuple[HashFunction, NDArray[np.int8]] | None:
     """Hash function and weights that tell new classes apart as well.
 
     Parameters
@@ -62,6 +71,8 @@ def extend(
     -------
     hash_function : HashFunction
     weights : (C, r) int8, changed for new classes only
+        Or None, where new classes are told apart far worse than by learning from the sums: a hash
+        function of few classes may have no direction for another one.
     """
     n_classes, n_bits = weights.shape
     scatter = scatter_of(sums)
@@ -77,7 +88,10 @@ def extend(
     length = np.float32(np.linalg.norm(Q, axis=0).mean())
     of_projection, of_intercept = Adam(Q.shape), Adam(t.shape)
     n_per_class = max(1, min(_ROWS_PER_CLASS, _MAX_ROWS // n_classes))
-    schedule = Schedule(max(1, _EPOCHS * n_per_class * n_classes // _ROWS_PER_STEP))
+    n_per_step = min(_ROWS_PER_STEP, n_per_class * n_classes // _MIN_STEPS_PER_EPOCH)
+    schedule = Schedule(_EPOCHS * (n_per_class * n_classes // n_per_step))
+    step_of_projection = STEP_OF_PROJECTION * float(length) / np.sqrt(len(Q))
+    step_of_intercept = STEP_OF_INTERCEPT * spread_of(sums)
 
     def refit() -> None:
         signs[is_new] = sign(coordinates.means[is_new] @ Q + t)
@@ -88,9 +102,9 @@ def extend(
         A, own = _drawn_rows(coordinates, scatter, alpha, n_per_class, random)
         targets = _targets(A, own, start, signs, is_new, sharp)
         order = random.permutation(len(A))
-        for begin in range(0, len(order) - _ROWS_PER_STEP + 1, _ROWS_PER_STEP):
+        for begin in range(0, len(order) - n_per_step + 1, n_per_step):
             step += 1
-            rows = order[begin : begin + _ROWS_PER_STEP]
+            rows = order[begin : begin + n_per_step]
             of_scores = np.zeros((len(rows), n_bits), dtype=np.float32)
             codes, real = _codes(A[rows], Q, t)
             for values, target, sharp_by, share in (
@@ -101,15 +115,38 @@ def extend(
                 of_scores += np.float32(share * sharp_by / len(rows)) * (slopes @ signs)
             of_scores *= 1.0 - real * real
             size = _STEP * schedule.at(step)
-            step_of_projection = STEP_OF_PROJECTION * float(length) / np.sqrt(len(Q))
             of_projection.move(Q, A[rows].T @ of_scores, size * step_of_projection, step)
-            of_intercept.move(t, of_scores.sum(axis=0), size * STEP_OF_INTERCEPT, step)
+            of_intercept.move(t, of_scores.sum(axis=0), size * step_of_intercept, step)
             Q *= length / np.maximum(np.linalg.norm(Q, axis=0), np.float32(1e-9))
             if step % _STEPS_BETWEEN_REFITS == 0:
                 refit()
     refit()
+    if not _tells_new_classes_apart(coordinates, scatter, alpha, (Q, t, signs), is_new, seed):
+        return None
     extended = coordinates.hash_function(Q, t, sums, hash_function.precision, hash_function.anchors)
     return extended, signs.astype(np.int8)
+
+
+def _tells_new_classes_apart(
+    coordinates: Coordinates,
+    scatter: Scatter,
+    alpha: float,
+    extended: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]],
+    is_new: NDArray[np.bool_],
+    seed: int,
+) -> bool:
+    """Whether rows drawn of new classes are recognised nearly as well as by discriminant codes."""
+    random = np.random.default_rng([seed, 1])
+    A, own = _drawn_rows(coordinates, scatter, alpha, _ROWS_TO_JUDGE, random)
+    A, own = A[is_new[own]], own[is_new[own]]
+    n_bits = len(extended[1])
+    Q, t, weights = discriminant_projection(coordinates, scatter.shares, n_bits, seed)
+    Q /= coordinates.spread(Q)
+    recalls = [
+        np.mean(np.argmax(np.tanh(A @ Q + t) @ weights.T, axis=1) == own)
+        for Q, t, weights in (extended, (Q, t, weights))
+    ]
+    return bool(recalls[0] >= _MIN_SHARE_OF_RECALL * recalls[1])
 
 
 def _drawn_rows(
