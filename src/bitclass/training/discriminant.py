@@ -36,6 +36,9 @@ __all__ = [
 ]
 
 _ITQ_ROUNDS = 30
+# In so few directions every start ends in the same few rotations: only the first block of bits has
+# one that was learned.
+_FEW_DIRECTIONS = 8
 # Class means that a rotation is learned on.
 _MAX_ITQ_MEANS = 8192
 # Penalties to choose from, and by how much their accuracy may fall short of the best.
@@ -293,9 +296,10 @@ def discriminant_projection(
     # rounding.
     left, _, right = scipy.linalg.svd(chosen, full_matrices=False, check_finite=False)
     axes = (left @ right).T
-    blocks = [
-        _itq(chosen, axes @ random.standard_normal(chosen.shape)) for _ in range(-(-n_bits // k))
-    ]
+    blocks: list[NDArray[np.float64]] = []
+    while len(blocks) * k < n_bits:
+        n_rounds = 0 if blocks and k <= _FEW_DIRECTIONS else _ITQ_ROUNDS
+        blocks.append(_itq(chosen, axes @ random.standard_normal(chosen.shape), n_rounds))
     rotation = np.concatenate(blocks, axis=1)[:, :n_bits]
     Q = np.zeros((coordinates.means.shape[1], n_bits))
     Q[:k] = rotation
@@ -314,11 +318,13 @@ def spread_of(sums: Sums) -> float:
     return float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
 
 
-def _itq(means: NDArray[np.float64], start: NDArray[np.float64]) -> NDArray[np.float64]:
+def _itq(
+    means: NDArray[np.float64], start: NDArray[np.float64], n_rounds: int
+) -> NDArray[np.float64]:
     """A rotation (k, k) that brings rows (C, k) near their signs; the search begins at `start`."""
     rotation = _nearest_rotation(start)
     rows = means.astype(np.float32)
-    for _ in range(_ITQ_ROUNDS):
+    for _ in range(n_rounds):
         signs = np.where(rows @ rotation.astype(np.float32) >= 0, np.float32(1), np.float32(-1))
         rotation = _nearest_rotation((rows.T @ signs).astype(np.float64))
     return rotation
