@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.codes import hamming
-from bitclass.explore.gallery import Gallery
+from bitclass.explore.gallery import N_CLASSES, Gallery
 from bitclass.images import Extractor, ImageError, Preparation, decode
 from bitclass.model import PackedModel
 
 __all__ = ["Explorer"]
 
-#: How many classes and images an answer tells of.
-N_CLASSES, N_IMAGES = 10, 24
+#: How many images an answer tells of.
+N_IMAGES = 24
 #: Images to begin with.
 N_SAMPLES = 12
 
@@ -39,6 +38,7 @@ class Explorer:
     def __init__(self, model: PackedModel, extractor: Extractor, gallery: Gallery) -> None:
         self._model, self._extractor = model, extractor
         self._gallery = gallery
+        self._weights = dict(zip(model.classes.tolist(), model.weights, strict=True))
         # One image at a time: extracting takes all cores as it is.
         self._extracting = threading.Lock()
         self._small = functools.lru_cache(_KEPT_SMALL_IMAGES)(self._make_small)
@@ -71,7 +71,9 @@ class Explorer:
         pixels = self._extractor.preparation(decode(content, "the image"))
         with self._extracting:
             features = self._extractor.extract([pixels])
-        return self._near(self._model.encode(features)[0])
+        k = min(N_CLASSES, len(self._model.classes))
+        classes = self._model.top_classes(features, k, probabilities=True)
+        return self._near(self._model.encode(features)[0], [each[0] for each in classes])
 
     def look_at(self, row: int) -> dict[str, Any]:
         """Tell of an image of the gallery.
@@ -82,7 +84,8 @@ class Explorer:
             If there is no such image.
         """
         self._check(row)
-        return self._image(row) | self._near(self._gallery.codes[row], row)
+        classes = [each[row] for each in self._gallery.classes]
+        return self._image(row) | self._near(self._gallery.codes[row], classes, row)
 
     def small_image(self, row: int) -> bytes:
         """An image of the gallery as a small JPEG, the square in its middle.
@@ -120,28 +123,30 @@ class Explorer:
             "label": None if labels is None else str(labels[row]),
         }
 
-    def _near(self, code: NDArray[np.uint8], row: int | None = None) -> dict[str, Any]:
+    def _near(
+        self, code: NDArray[np.uint8], classes: list[NDArray[Any]], row: int | None = None
+    ) -> dict[str, Any]:
         near = self._gallery.nearest(code, N_IMAGES, leave_out=row)
         return {
             "bits": self._bits(code),
-            "classes": self._nearest_classes(code),
+            "classes": self._best_classes(*classes),
             "images": [self._image(each) | {"distance": distance} for each, distance in near],
         }
 
-    def _nearest_classes(self, code: NDArray[np.uint8]) -> list[dict[str, Any]]:
-        """The nearest classes, with the probabilities that `PackedModel.predict_proba` gives."""
-        distances = hamming(code[None, :], self._model.weights)
-        logits = (self._model.n_bits - 2 * distances) / self._model.temperature
-        odds = np.exp(logits - logits.max())
-        nearest = np.argsort(distances, kind="stable")[:N_CLASSES]
+    def _best_classes(
+        self, labels: NDArray[Any], distances: NDArray[Any], probabilities: NDArray[Any]
+    ) -> list[dict[str, Any]]:
+        """The best classes of an image, (k,) each, as `PackedModel.top_classes` gives them."""
         return [
             {
-                "label": str(self._model.classes[each]),
-                "distance": int(distances[each]),
-                "probability": float(odds[each] / odds.sum()),
-                "bits": self._bits(self._model.weights[each]),
+                "label": str(label),
+                "distance": distance,
+                "probability": probability,
+                "bits": self._bits(self._weights[label]),
             }
-            for each in nearest.tolist()
+            for label, distance, probability in zip(
+                labels.tolist(), distances.tolist(), probabilities.tolist(), strict=True
+            )
         ]
 
     def _bits(self, code: NDArray[np.uint8]) -> str:

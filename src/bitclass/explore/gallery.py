@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,10 @@ from bitclass._native import HammingIndex
 from bitclass.images import ImageRows, ImageSet
 from bitclass.model import PackedModel
 
-__all__ = ["Gallery"]
+__all__ = ["N_CLASSES", "Gallery"]
+
+#: How many classes an answer tells of.
+N_CLASSES = 10
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,12 @@ class Gallery:
     ----------
     images : ImageSet, of n >= 1 images
     codes : (n, ceil(r / 8)) uint8, packed
+    classes : labels, distances and probabilities (n, k) of the best classes of each image
     """
 
     images: ImageSet
     codes: NDArray[np.uint8]
+    classes: tuple[NDArray[Any], ...]
     _index: HammingIndex = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -46,8 +51,13 @@ class Gallery:
         -------
         Gallery
         """
-        codes = [model.encode(batch.X) for batch in rows.batches()]
-        return cls(rows.images, np.concatenate(codes))
+        k = min(N_CLASSES, len(model.classes))
+        codes, classes = [], []
+        for batch in rows.batches():
+            codes.append(model.encode(batch.X))
+            classes.append(model.top_classes(batch.X, k, probabilities=True))
+        joined = tuple(np.concatenate(parts) for parts in zip(*classes, strict=True))
+        return cls(rows.images, np.concatenate(codes), joined)
 
     def __len__(self) -> int:
         return len(self.images)
