@@ -229,3 +229,14 @@ def test_the_penalty_without_rows_held_out_falls_with_their_number(n, expected):
     X, own, _ = problem(n=n)
     found = default_alpha(summed([(X, own, None)]).sums())
     assert found == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 5, 8])
+@pytest.mark.parametrize("seed", range(3))
+def test_few_classes_have_weights_that_differ_in_many_bits(n_classes, seed):
+    """Learned rotations alone would put two of three classes into one corner in every block."""
+    X = np.random.default_rng(seed).standard_normal((60, 5))
+    given = {"refine": False, "random_state": seed}
+    weights = BinaryCodeClassifier(128, **given).fit(X, np.arange(60) % n_classes).weights_
+    apart = (128 - weights.astype(int) @ weights.T) // 2
+    assert np.min(apart + 128 * np.eye(n_classes)) >= 10

@@ -42,7 +42,14 @@ def settings(loss):
 def assert_same(a, b):
     assert a.classes.dtype == b.classes.dtype
     np.testing.assert_array_equal(a.classes, b.classes)
-    for name in ("shift", "gram", "feature_sums", "code_sums", "class_weights", "class_weights_when_refined"):
+    for name in (
+        "shift",
+        "gram",
+        "feature_sums",
+        "code_sums",
+        "class_weights",
+        "class_weights_when_refined",
+    ):
         assert getattr(a, name).tobytes() == getattr(b, name).tobytes()
     assert (a.n_rows, a.keep_codes) == (b.n_rows, b.keep_codes)
     if a.keep_codes:
