@@ -27,7 +27,11 @@ def test_the_same_rows_are_drawn_from_any_batches(sizes, seed):
     for batches in ((), sizes):
         split = split_of(X, y, weights, batches, seed, max_bytes=1 << 18)
         assert split.n_per_sample == 1024
-        samples += [split.held_out, split.training_sample(), split.training_sample()]
+        samples += [
+            split.held_out,
+            split.training_sample(np.asarray),
+            split.training_sample(np.asarray),
+        ]
     for whole, parts in zip(samples[:3], samples[3:], strict=True):
         np.testing.assert_array_equal(whole.X, parts.X)
         np.testing.assert_array_equal(whole.X[:, 0], whole.rows)
@@ -42,7 +46,7 @@ def test_the_same_rows_are_drawn_from_any_batches(sizes, seed):
     assert 100 <= len(held_out) <= 300
     assert 850 <= len(first) <= 1200
     # Every row is held out or learned from.
-    rest = split_of(X, y, weights, sizes, seed).training_sample()
+    rest = split_of(X, y, weights, sizes, seed).training_sample(np.asarray)
     assert set(rest.rows.tolist()) == set(range(3000)) - held_out
 
 
@@ -55,7 +59,7 @@ def test_no_class_is_held_out_by_more_than_half():
     assert counts[:300].sum() == 0
     assert counts[300:400].sum() > 0
     # Rows that were drawn and given back are learned from.
-    assert len(split.training_sample()) + len(split.held_out) == len(y)
+    assert len(split.training_sample(np.asarray)) + len(split.held_out) == len(y)
 
 
 def test_batches_with_and_without_weights_go_together():
@@ -111,8 +115,8 @@ def test_rows_past_memory_are_sampled_afresh(monkeypatch):
     samples = []
     sample = Split.training_sample
 
-    def recorded(self):
-        found = sample(self)
+    def recorded(self, transform):
+        found = sample(self, transform)
         samples.append(set(found.rows.tolist()))
         return found
 
