@@ -63,6 +63,8 @@ _ERRORS_OF_LENGTH = 0.5
 # Pairs of a row and a class that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20
+# Scores of a short list differ by at least 1 / 127, or are equal but for their order.
+_SMALLEST_GAP = 1e-3
 _CLASSES_PER_BLOCK = 1 << 14
 
 #: Learns a hash function and class weights (C, r) from sums, in closed form.
@@ -237,7 +239,9 @@ def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Jud
         difference = right[best] - right[length]
         lead = held_out.mean(difference)
         error = math.sqrt(max(held_out.mean(difference**2) - lead**2, 0.0))
-        if lead <= _ERRORS_OF_LENGTH * error / math.sqrt(held_out.effective_size):
+        # Real-valued scores are better on nearly all data, so that no list must show its worth.
+        errors = _ERRORS_OF_LENGTH if length else 0.0
+        if lead <= errors * error / math.sqrt(held_out.effective_size):
             break
     model.rescore = length
     return _Judged(model, held_out.mean(right[length]))
@@ -353,7 +357,11 @@ def fitted_temperature(
     own: NDArray[np.intp],
     weights: NDArray[np.float64] | None = None,
 ) -> float:
-    """Temperature that makes the labels of rows X (n, d) most likely.
+    """Temperature that makes the probabilities of the predicted classes reliable.
+
+    It minimises the cross-entropy between the probability of the predicted class and whether the
+    prediction is right. The likelihood of all labels would depend most on rows whose class is not
+    even on the short list, and leave predictions less confident than they are accurate.
 
     Parameters
     ----------
@@ -367,17 +375,19 @@ def fitted_temperature(
     weights = None if weights is None else weights[:n_rows]
     listed, counts, of_own = _score_gaps(model, X, own)
     steps = 2.0 * np.arange(counts.shape[1])
+    right = of_own < _SMALLEST_GAP
 
-    def negative_log_likelihood(log_inverse: float) -> float:
+    def cross_entropy(log_inverse: float) -> float:
         inverse = math.exp(log_inverse)
         totals = counts @ np.exp(-inverse * steps) * np.exp(-inverse * listed[:, -1])
         totals += np.exp(-inverse * listed[:, :-1]).sum(axis=1)
-        return float(np.average(np.log(totals) + inverse * of_own, weights=weights))
+        confidence = np.clip(1.0 / totals, 1e-12, 1.0 - 1e-12)
+        losses = -np.log(np.where(right, confidence, 1.0 - confidence))
+        return float(np.average(losses, weights=weights))
 
-    # It has one valley in the inverse temperature.
     bounds = (math.log(1e-3), math.log(10.0))
     found = scipy.optimize.minimize_scalar(
-        negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 1e-6}
+        cross_entropy, bounds=bounds, method="bounded", options={"xatol": 1e-6}
     )
     return 1.0 / math.exp(found.x)
 
