@@ -31,6 +31,7 @@ __all__ = [
     "coordinates_of",
     "default_alpha",
     "discriminant_projection",
+    "drawn_rows",
     "scatter_of",
     "spread_of",
 ]
@@ -304,6 +305,22 @@ def discriminant_projection(
     Q = np.zeros((coordinates.means.shape[1], n_bits))
     Q[:k] = rotation
     return Q, -(centre @ rotation), sign(means @ rotation)
+
+
+def drawn_rows(
+    coordinates: Coordinates,
+    scatter: Scatter,
+    alpha: float,
+    own: NDArray[np.intp],
+    random: np.random.Generator,
+) -> NDArray[np.float32]:
+    """Rows (m, k) as the sums describe them: normal about the mean of their class `own` (m,)."""
+    lengths = scatter.lengths(alpha)
+    # In the directions of the scatter coordinates are independent of each other.
+    basis = (coordinates.inverse @ scatter.vectors / lengths).T.astype(np.float32)
+    deviations = (np.sqrt(scatter.values) / lengths).astype(np.float32)
+    noise = random.standard_normal((len(own), len(deviations)), dtype=np.float32) * deviations
+    return np.asarray(coordinates.means[own] + noise @ basis, dtype=np.float32)
 
 
 def default_alpha(sums: Sums) -> float:

@@ -30,9 +30,11 @@ from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.bqp import Solver
 from bitclass.training.discriminant import (
     Coordinates,
+    Scatter,
     coordinates_of,
     default_alpha,
     discriminant_projection,
+    drawn_rows,
     scatter_of,
     spread_of,
 )
@@ -64,8 +66,17 @@ _FEW_ROWS = 50
 _STEEPNESS_OF_REGRESSION = 2.0
 # How much a class must have grown for its weights to follow its mean, where that is as good.
 _GROWTH_TO_FOLLOW = 1.1
+# Where the most frequent class has so many times the mean share, a regression is tried as well, and
+# without held-out rows both are judged by so many rows drawn from what the sums know.
+_UNEVEN = 1.25
+_ROWS_TO_JUDGE = 2000
+_FURTHER_COORDINATES = 384
 # Rows whose similarities to the anchors tell how these are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
+
+
+# A hash function and class weights (C, r).
+_Candidate = tuple[HashFunction, NDArray[np.int8]]
 
 
 @dataclass(frozen=True)
@@ -204,14 +215,17 @@ def _fit_discriminant(
     """Discriminant codes: hash function and weights in closed form, then refinement."""
     seed = statistics.starting.seed
 
-    def start(sums: Sums, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
+    def start(sums: Sums, coordinates: Coordinates) -> list[_Candidate]:
         shares = sums.class_weights / sums.total_weight
         Q, t, weights = discriminant_projection(coordinates, shares, settings.n_bits, seed)
         factor = spread_of(sums) / coordinates.spread(Q)
         hash_function = coordinates.hash_function(
             factor * Q, factor * t, sums, settings.precision, statistics.anchors
         )
-        return hash_function, weights
+        found = [(hash_function, weights)]
+        if len(shares) * shares.max() > _UNEVEN:
+            found.append(_regressed(settings, statistics, sums, weights))
+        return found
 
     sums = statistics.sums()
     refined = _refined(settings, statistics, start, 1.0, rows, n_rows)
@@ -222,8 +236,11 @@ def _fit_discriminant(
     alpha = settings.alpha
     if alpha is None:
         alpha = default_alpha(sums) if refined is None else refined.alpha
-    coordinates = coordinates_of(scatter_of(sums), alpha, settings.n_bits)
-    hash_function, found = start(sums, coordinates)
+    scatter = scatter_of(sums)
+    coordinates = coordinates_of(scatter, alpha, settings.n_bits + _FURTHER_COORDINATES)
+    hash_function, found = _best_on_drawn_rows(
+        start(sums, coordinates), coordinates, scatter, alpha, sums
+    )
     weights = make_distinct(found, found.astype(np.float64), sums.classes.tolist())
     model = PackedModel(sums.classes, pack(weights), hash_function)
     if refined is None:
@@ -235,6 +252,51 @@ def _fit_discriminant(
         model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
     report = None if refined is None else refined.report
     return Fitted(model, *_closed_form_history(weights, sums), alpha, report)
+
+
+def _regressed(
+    settings: Settings, statistics: Statistics, sums: Sums, codes: NDArray[np.int8]
+) -> _Candidate:
+    """The paper's closed forms from discriminant codes (C, r).
+
+    Discriminant directions do not know how frequent classes are; the regression does, and is better
+    where frequent classes overlap with rare ones.
+    """
+    weights = hinge_weights(codes * sums.class_weights[:, None])
+    signs = weights.astype(np.float64)
+    cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
+    found = ridge(sums, cross, code_sum, settings.alpha).hash_function
+    hash_function = HashFunction(
+        np.float32(_STEEPNESS_OF_REGRESSION) * found.projection,
+        _STEEPNESS_OF_REGRESSION * found.intercept,
+        centre=found.centre,
+        scale=found.scale,
+        precision=settings.precision,
+        anchors=statistics.anchors,
+    )
+    return hash_function, weights
+
+
+def _best_on_drawn_rows(
+    candidates: list[_Candidate],
+    coordinates: Coordinates,
+    scatter: Scatter,
+    alpha: float,
+    sums: Sums,
+) -> _Candidate:
+    """Of several hash functions and weights, the best on rows as the sums describe them."""
+    if len(candidates) == 1:
+        return candidates[0]
+    random = np.random.default_rng(0)
+    own = random.choice(len(scatter.shares), _ROWS_TO_JUDGE, p=scatter.shares)
+    A = drawn_rows(coordinates, scatter, alpha, own, random)
+
+    def accuracy(candidate: _Candidate) -> float:
+        Q, t = coordinates.projected(candidate[0], sums)
+        scores = np.tanh(A @ Q + t) @ candidate[1].T.astype(np.float32)
+        return float(np.mean(scores.argmax(axis=1) == own))
+
+    return max(candidates, key=accuracy)
 
 
 def _fit_by_regression(
@@ -264,7 +326,7 @@ def _fit_by_regression(
     found = regression(sums, cross, code_sum, settings.alpha)
     settings.report(f"hash function: {found.explained:.1%} of the codes' variance explained")
 
-    def start(sums: Sums, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
+    def start(sums: Sums, coordinates: Coordinates) -> list[_Candidate]:
         """The same without the held-out rows."""
         own = weights
         if statistics.n_rows < _FEW_ROWS * len(weights):
@@ -272,7 +334,7 @@ def _fit_by_regression(
             own = hinge_weights(statistics.starting.code_sums(sums))
         signs = own.astype(np.float64)
         cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
-        return regression(sums, cross, code_sum, found.alpha).hash_function, own
+        return [(regression(sums, cross, code_sum, found.alpha).hash_function, own)]
 
     refined = _refined(settings, statistics, start, _STEEPNESS_OF_REGRESSION, rows, n_rows)
     report = None if refined is None else refined.report

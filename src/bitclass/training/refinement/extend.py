@@ -19,6 +19,7 @@ from bitclass.training.discriminant import (
     Scatter,
     coordinates_of,
     discriminant_projection,
+    drawn_rows,
     scatter_of,
     spread_of,
 )
@@ -99,19 +100,20 @@ def extend(
     refit()
     step = 0
     for _ in range(_EPOCHS):
-        A, own = _drawn_rows(coordinates, scatter, alpha, n_per_class, random)
-        targets = _targets(A, own, start, signs, is_new, sharp)
+        own = np.repeat(np.arange(n_classes), n_per_class)
+        A = drawn_rows(coordinates, scatter, alpha, own, random)
         order = random.permutation(len(A))
         for begin in range(0, len(order) - n_per_step + 1, n_per_step):
             step += 1
             rows = order[begin : begin + n_per_step]
             of_scores = np.zeros((len(rows), n_bits), dtype=np.float32)
             codes, real = _codes(A[rows], Q, t)
+            targets = _targets(A[rows], own[rows], start, signs, is_new, sharp)
             for values, target, sharp_by, share in (
                 (codes, targets[0], sharp[0], SHARE_OF_SIGNS),
                 (real, targets[1], sharp[1], 1.0 - SHARE_OF_SIGNS),
             ):
-                slopes = softmax(values @ signs.T * sharp_by) - target[rows]
+                slopes = softmax(values @ signs.T * sharp_by) - target
                 of_scores += np.float32(share * sharp_by / len(rows)) * (slopes @ signs)
             of_scores *= 1.0 - real * real
             size = _STEP * schedule.at(step)
@@ -137,8 +139,8 @@ def _tells_new_classes_apart(
 ) -> bool:
     """Whether rows drawn of new classes are recognised nearly as well as by discriminant codes."""
     random = np.random.default_rng([seed, 1])
-    A, own = _drawn_rows(coordinates, scatter, alpha, _ROWS_TO_JUDGE, random)
-    A, own = A[is_new[own]], own[is_new[own]]
+    own = np.repeat(np.flatnonzero(is_new), _ROWS_TO_JUDGE)
+    A = drawn_rows(coordinates, scatter, alpha, own, random)
     n_bits = len(extended[1])
     Q, t, weights = discriminant_projection(coordinates, scatter.shares, n_bits, seed)
     Q /= coordinates.spread(Q)
@@ -147,23 +149,6 @@ def _tells_new_classes_apart(
         for Q, t, weights in (extended, (Q, t, weights))
     ]
     return bool(recalls[0] >= _MIN_SHARE_OF_RECALL * recalls[1])
-
-
-def _drawn_rows(
-    coordinates: Coordinates,
-    scatter: Scatter,
-    alpha: float,
-    n_per_class: int,
-    random: np.random.Generator,
-) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """Rows (m, k) drawn about each class mean, and the index (m,) of their class."""
-    own = np.repeat(np.arange(len(coordinates.means)), n_per_class)
-    lengths = scatter.lengths(alpha)
-    # In the directions of the scatter coordinates are independent of each other.
-    basis = (coordinates.inverse @ scatter.vectors / lengths).T.astype(np.float32)
-    deviations = (np.sqrt(scatter.values) / lengths).astype(np.float32)
-    noise = random.standard_normal((len(own), len(deviations)), dtype=np.float32) * deviations
-    return np.asarray(coordinates.means[own] + noise @ basis, dtype=np.float32), own
 
 
 def _codes(

@@ -63,12 +63,10 @@ _ERRORS_OF_LENGTH = 0.5
 # Pairs of a row and a class that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20
-# Scores of a short list differ by at least 1 / 127, or are equal but for their order.
-_SMALLEST_GAP = 1e-3
 _CLASSES_PER_BLOCK = 1 << 14
 
-#: Learns a hash function and class weights (C, r) from sums, in closed form.
-Start = Callable[[Sums, Coordinates], tuple[HashFunction, NDArray[np.int8]]]
+#: Learns hash functions and class weights (C, r) from sums, in closed form, to choose from.
+Start = Callable[[Sums, Coordinates], list[tuple[HashFunction, NDArray[np.int8]]]]
 
 
 @dataclass(frozen=True)
@@ -144,10 +142,15 @@ def refine(
         n_directions = len(scatter.values)
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
     coordinates = coordinates_of(scatter, alpha, n_directions)
-    hash_function, weights = start(sums, coordinates)
-    started = _model(sums, hash_function, weights)
-    started.steepness = steepness
-    before = _rescored(started, held_out, rescore)
+    before = None
+    for hash_function, weights in start(sums, coordinates):
+        model = _model(sums, hash_function, weights)
+        model.steepness = steepness
+        judged = _rescored(model, held_out, rescore)
+        if before is None or judged.accuracy > before.accuracy:
+            before = judged
+    assert before is not None
+    hash_function, weights = before.model.hash_function, before.model.unpacked_weights()
 
     refit = None
     if len(weights) > _MAX_LEARNED_CLASSES:
@@ -373,9 +376,8 @@ def fitted_temperature(
     n_rows = max(256, _MAX_CALIBRATION_PAIRS // len(model.classes))
     X, own = X[:n_rows], own[:n_rows]
     weights = None if weights is None else weights[:n_rows]
-    listed, counts, of_own = _score_gaps(model, X, own)
+    listed, counts, right = _score_gaps(model, X, own)
     steps = 2.0 * np.arange(counts.shape[1])
-    right = of_own < _SMALLEST_GAP
 
     def cross_entropy(log_inverse: float) -> float:
         inverse = math.exp(log_inverse)
@@ -394,26 +396,26 @@ def fitted_temperature(
 
 def _score_gaps(
     model: PackedModel, X: NDArray[Any], own: NDArray[np.intp]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """By how much scores are below the best one: all that probabilities need.
 
     Returns
     -------
     listed : (n, m + 1), gaps of the short list, and of the best class that is not on it
     counts : (n, r + 1), how many other classes are 0, 2, 4, ... below that one
-    of_own : (n,) gap of the own class
+    right : (n,) whether the own class is the predicted one
     """
     m, width = model.n_rescored, model.n_bits + 1
     listed = np.zeros((len(X), m + 1))
     counts = np.zeros((len(X), width))
-    of_own = np.empty(len(X))
+    right = np.empty(len(X), dtype=bool)
     step = max(1, _SCORES_PER_BLOCK // len(model.classes))
     for begin in range(0, len(X), step):
         part = slice(begin, begin + step)
         gaps = model.scores(X[part])
+        right[part] = gaps.argmax(axis=1) == own[part]
         np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
         rows = np.arange(len(gaps))
-        of_own[part] = gaps[rows, own[part]]
         ordered = np.partition(gaps, m - 1, axis=1)[:, :m] if m else gaps[:, :0]
         listed[part, :m] = np.sort(ordered, axis=1)
         if m == len(model.classes):
@@ -425,4 +427,4 @@ def _score_gaps(
         places = (below + width * rows[:, None])[others]
         found = np.bincount(places, minlength=width * len(gaps))
         counts[part] = found.reshape(-1, width)
-    return listed, counts, of_own
+    return listed, counts, right
