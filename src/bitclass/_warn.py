@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import warnings
-from pathlib import Path
+from types import FrameType
 
 __all__ = ["warn"]
 
-_PACKAGE = str(Path(__file__).parent)
+# Methods such as `score` are scikit-learn's, and call ours.
+_PACKAGES = ("bitclass", "sklearn")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning at the first frame outside this package.
+    """Issue a warning at the first frame outside this package and scikit-learn.
 
     Parameters
     ----------
@@ -21,7 +22,11 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """
     level = 2
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and _package(frame) in _PACKAGES:
         frame = frame.f_back
         level += 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -182,7 +182,7 @@ def scatter_of(sums: Sums) -> Scatter:
     deviations = np.sqrt(np.where(variances > _MIN_VARIANCE, variances, 1.0))
     scatter -= weighted.T @ weighted
     scatter /= np.outer(deviations, deviations)
-    overall = max(float(np.mean(variances / deviations**2)), np.finfo(np.float64).tiny)
+    overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
     values, vectors = scipy.linalg.eigh(scatter, check_finite=False, overwrite_a=True)
     values = np.maximum(values[::-1], 0.0)
     spread = max(float(values.mean()), _MIN_SPREAD * overall)

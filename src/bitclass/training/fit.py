@@ -202,11 +202,21 @@ def fit_model(
     -------
     Fitted
     """
+    if _is_constant(statistics):
+        warn("no feature of X varies, as far as float64 can tell: all rows get the same code")
     # Discriminant directions know no weights of classes; the regression does.
     weighted = settings.class_weighted
     if statistics.starting.kind == "discriminant" and settings.table is None and not weighted:
         return _fit_discriminant(settings, statistics, rows, n_rows)
     return _fit_by_regression(settings, statistics, rows, n_rows)
+
+
+def _is_constant(statistics: Statistics) -> bool:
+    """Whether no feature varies over the rows."""
+    total = max(statistics.total_weight, 1e-300)
+    mean = statistics.feature_sums.sum(axis=0) / total
+    square = np.diag(statistics.gram) / total
+    return bool(np.all(square - mean**2 <= 1e-12 * square))
 
 
 def _fit_discriminant(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.rows import Features, compute_dtype, row_blocks, sample_rows
+from bitclass.rows import Features, compute_dtype, dense_rows, row_blocks, sample_rows
+from bitclass.training.statistics import MAX_DEVIATIONS
 
 __all__ = ["standardisation"]
 
 _SAMPLE_ROWS = 10_000
+# A single row has all of the variance of a feature: it may hide all others.
+_ALL_OF_VARIANCE = 0.9
 # The projection is float32 and divides by the scale, so both must stay well within its range.
 MIN_SCALE, MAX_SCALE = 1e-30, 1e30
 # Deviations smaller than this, relative to the mean, are lost in float32 and in float64.
@@ -51,8 +56,16 @@ def standardisation(
     scale = np.where(constant, 1.0, np.sqrt(variance))
     unfit = (scale < MIN_SCALE) | (scale > MAX_SCALE) | (np.abs(centre) > MAX_SCALE)
     unfit |= ~constant & (scale < _FLOAT32_DIGITS * np.abs(centre))
+    for j in np.flatnonzero(largest > _ALL_OF_VARIANCE * math.sqrt(len(weights)) * scale):
+        column = dense_rows(sample[:, [j]], slice(None))[:, 0].astype(np.float64)
+        typical = float(np.quantile(np.abs(column - np.median(column)), 0.75))
+        if 0.0 < typical < largest[j] / MAX_DEVIATIONS:
+            raise ValueError(
+                f"X must hold numbers that can be summed: feature {j} has one that is "
+                f"{largest[j]:g} from the mean, where most are within {typical:g}"
+            )
     if unfit.any():
-        j = int(np.argmax(unfit))
+        j = np.argmax(unfit)
         raise ValueError(
             f"X must have features that float32 can hold, found mean {centre[j]:g} and standard "
             f"deviation {largest[j] if scale[j] == 0 else scale[j]:g} in feature {j}: rescale it, "

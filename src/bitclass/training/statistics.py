@@ -27,10 +27,12 @@ from bitclass.rows import Features, dense_rows, row_blocks
 from bitclass.training.groups import Groups
 from bitclass.training.starting_codes import StartingCodes
 
-__all__ = ["Statistics", "Sums", "check_label_kinds"]
+__all__ = ["Statistics", "Sums", "check_label_kinds", "joined_labels"]
 
 # Sample weights outside this range are multiplied in float64.
 MIN_FLOAT32_WEIGHT, MAX_FLOAT32_WEIGHT = 1e-12, 1e12
+# A number farther than this from the mean, in standard deviations, is a fault and not a feature.
+MAX_DEVIATIONS = 1e9
 _ROWS_PER_BLOCK = 4096
 
 # Class index, packed code and weight of some rows.
@@ -190,13 +192,12 @@ class Statistics:
         """
         rows = np.arange(self.n_rows, self.n_rows + X.shape[0])
         sums, codes = self.summed(X, labels, weights, rows)
-        if not _all_finite(sums):
-            raise ValueError(self._overflow(X))
+        self._check_sums(sums, X, weights)
         kept = []
         if codes is not None:
             own = np.searchsorted(sums.classes, labels)
             kept.append((own, codes, np.ones(len(own)) if weights is None else weights))
-        announced = sums.classes if classes is None else np.union1d(sums.classes, classes)
+        announced = sums.classes if classes is None else joined_labels(sums.classes, classes)
         self._absorb(sums, announced, kept)
 
     def add_classes(self, classes: NDArray[Any]) -> None:
@@ -270,8 +271,18 @@ class Statistics:
             self.scale,
         )
 
-    def _overflow(self, X: Features) -> str:
-        """Name the entry of a batch whose square cannot be summed."""
+    def _check_sums(self, sums: Sums, X: Features, weights: NDArray[np.float64] | None) -> None:
+        """Refuse a batch with a number that would drown all others, naming row and feature."""
+        largest = np.diag(sums.gram).max(initial=0.0)
+        heaviest = 1.0 if weights is None else float(weights.max(initial=1.0))
+        if _all_finite(sums) and largest <= MAX_DEVIATIONS**2 * heaviest:
+            return
+        message, n_deviations = self._overflow(X)
+        if not _all_finite(sums) or n_deviations > MAX_DEVIATIONS:
+            raise ValueError(message)
+
+    def _overflow(self, X: Features) -> tuple[str, float]:
+        """A message that names the largest entry of a batch, and its size in deviations."""
         largest, where = 0.0, (0, 0)
         for part, block in row_blocks(X):
             size = np.abs(self.standardised(block) if self.anchors is None else block)
@@ -279,7 +290,7 @@ class Statistics:
             if size[row, column] > largest:
                 largest, where = float(size[row, column]), (part.start + int(row), int(column))
         value = dense_rows(X, slice(where[0], where[0] + 1))[0, where[1]]
-        return (
+        message = (
             f"X must hold numbers whose squares can be summed: row {where[0]} has {value:g} in "
             f"feature {where[1]}, where earlier rows have mean {self.shift[where[1]]:g} and "
             f"standard deviation {self.scale[where[1]]:g}; the batch was not added"
@@ -287,10 +298,11 @@ class Statistics:
             else f"X must hold numbers whose squares can be summed, found {value:g} in row "
             f"{where[0]}; the batch was not added"
         )
+        return message, largest
 
     def _absorb(self, sums: Sums, classes: NDArray[Any], kept: Sequence[_KeptRows] = ()) -> None:
         """Add sums, and make room for `classes`, which include theirs; keep rows of `sums`."""
-        union = classes if len(self.classes) == 0 else np.union1d(self.classes, classes)
+        union = joined_labels(self.classes, classes)
         if len(union) == len(self.classes):
             union = self.classes
         old, new = np.searchsorted(union, self.classes), np.searchsorted(union, sums.classes)
@@ -310,20 +322,33 @@ class Statistics:
                 values[old] = getattr(self, name)
                 grown[name] = values
             if added is not None and len(added):
-                updates.append((values, new, values[new] + added))
+                before = values[new]
+                updates.append((values, new, before, before + added))
+        if sums.n_rows:
+            grown["gram"] = self.gram + sums.gram
+            if not np.isfinite(grown["gram"]).all():
+                raise ValueError(
+                    "X must hold numbers whose squares can be summed, found sums past the range of "
+                    "float64; the batch was not added"
+                )
         labels = [old[labels] for labels in self._row_labels] if grows else self._row_labels
         grown["_row_labels"] = labels + [new[rows[0]] for rows in kept]
         grown["_row_codes"] = self._row_codes + [rows[1] for rows in kept]
         grown["_row_weights"] = self._row_weights + [rows[2] for rows in kept]
-        # From here on nothing allocates, and an interrupt waits until all of it is done.
-        with _uninterrupted():
-            if sums.n_rows:
-                self.gram += sums.gram
-            for values, place, total in updates:
-                values[place] = total
-            self.n_rows += sums.n_rows
-            self.n_changes += 1
-            self.__dict__.update(grown)
+        grown |= {"n_rows": self.n_rows + sums.n_rows, "n_changes": self.n_changes + 1}
+        was = {name: getattr(self, name) for name in grown}
+        # From here on nothing allocates. An interrupt waits until all is done, and is then undone.
+        try:
+            with _uninterrupted():
+                for values, place, _, total in updates:
+                    values[place] = total
+                self.__dict__.update(grown)
+        except BaseException:
+            with _uninterrupted():
+                for values, place, before, _ in updates:
+                    values[place] = before
+                self.__dict__.update(was)
+            raise
 
     # ---------------------------------------------------------------------------------------------
     # Features as they are summed
@@ -573,6 +598,22 @@ def _joined(parts: list[NDArray[Any]], empty: tuple[int, ...], dtype: type) -> N
     if not parts:
         return np.empty(empty, dtype=dtype)
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
+    """Labels of both, sorted, each once; refused where their common type would merge some."""
+    if len(known) == 0 or len(new) == 0:
+        return np.unique(new if len(known) == 0 else known)
+    both = known, new
+    if np.result_type(known, new).kind == "f":
+        for labels in both:
+            if labels.dtype.kind in "iu" and int(np.abs(labels.astype(object)).max()) > 2**53:
+                raise ValueError(
+                    f"y has labels of type {new.dtype}, but the classes known so far are of type "
+                    f"{known.dtype}; integers beyond 2**53 cannot be joined with floats, or signed "
+                    "with unsigned ones"
+                )
+    return np.union1d(*both)
 
 
 def check_label_kinds(known: NDArray[Any], new: NDArray[Any]) -> None:
