@@ -10,12 +10,14 @@ namespace bitclass {
 
 // Class weights as the scans read them. Codes are seen as 32-bit words; `width` classes stand side
 // by side in a group, word by word: words[(group * n_words + word) * width + lane]. The lanes
-// behind the last class repeat it: they never win against the lower index.
+// behind the last class repeat it: they never win against the lower index. Groups behind the last fill
+// up 64 classes.
 struct ClassGroups {
     const std::uint32_t* words;
     std::size_t n_groups;
     std::size_t n_words;
     std::size_t n_classes;
+    const std::uint64_t* rows;  // the same weights, class after class, in whole 64-bit words
 };
 
 // The nearest classes of one code, in the order of their index while they are collected. Both arrays
@@ -51,7 +53,8 @@ struct SearchKernels {
     void (*collect)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     Candidates* candidates);
     // scores[i] = inner product of the weights of candidate i and the real-valued code: `activations`
-    // are n_words * 32 bytes, with zeros behind the last bit.
+    // are activation_stride(4 * n_words) bytes, with zeros behind the last bit. There is room for
+    // whole sixteens of scores.
     void (*rescore)(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
                     std::int32_t* scores);
 };
@@ -113,6 +116,7 @@ private:
     std::size_t n_words_;
     std::size_t n_groups_;
     AlignedArray<std::uint32_t> words_;
+    AlignedArray<std::uint64_t> rows_;
 };
 
 }  // namespace bitclass

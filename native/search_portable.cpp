@@ -56,15 +56,21 @@ struct Lanes {
         for (std::size_t i = 0; i < kWidth; ++i) at[i] = values[i];
     }
     template <class Narrow>
-    static void narrow(Narrow* at, Register distances) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, distances);
-        for (std::size_t i = 0; i < kWidth; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
+    static void narrow_64(Narrow* at, const Register* distances) {
+        std::uint32_t of_lane[64];
+        for (std::size_t i = 0; i < 64 / kWidth; ++i) store(of_lane + i * kWidth, distances[i]);
+        for (std::size_t i = 0; i < 64; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
     }
     template <class Narrow>
     static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
         return portable::below_of_64(distances, limit);
     }
+    template <class Narrow>
+    static std::size_t collect_64(const Narrow* distances, std::uint64_t mask, std::size_t step, Narrow* near,
+                                  std::uint8_t* places, std::uint8_t* steps) {
+        return portable::collect_64(distances, mask, step, near, places, steps);
+    }
+    static std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) { return portable::lowest_bits(mask, n); }
     static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
         std::uint32_t of_lane[kWidth];
         store(of_lane, values);
@@ -72,13 +78,18 @@ struct Lanes {
         for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
         return n;
     }
-    static std::int32_t sum_of_set(const std::uint32_t* words, std::size_t n_words, const std::int8_t* activations) {
+    static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
         std::int32_t sum = 0;
-        for (std::size_t w = 0; w < n_words; ++w) {
-            const std::uint32_t word = words[w * kWidth];
-            for (std::size_t k = 0; k < 32; ++k) sum += activations[32 * w + k] & -static_cast<std::int32_t>(word >> k & 1);
+        for (std::size_t w = 0; w < length; ++w) {
+            for (std::size_t k = 0; k < 64; ++k) {
+                sum += activations[64 * w + k] * (2 * static_cast<std::int32_t>(row[w] >> k & 1) - 1);
+            }
         }
         return sum;
+    }
+    static void products(const std::uint64_t* const* rows, std::size_t length, const std::int8_t* activations,
+                         std::int32_t* products) {
+        for (int i = 0; i < 16; ++i) products[i] = product_of(rows[i], length, activations);
     }
 };
 
