@@ -14,11 +14,8 @@ struct IndexTile {
     const double* row_weights;  // (n_rows,), or null where all are 1
 };
 
-// sums[c] += row_weights[i] * table[indices[i][c]], row after row.
-void add_lookups(const IndexTile& tile, const double* table, double* sums);
-
-// The same for two tables at once, at the price of one: they are interleaved in `pairs`, which is
-// aligned to 16 bytes, and the indices are doubled.
+// sums[c] += row_weights[i] * table[indices[i][c]], row after row, for two tables at once, at the price of
+// one: they are interleaved in `pairs`, which is aligned to 16 bytes, and the indices are doubled.
 void add_paired_lookups(const IndexTile& tile, const double* pairs, double* first_sums, double* second_sums);
 
 }  // namespace bitclass

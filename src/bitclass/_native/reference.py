@@ -21,16 +21,17 @@ __all__ = [
     "QuantisedProjection",
     "activations",
     "activations_int8",
+    "class_sums",
     "encode",
     "encode_int8",
     "flip_bits",
+    "group_rows",
     "half_margins",
     "nearest",
     "pair_sums",
     "quantise_projection",
     "rescored",
     "scores",
-    "shift_margins",
     "top_k",
     "update_codes",
 ]
@@ -40,7 +41,7 @@ __all__ = [
 RELATIVE_TOLERANCE = 1e-12
 
 # Flips of bits end by themselves, after about one a class, where couplings are symmetric.
-_MOST_FLIPS_A_CLASS = 1000
+_MAX_FLIPS_PER_CLASS = 1000
 
 
 def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
@@ -204,9 +205,9 @@ def top_k(
     """
     indices = np.empty((len(codes), k), dtype=np.int64)
     distances = np.empty((len(codes), k), dtype=np.int32)
-    rows_a_block = max(1, (1 << 22) // max(1, weights.size))
-    for start in range(0, len(codes), rows_a_block):
-        block = slice(start, start + rows_a_block)
+    rows_per_block = max(1, (1 << 22) // max(1, weights.size))
+    for start in range(0, len(codes), rows_per_block):
+        block = slice(start, start + rows_per_block)
         all_distances = hamming(codes[block, None, :], weights[None, :, :])
         # Distance and index in one number make the order total.
         keys = all_distances.astype(np.int64) * len(weights) + np.arange(len(weights))
@@ -325,33 +326,30 @@ def half_margins(
     (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
     """
     half = np.empty((len(codes), len(weights)), dtype=np.int16)
-    rows_a_block = max(1, (1 << 22) // max(1, weights.size))
-    for start in range(0, len(codes), rows_a_block):
-        block = slice(start, start + rows_a_block)
+    rows_per_block = max(1, (1 << 22) // max(1, weights.size))
+    for start in range(0, len(codes), rows_per_block):
+        block = slice(start, start + rows_per_block)
         distances = hamming(codes[block, None, :], weights[None, :, :])
         half[block] = np.take_along_axis(distances, own[block, None], axis=1) - distances
     return half
 
 
 def pair_sums(
-    half: NDArray[np.int16],
-    bits: NDArray[np.int8],
-    weight_bits: NDArray[np.int8],
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    bit: int,
     own: NDArray[np.intp],
     row_weights: NDArray[np.float64],
     tables: NDArray[np.float64],
     sums: NDArray[np.float64],
 ) -> None:
-    """Add, class pair by class pair, table values at the margins without one bit.
-
-    The heavy part of the W-step in one bit: n * C table look-ups. Rows may come in several calls:
-    the sums go on where they stood.
+    """Add, class pair by class pair, table values at the half margins without one bit.
 
     Parameters
     ----------
-    half : (n, C) half margins
-    bits : (n,) the bit of each row's code, -1/+1
-    weight_bits : (C,) the bit of each class's weights, -1/+1
+    codes : (n, bytes) packed
+    weights : (C, bytes) packed
+    bit : int, index of the bit
     own : (n,) index of each row's own class, in ascending order
     row_weights : (n,)
     tables : (K, 2r + 1); column j holds the value at half margin j - r
@@ -361,36 +359,19 @@ def pair_sums(
         left alone: a class has no margin to itself.
     """
     n_bits = (tables.shape[1] - 1) // 2
+    half = half_margins(codes, weights, own)
+    bits = unpack(codes, bit + 1)[:, bit]
+    weight_bits = unpack(weights, bit + 1)[:, bit]
     for q in np.unique(own):
         rows = slice(*np.searchsorted(own, [q, q + 1]))
         others = np.arange(half.shape[1]) != q
         step = ((weight_bits - weight_bits[q]) // 2)[others]
-        for side, bit in enumerate((1, -1)):
-            chosen = bits[rows] == bit
-            without_bit = half[rows][chosen][:, others] - step * bit
+        for side, sign in enumerate((1, -1)):
+            chosen = bits[rows] == sign
+            without_bit = half[rows][chosen][:, others] - step * sign
             terms = tables[:, without_bit + n_bits] * row_weights[rows][chosen, None]
             before = sums[side, :, q][:, None, others]
             sums[side, :, q, others] = _running_sum(np.concatenate([before, terms], 1), axis=1).T
-
-
-def shift_margins(
-    half: NDArray[np.int16],
-    bits: NDArray[np.int8],
-    old_bits: NDArray[np.int8],
-    new_bits: NDArray[np.int8],
-    own: NDArray[np.intp],
-) -> None:
-    """Follow a change of one bit of the class weights in the half margins, in place.
-
-    Parameters
-    ----------
-    half : (n, C) int16, changed in place
-    bits : (n,) the bit of each row's code, -1/+1
-    old_bits, new_bits : (C,) the bit of each class's weights before and after
-    own : (n,) index of each row's own class
-    """
-    step = ((new_bits - old_bits) // 2).astype(np.int16)
-    half += (step[None, :] - step[own, None]) * bits[:, None]
 
 
 def flip_bits(
@@ -423,7 +404,7 @@ def flip_bits(
     tolerance = RELATIVE_TOLERANCE * (_running_sum(np.abs(coupling), axis=1) + np.abs(field))
     decrease = 0.0
     # Each flip lowers f by more than rounding, so no state returns and the loop ends.
-    for _ in range(_MOST_FLIPS_A_CLASS * len(w) + 1):
+    for _ in range(_MAX_FLIPS_PER_CLASS * len(w) + 1):
         gains = w * slope  # flipping c changes f by -2 * gains[c]
         gains[gains <= tolerance] = 0.0
         best = int(np.argmax(gains))
@@ -491,3 +472,48 @@ def update_codes(
             logs = np.log((row_weights * (present - flipped))[better]) + log_step * top[better]
             log_decreases[k] = np.logaddexp.reduce(logs)
     return pack(bits), log_decreases
+
+
+def group_rows(
+    labels: NDArray[np.intp], codes: NDArray[np.uint8]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Find the rows that share both label and code.
+
+    Parameters
+    ----------
+    labels : (n,)
+    codes : (n, bytes) packed
+
+    Returns
+    -------
+    first : (g,) the row where each group appears first; groups are ordered by label, those of one
+        label by first appearance
+    inverse : (n,) each row's group
+    """
+    keys = np.concatenate([labels[:, None], codes.astype(np.intp)], axis=1)
+    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    order = np.lexsort((first, labels[first]))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[inverse.reshape(-1)]
+
+
+def class_sums(
+    X: NDArray[Any],
+    labels: NDArray[np.intp],
+    row_weights: NDArray[np.float64] | None,
+    sums: NDArray[np.float64],
+) -> None:
+    """Add each row to the sum of its class, in row order.
+
+    Parameters
+    ----------
+    X : (n, d) float32 or float64
+    labels : (n,) index of each row's class
+    row_weights : (n,), or None for ones
+    sums : (C, d), changed in place
+    """
+    terms = X.astype(np.float64)
+    if row_weights is not None:
+        terms *= row_weights[:, None]
+    np.add.at(sums, labels, terms)
