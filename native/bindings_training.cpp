@@ -4,8 +4,6 @@
 #include <string>
 
 #include "arrays.hpp"
-#include "bindings.hpp"
-#include "gil.hpp"
 #include "training.hpp"
 
 namespace nb = nanobind;
@@ -20,8 +18,8 @@ using Doubles = Array<const double>;
 PackedRows rows_of(const Codes& codes) { return {codes.data(), codes.shape(0), codes.shape(1)}; }
 
 void require_bits(std::size_t n_bits) {
-    if (n_bits >= 1 && n_bits <= kMostTrainingBits) return;
-    throw nb::value_error(("n_bits: expected 1 to " + std::to_string(kMostTrainingBits) + ", found " +
+    if (n_bits >= 1 && n_bits <= kMaxTrainingBits) return;
+    throw nb::value_error(("n_bits: expected 1 to " + std::to_string(kMaxTrainingBits) + ", found " +
                            std::to_string(n_bits))
                               .c_str());
 }
@@ -64,7 +62,7 @@ void bind_margins(nb::module_& m) {
             const Labels own_array(own, "own", 1);
             const Array<std::int16_t> half_array(half, "half", 2);
             weight_array.require_length(1, code_array.shape(1));
-            if (code_array.shape(1) > (kMostTrainingBits + 7) / 8) require_bits(8 * code_array.shape(1));
+            if (code_array.shape(1) > (kMaxTrainingBits + 7) / 8) require_bits(8 * code_array.shape(1));
             own_array.require_length(0, code_array.shape(0));
             half_array.require_length(0, code_array.shape(0));
             half_array.require_length(1, weight_array.shape(0));

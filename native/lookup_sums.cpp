@@ -1,7 +1,7 @@
 // Why there are no vectors here: a look-up is one load whatever the width, and a processor that
 // gathers 8 doubles takes longer than 8 additions with a memory operand. One accumulator a column,
 // in a register, keeps the order of the sums; a dozen of them hide the latency of an addition.
-#include "lookup_sums.hpp"
+#include "class_runs.hpp"
 
 #include <cstring>
 #include <utility>
@@ -10,7 +10,7 @@ namespace bitclass {
 namespace {
 
 // Accumulators in registers at a time: 16 vector registers, less a row weight and scratch.
-constexpr int kMostColumns = 12;
+constexpr int kMaxColumns = 12;
 
 using Pair = double __attribute__((vector_size(16)));
 
@@ -55,11 +55,11 @@ void add_up_to(std::integer_sequence<int, counts...>, std::size_t n_columns, con
 void add_paired_lookups(const IndexTile& tile, const double* pairs, double* first_sums, double* second_sums) {
     if (tile.n_columns == 0) return;
     // Groups of equal size: a last group of one or two columns would wait for its own additions.
-    const std::size_t n_groups = (tile.n_columns + kMostColumns - 1) / kMostColumns;
+    const std::size_t n_groups = (tile.n_columns + kMaxColumns - 1) / kMaxColumns;
     std::size_t begin = 0;
     for (std::size_t group = 1; group <= n_groups; ++group) {
         const std::size_t end = tile.n_columns * group / n_groups;
-        constexpr std::make_integer_sequence<int, kMostColumns> counts;
+        constexpr std::make_integer_sequence<int, kMaxColumns> counts;
         if (tile.row_weights != nullptr) {
             add_up_to<true>(counts, end - begin, tile, begin, pairs, first_sums, second_sums);
         } else {

@@ -10,9 +10,9 @@
 namespace bitclass {
 namespace {
 
-constexpr std::size_t kRowsAChunk = 512;
+constexpr std::size_t kRowsPerChunk = 512;
 // Below this many entries waking a second thread costs more than it saves.
-constexpr std::size_t kEntriesWorthAThread = 1 << 16;
+constexpr std::size_t kMinEntriesForThreads = 1 << 16;
 
 }  // namespace
 
@@ -23,15 +23,15 @@ void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own
     const std::size_t n_pieces = pieces_of(codes.n_bytes);
     const std::vector<std::uint16_t> pieces = grouped_pieces(weights);
     static constexpr std::uint16_t no_column_base[kPieceColumns] = {};
-    if (codes.n * n_classes < kEntriesWorthAThread) n_threads = 1;
-    parallel_for(chunks_of(codes.n, kRowsAChunk), n_threads, [&](std::size_t chunk) {
+    if (codes.n * n_classes < kMinEntriesForThreads) n_threads = 1;
+    parallel_for(chunks_of(codes.n, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
         std::vector<std::uint32_t> row_pieces(kTileRows * n_pieces);
         std::size_t rows[kTileRows];
         std::size_t classes[kTileRows];
         std::uint16_t own_distances[kTileRows];
         std::uint16_t last_columns[kTileRows * kPieceColumns];
-        const std::size_t chunk_end = std::min(codes.n, (chunk + 1) * kRowsAChunk);
-        for (std::size_t begin = chunk * kRowsAChunk; begin < chunk_end; begin += kTileRows) {
+        const std::size_t chunk_end = std::min(codes.n, (chunk + 1) * kRowsPerChunk);
+        for (std::size_t begin = chunk * kRowsPerChunk; begin < chunk_end; begin += kTileRows) {
             const std::size_t n_rows = std::min(kTileRows, chunk_end - begin);
             for (std::size_t i = 0; i < n_rows; ++i) {
                 rows[i] = begin + i;

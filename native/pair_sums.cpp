@@ -7,7 +7,6 @@
 
 #include "aligned.hpp"
 #include "class_runs.hpp"
-#include "lookup_sums.hpp"
 #include "pool.hpp"
 #include "tiles.hpp"
 #include "training.hpp"
@@ -16,9 +15,9 @@ namespace bitclass {
 namespace {
 
 // Below this many look-ups waking a second thread costs more than it saves.
-constexpr std::size_t kLookupsWorthAThread = 1 << 15;
+constexpr std::size_t kMinLookupsForThreads = 1 << 15;
 // Columns of a task, where the classes alone make tasks enough, and where they do not.
-constexpr std::size_t kColumnsATask = 1024;
+constexpr std::size_t kColumnsPerTask = 1024;
 constexpr std::size_t kFewRuns = 32;
 
 // Rows of one tile: those of one class and side.
@@ -66,12 +65,12 @@ struct Task {
 };
 
 std::vector<Task> make_tasks(const std::vector<ClassRun>& runs, std::size_t n_classes) {
-    const std::size_t columns_a_task = runs.size() < kFewRuns ? kTileColumns : kColumnsATask;
+    const std::size_t columns_per_task = runs.size() < kFewRuns ? kTileColumns : kColumnsPerTask;
     std::vector<Task> tasks;
     for (const ClassRun& run : runs) {
         for (const int bit : {1, -1}) {
-            for (std::size_t column = 0; column < n_classes; column += columns_a_task) {
-                tasks.push_back({run, bit, column, std::min(n_classes, column + columns_a_task)});
+            for (std::size_t column = 0; column < n_classes; column += columns_per_task) {
+                tasks.push_back({run, bit, column, std::min(n_classes, column + columns_per_task)});
             }
         }
     }
@@ -98,7 +97,7 @@ public:
         const std::vector<ClassRun> runs = class_runs(rows_.own, rows_.n, rows_.n_classes);
         require_ascending(runs);
         const std::vector<Task> tasks = make_tasks(runs, rows_.n_classes);
-        if (rows_.n * rows_.n_classes < kLookupsWorthAThread) n_threads = 1;
+        if (rows_.n * rows_.n_classes < kMinLookupsForThreads) n_threads = 1;
         parallel_for(tasks.size(), n_threads, [&](std::size_t i) { do_task(tasks[i]); });
     }
 

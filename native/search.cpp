@@ -17,7 +17,7 @@ constexpr Levels<SearchKernels> kLevels = BITCLASS_LEVELS(search_kernels);
 
 // Queries that pass together over the classes: enough to make up for fetching the classes, few
 // enough to share a small batch between threads.
-constexpr std::size_t kQueriesAChunk = 128;
+constexpr std::size_t kQueriesPerChunk = 128;
 
 // Queries that collect candidates together.
 constexpr std::size_t kQueriesPerPass = 4;
@@ -29,8 +29,8 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
     if (n_classes == 0 || n_classes >= (std::size_t{1} << 31)) {
         throw std::invalid_argument("weights: expected 1 to 2147483647 classes, found " + std::to_string(n_classes));
     }
-    if (n_bytes == 0 || n_bytes > kMostBytes) {
-        throw std::invalid_argument("weights: expected 1 to " + std::to_string(kMostBytes) + " bytes a class, found " +
+    if (n_bytes == 0 || n_bytes > kMaxBytes) {
+        throw std::invalid_argument("weights: expected 1 to " + std::to_string(kMaxBytes) + " bytes a class, found " +
                                     std::to_string(n_bytes));
     }
     const std::size_t width = kernels_.width;
@@ -50,12 +50,12 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
 
 void HammingIndex::nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
                            int n_threads) const {
-    parallel_for(chunks_of(n, kQueriesAChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kQueriesAChunk;
-        const std::size_t rows = std::min(kQueriesAChunk, n - start);
+    parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kQueriesPerChunk;
+        const std::size_t rows = std::min(kQueriesPerChunk, n - start);
         std::vector<std::uint32_t> queries(rows * n_words_);
         words_of(codes + start * n_bytes_, rows, queries.data());
-        std::uint64_t best[kQueriesAChunk];
+        std::uint64_t best[kQueriesPerChunk];
         std::fill_n(best, rows, ~std::uint64_t{0});
         kernels_.nearest(groups(), queries.data(), rows, best);
         for (std::size_t i = 0; i < rows; ++i) {
@@ -142,9 +142,9 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
 
 void HammingIndex::scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
                           int n_threads) const {
-    parallel_for(chunks_of(n, kQueriesAChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kQueriesAChunk;
-        const std::size_t rows = std::min(kQueriesAChunk, n - start);
+    parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kQueriesPerChunk;
+        const std::size_t rows = std::min(kQueriesPerChunk, n - start);
         std::vector<std::uint32_t> queries(rows * n_words_);
         words_of(codes + start * n_bytes_, rows, queries.data());
         kernels_.scores(groups(), queries.data(), rows, static_cast<std::int32_t>(n_bits),

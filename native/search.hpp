@@ -77,7 +77,7 @@ constexpr std::size_t activation_stride(std::size_t n_bytes) { return (n_bytes *
 
 class HammingIndex {
 public:
-    // Weights are packed rows of n_bytes; n_classes in [1, 2^31), n_bytes in [1, kMostBytes].
+    // Weights are packed rows of n_bytes; n_classes in [1, 2^31), n_bytes in [1, kMaxBytes].
     HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes);
 
     // Codes are n packed rows of n_bytes(). Ties go to the lowest class index.
@@ -101,7 +101,7 @@ public:
     std::size_t n_classes() const { return n_classes_; }
     std::size_t n_bytes() const { return n_bytes_; }
 
-    static constexpr std::size_t kMostBytes = 125000;  // 1,000,000 bits; a distance has 20 bits in a key
+    static constexpr std::size_t kMaxBytes = 125000;  // 1,000,000 bits; a distance has 20 bits in a key
 
 private:
     void words_of(const std::uint8_t* codes, std::size_t n, std::uint32_t* words) const;

@@ -11,11 +11,11 @@ namespace bitclass::avx2 {
 
 namespace {
 
-struct Lanes {
+struct Lanes : PlainLanes<Lanes> {
     using Register = __m256i;
     using Count = __m256i;  // of bytes
     static constexpr std::size_t kWidth = 8;
-    static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
+    static constexpr std::size_t kWordsPerCount = 31;  // 8 bits a byte and word, and a byte holds 255
 
     static Register load(const std::uint32_t* at) {
         return _mm256_load_si256(reinterpret_cast<const __m256i*>(at));
@@ -62,12 +62,7 @@ struct Lanes {
     static void store(std::uint32_t* at, Register values) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), values);
     }
-    template <class Narrow>
-    static void narrow_64(Narrow* at, const Register* distances) {
-        std::uint32_t of_lane[64];
-        for (std::size_t i = 0; i < 64 / kWidth; ++i) store(of_lane + i * kWidth, distances[i]);
-        for (std::size_t i = 0; i < 64; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
-    }
+    using PlainLanes<Lanes>::below_of_64;
     static std::uint64_t below_of_64(const std::uint8_t* distances, std::uint8_t limit) {
         const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
         std::uint64_t at_least = 0;
@@ -77,23 +72,6 @@ struct Lanes {
             at_least |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(equal))} << 32 * half;
         }
         return ~at_least;
-    }
-    template <class Narrow>
-    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
-        return avx2::below_of_64(distances, limit);
-    }
-    template <class Narrow>
-    static std::size_t collect_64(const Narrow* distances, std::uint64_t mask, std::size_t step, Narrow* near,
-                                  std::uint8_t* places, std::uint8_t* steps) {
-        return avx2::collect_64(distances, mask, step, near, places, steps);
-    }
-    static std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) { return avx2::lowest_bits(mask, n); }
-    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, values);
-        std::size_t n = 0;
-        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
-        return n;
     }
     static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
         const __m256i byte_of_lane = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,  //
@@ -112,10 +90,6 @@ struct Lanes {
         __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
         four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
         return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
-    }
-    static void products(const std::uint64_t* const* rows, std::size_t length, const std::int8_t* activations,
-                         std::int32_t* products) {
-        for (int i = 0; i < 16; ++i) products[i] = product_of(rows[i], length, activations);
     }
 };
 

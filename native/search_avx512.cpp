@@ -18,11 +18,11 @@ struct Places {
     }
 };
 
-struct Lanes {
+struct Lanes : PlainLanes<Lanes> {
     using Register = __m512i;
     using Count = __m512i;
     static constexpr std::size_t kWidth = 16;
-    static constexpr std::size_t kWordsACount = 1 << 20;
+    static constexpr std::size_t kWordsPerCount = 1 << 20;
 
     static Register load(const std::uint32_t* at) { return _mm512_load_si512(at); }
     static Register broadcast(std::uint32_t value) { return _mm512_set1_epi32(static_cast<int>(value)); }
@@ -70,6 +70,7 @@ struct Lanes {
     static void narrow_64(std::uint32_t* at, const Register* distances) {
         for (int i = 0; i < 4; ++i) _mm512_store_si512(at + 16 * i, distances[i]);
     }
+    using PlainLanes<Lanes>::below_of_64;
     static std::uint64_t below_of_64(const std::uint8_t* distances, std::uint8_t limit) {
         return _mm512_cmplt_epu8_mask(_mm512_load_si512(distances), _mm512_set1_epi8(static_cast<char>(limit)));
     }
@@ -78,9 +79,7 @@ struct Lanes {
         const std::uint64_t high = _mm512_cmplt_epu16_mask(_mm512_load_si512(distances + 32), limits);
         return high << 32 | _mm512_cmplt_epu16_mask(_mm512_load_si512(distances), limits);
     }
-    static std::uint64_t below_of_64(const std::uint32_t* distances, std::uint32_t limit) {
-        return avx512::below_of_64(distances, limit);
-    }
+    using PlainLanes<Lanes>::collect_64;
     static std::size_t collect_64(const std::uint8_t* distances, std::uint64_t mask, std::size_t step,
                                   std::uint8_t* near, std::uint8_t* places, std::uint8_t* steps) {
         alignas(64) static constexpr Places kPlaces;
@@ -98,11 +97,6 @@ struct Lanes {
             _mm512_storeu_si512(steps, all_steps);
         }
         return n;
-    }
-    template <class Narrow>
-    static std::size_t collect_64(const Narrow* distances, std::uint64_t mask, std::size_t step, Narrow* near,
-                                  std::uint8_t* places, std::uint8_t* steps) {
-        return avx512::collect_64(distances, mask, step, near, places, steps);
     }
     static std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) {
         return _pdep_u64(n < 64 ? (std::uint64_t{1} << n) - 1 : ~std::uint64_t{0}, mask);

@@ -11,11 +11,11 @@ namespace bitclass::neon {
 
 namespace {
 
-struct Lanes {
+struct Lanes : PlainLanes<Lanes> {
     using Register = uint32x4_t;
     using Count = uint8x16_t;
     static constexpr std::size_t kWidth = 4;
-    static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
+    static constexpr std::size_t kWordsPerCount = 31;  // 8 bits a byte and word, and a byte holds 255
 
     static Register load(const std::uint32_t* at) { return vld1q_u32(at); }
     static Register broadcast(std::uint32_t value) { return vdupq_n_u32(value); }
@@ -48,29 +48,6 @@ struct Lanes {
         return vsubq_u32(vdupq_n_u32(static_cast<std::uint32_t>(n_bits)), vshlq_n_u32(distances, 1));
     }
     static void store(std::uint32_t* at, Register values) { vst1q_u32(at, values); }
-    template <class Narrow>
-    static void narrow_64(Narrow* at, const Register* distances) {
-        std::uint32_t of_lane[64];
-        for (std::size_t i = 0; i < 64 / kWidth; ++i) store(of_lane + i * kWidth, distances[i]);
-        for (std::size_t i = 0; i < 64; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
-    }
-    template <class Narrow>
-    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
-        return neon::below_of_64(distances, limit);
-    }
-    template <class Narrow>
-    static std::size_t collect_64(const Narrow* distances, std::uint64_t mask, std::size_t step, Narrow* near,
-                                  std::uint8_t* places, std::uint8_t* steps) {
-        return neon::collect_64(distances, mask, step, near, places, steps);
-    }
-    static std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) { return neon::lowest_bits(mask, n); }
-    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, values);
-        std::size_t n = 0;
-        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
-        return n;
-    }
     static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
         const uint8x16_t bit_of_lane = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
         int32x4_t sum = vdupq_n_s32(0);
@@ -85,10 +62,6 @@ struct Lanes {
             }
         }
         return vaddvq_s32(sum);
-    }
-    static void products(const std::uint64_t* const* rows, std::size_t length, const std::int8_t* activations,
-                         std::int32_t* products) {
-        for (int i = 0; i < 16; ++i) products[i] = product_of(rows[i], length, activations);
     }
 };
 

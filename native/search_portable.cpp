@@ -10,11 +10,11 @@ namespace bitclass::portable {
 namespace {
 
 // Four lanes as a vector of the compiler's own, which it turns into what the processor has.
-struct Lanes {
+struct Lanes : PlainLanes<Lanes> {
     using Register = std::uint32_t __attribute__((vector_size(16)));
     using Count = Register;  // of bytes
     static constexpr std::size_t kWidth = 4;
-    static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
+    static constexpr std::size_t kWordsPerCount = 31;  // 8 bits a byte and word, and a byte holds 255
 
     static Register load(const std::uint32_t* at) { return *reinterpret_cast<const Register*>(at); }
     static Register broadcast(std::uint32_t value) { return Register{value, value, value, value}; }
@@ -55,29 +55,6 @@ struct Lanes {
     static void store(std::uint32_t* at, Register values) {
         for (std::size_t i = 0; i < kWidth; ++i) at[i] = values[i];
     }
-    template <class Narrow>
-    static void narrow_64(Narrow* at, const Register* distances) {
-        std::uint32_t of_lane[64];
-        for (std::size_t i = 0; i < 64 / kWidth; ++i) store(of_lane + i * kWidth, distances[i]);
-        for (std::size_t i = 0; i < 64; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
-    }
-    template <class Narrow>
-    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
-        return portable::below_of_64(distances, limit);
-    }
-    template <class Narrow>
-    static std::size_t collect_64(const Narrow* distances, std::uint64_t mask, std::size_t step, Narrow* near,
-                                  std::uint8_t* places, std::uint8_t* steps) {
-        return portable::collect_64(distances, mask, step, near, places, steps);
-    }
-    static std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) { return portable::lowest_bits(mask, n); }
-    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, values);
-        std::size_t n = 0;
-        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
-        return n;
-    }
     static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
         std::int32_t sum = 0;
         for (std::size_t w = 0; w < length; ++w) {
@@ -86,10 +63,6 @@ struct Lanes {
             }
         }
         return sum;
-    }
-    static void products(const std::uint64_t* const* rows, std::size_t length, const std::int8_t* activations,
-                         std::int32_t* products) {
-        for (int i = 0; i < 16; ++i) products[i] = product_of(rows[i], length, activations);
     }
 };
 

@@ -3,10 +3,10 @@
 // A level's file defines `Lanes` and includes this file inside its namespace. Everything here has
 // internal linkage: the same template built for two instruction sets must not be merged into one.
 //
-// `Lanes` offers
+// `Lanes` offers, by itself or from PlainLanes,
 //   Register, Count     a vector of lanes; the bits counted so far in each lane
 //   kWidth              lanes a register
-//   kWordsACount        words a Count can take before it would overflow
+//   kWordsPerCount        words a Count can take before it would overflow
 //   load, broadcast, differing (xor), none, add_bits, total, add, key, smaller, lowest, below, store,
 //   product             n_bits - 2 * distances
 //   narrow_64           stores 64 distances as integers of 8, 16 or 32 bits
@@ -18,19 +18,64 @@
 
 namespace {
 
+// What a level has no better instructions for.
+template <class Lanes>
+struct PlainLanes {
+    template <class Narrow, class Register>
+    static void narrow_64(Narrow* at, const Register* distances) {
+        std::uint32_t of_lane[64];
+        for (std::size_t i = 0; i < 64 / Lanes::kWidth; ++i) Lanes::store(of_lane + i * Lanes::kWidth, distances[i]);
+        for (std::size_t i = 0; i < 64; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
+    }
+    template <class Narrow>
+    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
+        std::uint64_t mask = 0;
+        for (int i = 0; i < 64; ++i) mask |= std::uint64_t{distances[i] < limit} << i;
+        return mask;
+    }
+    template <class Narrow>
+    static std::size_t collect_64(const Narrow* distances, std::uint64_t mask, std::size_t step, Narrow* near,
+                                  std::uint8_t* places, std::uint8_t* steps) {
+        std::size_t n = 0;
+        for (; mask != 0; mask &= mask - 1, ++n) {
+            places[n] = static_cast<std::uint8_t>(__builtin_ctzll(mask));
+            steps[n] = static_cast<std::uint8_t>(step);
+            near[n] = distances[places[n]];
+        }
+        return n;
+    }
+    static std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) {
+        std::uint64_t rest = mask;
+        for (; n > 0; --n) rest &= rest - 1;
+        return mask & ~rest;
+    }
+    template <class Register>
+    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
+        std::uint32_t of_lane[Lanes::kWidth];
+        Lanes::store(of_lane, values);
+        std::size_t n = 0;
+        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
+        return n;
+    }
+    static void products(const std::uint64_t* const* rows, std::size_t length, const std::int8_t* activations,
+                         std::int32_t* products) {
+        for (int i = 0; i < 16; ++i) products[i] = Lanes::product_of(rows[i], length, activations);
+    }
+};
+
 // Keys of a scan are distance << kStepBits | step. The lane is not part of a key: it is read off
 // the vector of smallest keys at the end.
 constexpr int kStepBits = 12;
-constexpr std::size_t kMostSteps = std::size_t{1} << kStepBits;
+constexpr std::size_t kMaxSteps = std::size_t{1} << kStepBits;
 // Classes that stay in the second-level cache while the queries of a chunk pass over them.
-constexpr std::size_t kWordsABlock = 1 << 16;
+constexpr std::size_t kWordsPerBlock = 1 << 16;
 
 // Distances of one group of classes to one query. kWords = 0 stands for any number of words.
 template <class Lanes, int kWords>
 inline typename Lanes::Register distances_of(const std::uint32_t* group, const std::uint32_t* query,
                                              std::size_t n_words) {
     if constexpr (kWords > 0) {
-        static_assert(kWords <= Lanes::kWordsACount, "a count of this many words would overflow");
+        static_assert(kWords <= Lanes::kWordsPerCount, "a count of this many words would overflow");
         typename Lanes::Count count = Lanes::none();
 #pragma GCC unroll 16
         for (int word = 0; word < kWords; ++word) {
@@ -40,9 +85,9 @@ inline typename Lanes::Register distances_of(const std::uint32_t* group, const s
         return Lanes::total(count);
     } else {
         typename Lanes::Register distances = Lanes::broadcast(0);
-        for (std::size_t start = 0; start < n_words; start += Lanes::kWordsACount) {
+        for (std::size_t start = 0; start < n_words; start += Lanes::kWordsPerCount) {
             const std::size_t rest = n_words - start;
-            const std::size_t end = start + (rest < Lanes::kWordsACount ? rest : Lanes::kWordsACount);
+            const std::size_t end = start + (rest < Lanes::kWordsPerCount ? rest : Lanes::kWordsPerCount);
             typename Lanes::Count count = Lanes::none();
             for (std::size_t word = start; word < end; ++word) {
                 count = Lanes::add_bits(
@@ -73,7 +118,7 @@ void nearest_of_block(const std::uint32_t* groups, std::size_t n_groups, std::si
     for (int q = 0; q < kQueries; ++q) {
         std::size_t lane = 0;
         const std::uint64_t key = Lanes::lowest(smallest[q], &lane);
-        const std::uint64_t found = (key & (kMostSteps - 1)) * Lanes::kWidth + lane + first_class;
+        const std::uint64_t found = (key & (kMaxSteps - 1)) * Lanes::kWidth + lane + first_class;
         const std::uint64_t whole = (key >> kStepBits) << 32 | found;
         if (whole < best[q]) best[q] = whole;
     }
@@ -84,11 +129,11 @@ void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std:
                   std::uint64_t* best) {
     constexpr int kTogether = 4;  // queries that share a load of classes; more were no faster
     const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
-    const std::size_t fitting = kWordsABlock / (n_words * Lanes::kWidth);
-    const std::size_t groups_a_block = fitting < 1 ? 1 : fitting < kMostSteps ? fitting : kMostSteps;
-    for (std::size_t start = 0; start < classes.n_groups; start += groups_a_block) {
+    const std::size_t fitting = kWordsPerBlock / (n_words * Lanes::kWidth);
+    const std::size_t groups_per_block = fitting < 1 ? 1 : fitting < kMaxSteps ? fitting : kMaxSteps;
+    for (std::size_t start = 0; start < classes.n_groups; start += groups_per_block) {
         const std::size_t rest = classes.n_groups - start;
-        const std::size_t n_groups = rest < groups_a_block ? rest : groups_a_block;
+        const std::size_t n_groups = rest < groups_per_block ? rest : groups_per_block;
         const std::uint32_t* const groups = classes.words + start * n_words * Lanes::kWidth;
         std::size_t q = 0;
         for (; q + kTogether <= n_queries; q += kTogether) {
@@ -110,11 +155,11 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
     constexpr std::size_t kWordsInCache = 1 << 12;
     const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
     const std::size_t group_words = n_words * Lanes::kWidth;
-    const std::size_t groups_a_block = group_words < kWordsInCache ? kWordsInCache / group_words : 1;
+    const std::size_t groups_per_block = group_words < kWordsInCache ? kWordsInCache / group_words : 1;
     const std::size_t whole_groups = classes.n_classes / Lanes::kWidth;
-    for (std::size_t start = 0; start < classes.n_groups; start += groups_a_block) {
+    for (std::size_t start = 0; start < classes.n_groups; start += groups_per_block) {
         const std::size_t end =
-            classes.n_groups - start < groups_a_block ? classes.n_groups : start + groups_a_block;
+            classes.n_groups - start < groups_per_block ? classes.n_groups : start + groups_per_block;
         for (std::size_t q = 0; q < n_queries; ++q) {
             std::int32_t* const row = scores + q * classes.n_classes;
             for (std::size_t g = start; g < end; ++g) {
@@ -198,32 +243,6 @@ void keep_nearest(Candidates& candidates, std::size_t n_words) {
 
 // Distances of a block from one query to the next: off a power of two, for the sake of the cache.
 constexpr std::size_t kRowLength = kClassesPerBlock + 3 * 64;
-
-// Which of 64 distances are below a limit.
-template <class Narrow>
-std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
-    std::uint64_t mask = 0;
-    for (int i = 0; i < 64; ++i) mask |= std::uint64_t{distances[i] < limit} << i;
-    return mask;
-}
-
-template <class Narrow>
-std::size_t collect_64(const Narrow* distances, std::uint64_t mask, std::size_t step, Narrow* near,
-                       std::uint8_t* places, std::uint8_t* steps) {
-    std::size_t n = 0;
-    for (; mask != 0; mask &= mask - 1, ++n) {
-        places[n] = static_cast<std::uint8_t>(__builtin_ctzll(mask));
-        steps[n] = static_cast<std::uint8_t>(step);
-        near[n] = distances[places[n]];
-    }
-    return n;
-}
-
-inline std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) {
-    std::uint64_t rest = mask;
-    for (; n > 0; --n) rest &= rest - 1;
-    return mask & ~rest;
-}
 
 // Fills an empty list with the wanted of the first classes, of which at least so many, and few more, are
 // below a limit.

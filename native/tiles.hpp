@@ -1,7 +1,7 @@
 // The vectorised inner loops of training, one table of functions for each instruction set.
 //
 // Training works in small tiles that stay in the L1 cache: a tile of table indices is written by one
-// of these functions and consumed by the look-ups of lookup_sums.hpp, which need no vectors.
+// of these functions and consumed by the look-ups of lookup_sums.cpp, which need no vectors.
 #pragma once
 
 #include <cstddef>

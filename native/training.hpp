@@ -9,7 +9,7 @@
 namespace bitclass {
 
 // Indices into the tables of the B-step are 16 bits wide: 2 * (4 * n_bits) must fit.
-constexpr std::size_t kMostTrainingBits = 8191;
+constexpr std::size_t kMaxTrainingBits = 8191;
 
 struct PackedRows {
     const std::uint8_t* codes;  // (n, n_bytes)

@@ -173,15 +173,7 @@ def nearest(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Class at the smallest Hamming distance, the lowest index among equals.
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-
-    Returns
-    -------
-    indices : (n,) int64
-    distances : (n,) int32
+    See :func:`bitclass._native.search.HammingIndex.nearest`.
     """
     indices, distances = top_k(codes, weights, 1)
     return indices[:, 0], distances[:, 0]
@@ -192,16 +184,7 @@ def top_k(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Find the k nearest classes of each code, ordered by distance, then by class index.
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-    k : int in [1, C]
-
-    Returns
-    -------
-    indices : (n, k) int64
-    distances : (n, k) int32
+    See :func:`bitclass._native.search.HammingIndex.top_k`.
     """
     indices = np.empty((len(codes), k), dtype=np.int64)
     distances = np.empty((len(codes), k), dtype=np.int32)
@@ -315,15 +298,7 @@ def half_margins(
 ) -> NDArray[np.int16]:
     """Half the margins of every row against every class.
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-    own : (n,) index of each row's own class
-
-    Returns
-    -------
-    (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
+    See :func:`bitclass._native.training.half_margins`.
     """
     half = np.empty((len(codes), len(weights)), dtype=np.int16)
     rows_per_block = max(1, (1 << 22) // max(1, weights.size))
@@ -345,18 +320,7 @@ def pair_sums(
 ) -> None:
     """Add, class pair by class pair, table values at the half margins without one bit.
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-    bit : int, index of the bit
-    own : (n,) index of each row's own class, in ascending order
-    row_weights : (n,)
-    tables : (K, 2r + 1); column j holds the value at half margin j - r
-    sums : (2, K, C, C), changed in place
-        To entry [0, k, q, c] is added ``row_weight * tables[k]`` for each row of class q whose bit
-        is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
-        left alone: a class has no margin to itself.
+    See :func:`bitclass._native.training.pair_sums`.
     """
     n_bits = (tables.shape[1] - 1) // 2
     half = half_margins(codes, weights, own)
@@ -379,23 +343,7 @@ def flip_bits(
 ) -> tuple[NDArray[np.int8], float]:
     """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
 
-    Minimises ``f(w) = w' coupling w / 2 + field . w`` over -1/+1 vectors, from `w` on.
-
-    Parameters
-    ----------
-    coupling : (C, C) symmetric, diagonal 0
-    field : (C,)
-    w : (C,) the starting point, -1/+1
-
-    Returns
-    -------
-    w : (C,) a point that no single flip improves
-    decrease : float, by how much f fell (>= 0)
-
-    Raises
-    ------
-    ValueError
-        Where the diagonal is not 0, or flips do not end, for want of symmetry.
+    See :func:`bitclass._native.training.flip_bits`.
     """
     if (np.abs(np.diagonal(coupling)) > 0).any():  # a NaN stops the flips by itself
         raise ValueError("coupling: expected a diagonal of zeros")
@@ -429,24 +377,7 @@ def update_codes(
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """B-step: each bit of each code in turn takes the sign of smaller loss; ties keep the bit.
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-    own : (n,) index of each row's own class
-    row_weights : (n,)
-    n_bits : int
-    values : (4r + 1,) loss at half margins -2r .. 2r
-    log_step : float
-        0, or, for a loss that grows by the factor ``exp(log_step)`` with each unit of half margin,
-        that logarithm. Such a loss is looked up relative to the largest half margin of the row,
-        so that it neither overflows nor vanishes.
-
-    Returns
-    -------
-    codes : (n, bytes) packed, after one pass over the bits
-    log_decreases : (r,) logarithm of what the update of each bit took off the weighted loss
-        (-inf where nothing changed); the only result that is not exact to the last bit
+    See :func:`bitclass._native.training.update_codes`.
     """
     bits = unpack(codes, n_bits)
     weight_bits = unpack(weights, n_bits)
@@ -479,16 +410,7 @@ def group_rows(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Find the rows that share both label and code.
 
-    Parameters
-    ----------
-    labels : (n,)
-    codes : (n, bytes) packed
-
-    Returns
-    -------
-    first : (g,) the row where each group appears first; groups are ordered by label, those of one
-        label by first appearance
-    inverse : (n,) each row's group
+    See :func:`bitclass._native.training.group_rows`.
     """
     keys = np.concatenate([labels[:, None], codes.astype(np.intp)], axis=1)
     _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -506,12 +428,7 @@ def class_sums(
 ) -> None:
     """Add each row to the sum of its class, in row order.
 
-    Parameters
-    ----------
-    X : (n, d) float32 or float64
-    labels : (n,) index of each row's class
-    row_weights : (n,), or None for ones
-    sums : (C, d), changed in place
+    See :func:`bitclass._native.training.class_sums`.
     """
     terms = X.astype(np.float64)
     if row_weights is not None:
