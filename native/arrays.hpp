@@ -1,6 +1,8 @@
 // Arrays from Python, checked before a kernel sees their pointer. Every error names the argument.
 #pragma once
 
+#include <unistd.h>
+
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
@@ -9,7 +11,6 @@
 #include <string>
 #include <type_traits>
 
-#include "half.hpp"
 
 namespace bitclass {
 
@@ -18,7 +19,6 @@ namespace nb = nanobind;
 // Name of an element type as NumPy spells it.
 template <class T>
 std::string dtype_name() {
-    if constexpr (std::is_same_v<T, Half>) return "float16";
     const std::string bits = std::to_string(8 * sizeof(T));
     if constexpr (std::is_floating_point_v<T>) return "float" + bits;
     return (std::is_signed_v<T> ? "int" : "uint") + bits;
@@ -86,5 +86,33 @@ void require_apart(std::initializer_list<const AnyArray*> arrays);
 
 // ValueError unless n_threads >= 1.
 void require_threads(int n_threads);
+
+// Lets other Python threads run while a kernel works.
+//
+// Before Python 3.14, a daemon thread that asks for the GIL while the interpreter shuts down is ended
+// by pthread_exit, which unwinds the stack like an exception, and C++ answers that with terminate()
+// in every destructor on the way. Such a thread is held here instead until the process has ended.
+class WithoutGil {
+public:
+    WithoutGil() : state_(PyEval_SaveThread()) {}
+    ~WithoutGil() {
+        try {
+            PyEval_RestoreThread(state_);
+        } catch (...) {
+            for (;;) pause();
+        }
+    }
+    WithoutGil(const WithoutGil&) = delete;
+    WithoutGil& operator=(const WithoutGil&) = delete;
+
+private:
+    PyThreadState* state_;
+};
+
+// The parts of the compiled module, each bound in a file of its own.
+void bind_config(nb::module_& m);    // bindings.cpp
+void bind_search(nb::module_& m);    // bindings_search.cpp
+void bind_encode(nb::module_& m);    // bindings_encode.cpp
+void bind_training(nb::module_& m);  // bindings_training.cpp
 
 }  // namespace bitclass

@@ -1,12 +1,11 @@
 // Python's view of the kernels. The bindings check and convert arguments, release the GIL and call;
 // the kernels know pointers and sizes only.
-#include "bindings.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "dispatch.hpp"
-#include "gil.hpp"
+#include "arrays.hpp"
 #include "pool.hpp"
 
 namespace nb = nanobind;

@@ -4,8 +4,6 @@
 #include <optional>
 
 #include "arrays.hpp"
-#include "bindings.hpp"
-#include "gil.hpp"
 #include "encode.hpp"
 #include "search.hpp"
 

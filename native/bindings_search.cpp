@@ -1,8 +1,6 @@
 #include <nanobind/stl/string.h>
 
 #include "arrays.hpp"
-#include "bindings.hpp"
-#include "gil.hpp"
 #include "search.hpp"
 
 namespace bitclass {

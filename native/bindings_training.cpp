@@ -4,8 +4,6 @@
 #include <string>
 
 #include "arrays.hpp"
-#include "bindings.hpp"
-#include "gil.hpp"
 #include "training.hpp"
 
 namespace nb = nanobind;
@@ -15,14 +13,13 @@ namespace {
 
 using Codes = Array<const std::uint8_t>;
 using Labels = Array<const std::intptr_t>;
-using Signs = Array<const std::int8_t>;
 using Doubles = Array<const double>;
 
 PackedRows rows_of(const Codes& codes) { return {codes.data(), codes.shape(0), codes.shape(1)}; }
 
 void require_bits(std::size_t n_bits) {
-    if (n_bits >= 1 && n_bits <= kMostTrainingBits) return;
-    throw nb::value_error(("n_bits: expected 1 to " + std::to_string(kMostTrainingBits) + ", found " +
+    if (n_bits >= 1 && n_bits <= kMaxTrainingBits) return;
+    throw nb::value_error(("n_bits: expected 1 to " + std::to_string(kMaxTrainingBits) + ", found " +
                            std::to_string(n_bits))
                               .c_str());
 }
@@ -65,7 +62,7 @@ void bind_margins(nb::module_& m) {
             const Labels own_array(own, "own", 1);
             const Array<std::int16_t> half_array(half, "half", 2);
             weight_array.require_length(1, code_array.shape(1));
-            if (code_array.shape(1) > (kMostTrainingBits + 7) / 8) require_bits(8 * code_array.shape(1));
+            if (code_array.shape(1) > (kMaxTrainingBits + 7) / 8) require_bits(8 * code_array.shape(1));
             own_array.require_length(0, code_array.shape(0));
             half_array.require_length(0, code_array.shape(0));
             half_array.require_length(1, weight_array.shape(0));
@@ -75,60 +72,11 @@ void bind_margins(nb::module_& m) {
             half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half_array.data(), n_threads);
         },
         nb::arg("codes"), nb::arg("weights"), nb::arg("own"), nb::arg("half"), nb::arg("n_threads"));
-    m.def(
-        "shift_margins",
-        [](nb::object half, nb::object bits, nb::object old_bits, nb::object new_bits, nb::object own, int n_threads) {
-            const Array<std::int16_t> half_array(half, "half", 2);
-            const Signs bit_array(bits, "bits", 1);
-            const Signs old_array(old_bits, "old_bits", 1);
-            const Signs new_array(new_bits, "new_bits", 1);
-            const Labels own_array(own, "own", 1);
-            bit_array.require_length(0, half_array.shape(0));
-            own_array.require_length(0, half_array.shape(0));
-            old_array.require_length(0, half_array.shape(1));
-            new_array.require_length(0, half_array.shape(1));
-            require_apart({&half_array, &bit_array, &old_array, &new_array, &own_array});
-            require_threads(n_threads);
-            const WithoutGil released;
-            shift_margins(half_array.data(), bit_array.data(), old_array.data(), new_array.data(), own_array.data(),
-                          half_array.shape(0), half_array.shape(1), n_threads);
-        },
-        nb::arg("half"), nb::arg("bits"), nb::arg("old_bits"), nb::arg("new_bits"), nb::arg("own"),
-        nb::arg("n_threads"));
 }
 
 void bind_pair_sums(nb::module_& m) {
     m.def(
         "pair_sums",
-        [](nb::object half, nb::object bits, nb::object weight_bits, nb::object own, nb::object row_weights,
-           nb::object tables, nb::object sums, int n_threads) {
-            const Array<const std::int16_t> half_array(half, "half", 2);
-            const Signs bit_array(bits, "bits", 1);
-            const Signs weight_bit_array(weight_bits, "weight_bits", 1);
-            const Labels own_array(own, "own", 1);
-            const Doubles row_weight_array(row_weights, "row_weights", 1);
-            const Doubles table_array(tables, "tables", 2);
-            const Array<double> sum_array(sums, "sums", 4);
-            const std::size_t n = half_array.shape(0);
-            const std::size_t n_classes = half_array.shape(1);
-            bit_array.require_length(0, n);
-            weight_bit_array.require_length(0, n_classes);
-            own_array.require_length(0, n);
-            row_weight_array.require_length(0, n);
-            const PairTables pair_tables = tables_of(table_array);
-            require_sums(sum_array, table_array.shape(0), n_classes);
-            require_apart({&half_array, &bit_array, &weight_bit_array, &own_array, &row_weight_array, &table_array,
-                           &sum_array});
-            require_threads(n_threads);
-            const WithoutGil released;
-            pair_sums(half_array.data(), bit_array.data(), weight_bit_array.data(),
-                      {own_array.data(), row_weight_array.data(), n, n_classes}, pair_tables, sum_array.data(),
-                      n_threads);
-        },
-        nb::arg("half"), nb::arg("bits"), nb::arg("weight_bits"), nb::arg("own"), nb::arg("row_weights"),
-        nb::arg("tables"), nb::arg("sums"), nb::arg("n_threads"));
-    m.def(
-        "pair_sums_from_codes",
         [](nb::object codes, nb::object weights, std::size_t bit, nb::object own, nb::object row_weights,
            nb::object tables, nb::object sums, int n_threads) {
             const Codes code_array(codes, "codes", 2);
@@ -152,9 +100,9 @@ void bind_pair_sums(nb::module_& m) {
             require_apart({&code_array, &weight_array, &own_array, &row_weight_array, &table_array, &sum_array});
             require_threads(n_threads);
             const WithoutGil released;
-            pair_sums_from_codes(rows_of(code_array), rows_of(weight_array), bit,
-                                 {own_array.data(), row_weight_array.data(), n, n_classes}, pair_tables,
-                                 sum_array.data(), n_threads);
+            pair_sums(rows_of(code_array), rows_of(weight_array), bit,
+                      {own_array.data(), row_weight_array.data(), n, n_classes}, pair_tables, sum_array.data(),
+                      n_threads);
         },
         nb::arg("codes"), nb::arg("weights"), nb::arg("bit"), nb::arg("own"), nb::arg("row_weights"),
         nb::arg("tables"), nb::arg("sums"), nb::arg("n_threads"));

@@ -1,4 +1,5 @@
-// What the training kernels share: checks of contents, and rows of one class as one run.
+// What the training kernels share: checks of contents, rows of one class as one run, and the innermost loop
+// of both steps, sums of table values picked by a tile of indices (lookup_sums.cpp).
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,9 @@ void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_c
 // Neighbouring rows of one class, in row order; own is checked.
 std::vector<ClassRun> class_runs(const std::intptr_t* own, std::size_t n, std::size_t n_classes);
 
+// Row numbers ordered by label, rows of one label in row order; empty where the rows are so already.
+std::vector<std::size_t> order_by_label(const std::intptr_t* labels, std::size_t n);
+
 // Throws where a class has two runs or stands before a lower one.
 void require_ascending(const std::vector<ClassRun>& runs);
 
@@ -38,5 +42,17 @@ std::vector<std::uint32_t> doubled_pieces(PackedRows codes);
 std::vector<std::uint16_t> grouped_pieces(PackedRows codes);
 
 inline std::size_t pieces_of(std::size_t n_bytes) { return (n_bytes + 1) / 2; }
+
+struct IndexTile {
+    const std::uint16_t* indices;  // (n_rows, n_columns) with the given stride
+    std::size_t stride;
+    std::size_t n_rows;
+    std::size_t n_columns;
+    const double* row_weights;  // (n_rows,), or null where all are 1
+};
+
+// sums[c] += row_weights[i] * table[indices[i][c]], row after row, for two tables at once, at the price of
+// one: they are interleaved in `pairs`, which is aligned to 16 bytes, and the indices are doubled.
+void add_paired_lookups(const IndexTile& tile, const double* pairs, double* first_sums, double* second_sums);
 
 }  // namespace bitclass

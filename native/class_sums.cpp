@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "class_runs.hpp"
-#include "label_order.hpp"
 #include "pool.hpp"
 #include "tiles.hpp"
 #include "training.hpp"
@@ -13,17 +12,17 @@ namespace {
 
 // Rows of one task, where their classes allow, and the number of tasks from which on rows stay whole:
 // a whole row is a longer stream of memory than a part of one.
-constexpr std::size_t kRowsATask = 1024;
+constexpr std::size_t kRowsPerTask = 1024;
 constexpr std::size_t kEnoughTasks = 8;
 // Else features are shared out, in whole cache lines.
-constexpr std::size_t kFewestFeaturesATask = 256;
+constexpr std::size_t kMinFeaturesPerTask = 256;
 constexpr std::size_t kFeatureShares = 4;
-constexpr std::size_t kFeaturesALine = 16;
+constexpr std::size_t kFeaturesPerLine = 16;
 
-std::size_t features_a_task(std::size_t n_features, std::size_t n_row_tasks) {
+std::size_t features_per_task(std::size_t n_features, std::size_t n_row_tasks) {
     if (n_row_tasks >= kEnoughTasks) return std::max<std::size_t>(n_features, 1);
-    const std::size_t share = chunks_of(n_features, kFeatureShares * kFeaturesALine) * kFeaturesALine;
-    return std::max(kFewestFeaturesATask, share);
+    const std::size_t share = chunks_of(n_features, kFeatureShares * kFeaturesPerLine) * kFeaturesPerLine;
+    return std::max(kMinFeaturesPerTask, share);
 }
 
 void add_rows(const TileKernels& kernels, double* sums, const float* const* rows, const double* weights,
@@ -48,11 +47,11 @@ void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std
     const auto row_at = [&](std::size_t place) { return order.empty() ? place : order[place]; };
     std::vector<std::size_t> starts{0};  // of the row tasks: no class belongs to two
     for (std::size_t i = 1; i < n; ++i) {
-        if (i - starts.back() >= kRowsATask && labels[row_at(i)] != labels[row_at(i - 1)]) starts.push_back(i);
+        if (i - starts.back() >= kRowsPerTask && labels[row_at(i)] != labels[row_at(i - 1)]) starts.push_back(i);
     }
     const std::size_t n_row_tasks = starts.size();
     starts.push_back(n);
-    const std::size_t share = features_a_task(n_features, n_row_tasks);
+    const std::size_t share = features_per_task(n_features, n_row_tasks);
     parallel_for(n_row_tasks * chunks_of(n_features, share), n_threads, [&](std::size_t task) {
         const std::size_t begin = task / n_row_tasks * share;
         const std::size_t width = std::min(share, n_features - begin);

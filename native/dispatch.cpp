@@ -33,7 +33,8 @@ std::vector<Level> available_levels() {
     if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512bitalg") &&
-        __builtin_cpu_supports("avx512vnni")) {
+        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi2") &&
+        __builtin_cpu_supports("bmi2")) {
         levels.push_back(Level::avx512);
     }
 #elif defined(BITCLASS_ARM)

@@ -17,7 +17,7 @@ namespace {
 constexpr Levels<EncodeKernels> kLevels = BITCLASS_LEVELS(encode_kernels);
 
 // Rows a thread takes at a time: a multiple of every level's tile.
-constexpr std::size_t kRowsAChunk = 96;
+constexpr std::size_t kRowsPerChunk = 96;
 
 // A block of rows that each thread keeps, so that no chunk waits for fresh memory.
 void* thread_room(std::size_t bytes) {
@@ -31,9 +31,9 @@ void* thread_room(std::size_t bytes) {
 template <class Visit>
 std::size_t first_bad_row(std::size_t n_rows, int n_threads, Visit visit) {
     std::atomic<std::size_t> first{n_rows};
-    parallel_for(chunks_of(n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kRowsAChunk;
-        const std::size_t n = std::min(kRowsAChunk, n_rows - start);
+    parallel_for(chunks_of(n_rows, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kRowsPerChunk;
+        const std::size_t n = std::min(kRowsPerChunk, n_rows - start);
         const std::size_t bad = visit(start, n);
         if (bad == n) return;
         std::size_t seen = first.load();
@@ -65,9 +65,9 @@ std::size_t pack_signs(const double* scores, std::size_t n, std::size_t n_bits, 
 
 void widen(const Features& halves, float* wide, int n_threads) {
     const EncodeKernels& kernels = kLevels.current();
-    parallel_for(chunks_of(halves.n_rows, kRowsAChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t end = std::min((chunk + 1) * kRowsAChunk, halves.n_rows);
-        for (std::size_t i = chunk * kRowsAChunk; i < end; ++i) {
+    parallel_for(chunks_of(halves.n_rows, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t end = std::min((chunk + 1) * kRowsPerChunk, halves.n_rows);
+        for (std::size_t i = chunk * kRowsPerChunk; i < end; ++i) {
             kernels.widen(static_cast<const Half*>(halves.row(i)), halves.n_features, wide + i * halves.n_features);
         }
     });
@@ -77,8 +77,8 @@ Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_feature
                                const double* thresholds, const double* steps, const float* centre,
                                const float* inverse_scale)
     : kernels_(kLevels.current()), n_features_(n_features), n_bits_(n_bits), steps_(steps, steps + n_bits) {
-    if (n_features == 0 || n_features > kMostFeatures) {
-        throw std::invalid_argument("projection: int8 precision takes 1 to " + std::to_string(kMostFeatures) +
+    if (n_features == 0 || n_features > kMaxFeatures) {
+        throw std::invalid_argument("projection: int8 precision takes 1 to " + std::to_string(kMaxFeatures) +
                                     " features, found " + std::to_string(n_features));
     }
     if (n_bits == 0) throw std::invalid_argument("projection: expected at least 1 bit");
@@ -159,7 +159,7 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
     return first_bad_row(features.n_rows, n_threads, [&](std::size_t start, std::size_t rows) {
         std::vector<std::uint8_t> codes(rows * width);
         thread_local AlignedArray<std::int8_t> active;
-        if (active.size() < rows * stride) active = AlignedArray<std::int8_t>(kRowsAChunk * stride);
+        if (active.size() < rows * stride) active = AlignedArray<std::int8_t>(kRowsPerChunk * stride);
         // Columns behind those of a panel are never written.
         std::fill_n(active.data(), rows * stride, std::int8_t{0});
         const std::size_t bad = projection.encode_rows(

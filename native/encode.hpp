@@ -6,9 +6,13 @@
 #include <vector>
 
 #include "aligned.hpp"
-#include "half.hpp"
 
 namespace bitclass {
+
+// Half-precision floats, for which C++17 has no type.
+struct Half {
+    std::uint16_t bits;
+};
 
 // Rows of features where NumPy holds them; the elements of a row lie side by side.
 struct Features {
@@ -105,7 +109,7 @@ void widen(const Features& halves, float* wide, int n_threads);
 class Int8Projection {
 public:
     // weights: (n_features, n_bits) in [-127, 127]; thresholds: (n_bits,) finite; centre,
-    // steps: (n_bits,) what 1 stands for in each column; centre, inverse_scale: (n_features,) or both null. n_features in [1, kMostFeatures], n_bits >= 1.
+    // steps: (n_bits,) what 1 stands for in each column; centre, inverse_scale: (n_features,) or both null. n_features in [1, kMaxFeatures], n_bits >= 1.
     // Throws where weights, thresholds or sizes are others.
     Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, const double* thresholds,
                    const double* steps, const float* centre, const float* inverse_scale);
@@ -123,7 +127,7 @@ public:
     std::size_t n_features() const { return n_features_; }
     std::size_t n_bits() const { return n_bits_; }
 
-    static constexpr std::size_t kMostFeatures = 133000;  // times 127 * 127 stays below 2^31
+    static constexpr std::size_t kMaxFeatures = 133000;  // times 127 * 127 stays below 2^31
 
 private:
     Int8Panels panels() const;

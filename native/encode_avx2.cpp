@@ -33,7 +33,7 @@ struct Tile {
     using Weight = std::int16_t;
     static constexpr int kRowOffset = 0;
     static constexpr std::size_t kRows = 6;
-    static constexpr std::size_t kLeastColumns = 8;  // of a register
+    static constexpr std::size_t kMinColumns = 8;  // of a register
     static constexpr std::size_t kColumns = 16;
     static constexpr std::size_t kStep = 16;
 

@@ -34,7 +34,7 @@ struct Tile {
     using Weight = std::int8_t;
     static constexpr int kRowOffset = 128;
     static constexpr std::size_t kRows = 6;
-    static constexpr std::size_t kLeastColumns = 16;  // of a register
+    static constexpr std::size_t kMinColumns = 16;  // of a register
     static constexpr std::size_t kColumns = 64;
     static constexpr std::size_t kStep = 64;
 
@@ -78,7 +78,7 @@ struct Tile {
     template <std::size_t kRows>
     static void multiply(const Row* rows, std::size_t n_padded, const Weight* panel, std::size_t columns,
                          const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
-        switch (columns / kLeastColumns) {
+        switch (columns / kMinColumns) {
             case 1: return multiply_registers<kRows, 1>(rows, n_padded, panel, starts, sums, upcoming);
             case 2: return multiply_registers<kRows, 2>(rows, n_padded, panel, starts, sums, upcoming);
             case 3: return multiply_registers<kRows, 3>(rows, n_padded, panel, starts, sums, upcoming);

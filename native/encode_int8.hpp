@@ -10,7 +10,7 @@
 //   kRowOffset          what is added to quantised values to make them fit Row
 //   kRows               rows of a tile
 //   kColumns            columns of a panel, a multiple of 8; the last panel may have fewer,
-//   kLeastColumns       in steps of this, also a multiple of 8
+//   kMinColumns       in steps of this, also a multiple of 8
 //   kStep               features quantised together; rows are padded to a multiple of it
 //   place               index of a weight in its panel
 //   multiply            the sums of kRows rows, or of one, with a panel; may fetch what comes next
@@ -33,8 +33,8 @@ struct Upcoming {
 };
 
 // A row whose largest entry is smaller is encoded as zeros, and so is one that is not finite.
-constexpr float kLeastEntry = 1e-30f;
-constexpr float kMostEntry = 3.4028234e38f;
+constexpr float kMinEntry = 1e-30f;
+constexpr float kMaxEntry = 3.4028234e38f;
 constexpr float kQuantisedMost = 127.0f;
 constexpr std::int32_t kMagnitudeBits = 0x7fffffff;  // of a float: all but its sign
 
@@ -45,7 +45,7 @@ std::size_t padded_features(std::size_t n) {
 
 template <class Tile>
 std::size_t padded_columns(std::size_t n) {
-    return (n + Tile::kLeastColumns - 1) / Tile::kLeastColumns * Tile::kLeastColumns;
+    return (n + Tile::kMinColumns - 1) / Tile::kMinColumns * Tile::kMinColumns;
 }
 
 template <class Tile>
@@ -103,16 +103,16 @@ void by_stretches(std::size_t n, Visit visit) {
 
 // Quantises rows and sets the factors from their entries to the integers. Returns the first row that
 // is not finite, or count.
-template <class Tile, bool kStandardise, std::size_t kMostRows, class Source>
+template <class Tile, bool kStandardise, std::size_t kMaxRows, class Source>
 std::size_t quantise_rows(const Int8Panels& panels, const Features& features, std::size_t first, std::size_t count,
                    typename Tile::Row* quantised, float* factors) {
     const std::size_t whole = panels.n_features / Tile::kStep * Tile::kStep;
     const std::size_t rest = panels.n_features - whole;
     const float* const centre = panels.centre;
     const float* const inverse_scale = panels.inverse_scale;
-    const Source* x[kMostRows];
-    Source last[kMostRows][Tile::kStep] = {};  // what is left over a multiple of kStep, with zeros
-    typename Tile::Largest largest[kMostRows];
+    const Source* x[kMaxRows];
+    Source last[kMaxRows][Tile::kStep] = {};  // what is left over a multiple of kStep, with zeros
+    typename Tile::Largest largest[kMaxRows];
     for (std::size_t i = 0; i < count; ++i) {
         x[i] = static_cast<const Source*>(features.row(first + i));
         for (std::size_t j = 0; j < rest; ++j) last[i][j] = x[i][whole + j];
@@ -138,8 +138,8 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         const std::uint32_t magnitude = Tile::value(largest[i]);
         float most;
         std::memcpy(&most, &magnitude, sizeof(most));
-        factors[i] = most >= kLeastEntry && most <= kMostEntry ? kQuantisedMost / most : 0.0f;
-        if (!(most <= kMostEntry) && first_bad == count) first_bad = i;
+        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMost / most : 0.0f;
+        if (!(most <= kMaxEntry) && first_bad == count) first_bad = i;
     }
 
     by_stretches<Tile>(whole, [&](std::size_t from, std::size_t to) {

@@ -41,7 +41,7 @@ struct Tile {
     using Weight = std::int16_t;
     static constexpr int kRowOffset = 0;
     static constexpr std::size_t kRows = 1;
-    static constexpr std::size_t kLeastColumns = 8;
+    static constexpr std::size_t kMinColumns = 8;
     static constexpr std::size_t kColumns = 8;
     static constexpr std::size_t kStep = 16;
 

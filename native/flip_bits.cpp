@@ -14,9 +14,9 @@ namespace bitclass {
 namespace {
 
 constexpr double kRelativeTolerance = 1e-12;  // as in the reference
-constexpr std::size_t kMostFlipsAClass = 1000;  // as in the reference
-constexpr std::size_t kRowsAChunk = 64;
-constexpr std::size_t kCouplingsWorthAThread = 1 << 18;
+constexpr std::size_t kMaxFlipsPerClass = 1000;  // as in the reference
+constexpr std::size_t kRowsPerChunk = 64;
+constexpr std::size_t kMinCouplingsForThreads = 1 << 18;
 
 // Slopes and tolerances of `rows` neighbouring classes. The sum of each runs in order, so several
 // run side by side to hide the latency of an addition.
@@ -58,10 +58,10 @@ double flip_bits(const double* coupling, const double* field, std::int8_t* w, st
     std::vector<double> slope(n_classes);
     std::vector<double> tolerance(n_classes);
     std::vector<double> gains(n_classes);
-    if (n_classes * n_classes < kCouplingsWorthAThread) n_threads = 1;
-    parallel_for(chunks_of(n_classes, kRowsAChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t end = std::min(n_classes, (chunk + 1) * kRowsAChunk);
-        std::size_t c = chunk * kRowsAChunk;
+    if (n_classes * n_classes < kMinCouplingsForThreads) n_threads = 1;
+    parallel_for(chunks_of(n_classes, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t end = std::min(n_classes, (chunk + 1) * kRowsPerChunk);
+        std::size_t c = chunk * kRowsPerChunk;
         for (; c + 4 <= end; c += 4) {
             start_rows<4>(coupling + c * n_classes, field + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
         }
@@ -77,7 +77,7 @@ double flip_bits(const double* coupling, const double* field, std::int8_t* w, st
         const double largest = kernels.move_slopes(slope.data(), flipped_row, factor, signs.data(), tolerance.data(),
                                                    n_classes, gains.data());
         if (!(largest > 0.0)) break;  // nothing improves, or a NaN among the gains
-        if (n_flips == kMostFlipsAClass * n_classes) {
+        if (n_flips == kMaxFlipsPerClass * n_classes) {
             throw std::invalid_argument("coupling: expected a symmetric matrix, found one whose flips do not end");
         }
         // Among gains that are equal but for rounding, the lowest index: noise must not choose.

@@ -4,14 +4,14 @@
 #include <cstring>
 #include <vector>
 
-#include "label_order.hpp"
+#include "class_runs.hpp"
 #include "pool.hpp"
 #include "training.hpp"
 
 namespace bitclass {
 namespace {
 
-constexpr std::size_t kRowsATask = 1 << 14;
+constexpr std::size_t kRowsPerTask = 1 << 14;
 // Codes whose slots are fetched ahead of use.
 constexpr std::size_t kAhead = 16;
 
@@ -44,7 +44,7 @@ public:
             ++runs_.back().end;
         }
         for (std::size_t i = 0; i < runs_.size(); ++i) {
-            if (tasks_.empty() || runs_[i].begin - runs_[tasks_.back()].begin >= kRowsATask) tasks_.push_back(i);
+            if (tasks_.empty() || runs_[i].begin - runs_[tasks_.back()].begin >= kRowsPerTask) tasks_.push_back(i);
         }
         tasks_.push_back(runs_.size());
     }

@@ -16,7 +16,7 @@ namespace bitclass {
 namespace {
 
 // More workers than this help nobody; it keeps a mistaken thread count from exhausting the system.
-constexpr std::size_t kMostWorkers = 1024;
+constexpr std::size_t kMaxWorkers = 1024;
 
 struct Job {
     const std::function<void(std::size_t)>& run;
@@ -53,7 +53,7 @@ public:
     void run(Job& job, std::size_t helpers) {
         {
             std::lock_guard<std::mutex> lock(mutex_);
-            grow_to(std::min(helpers, kMostWorkers));
+            grow_to(std::min(helpers, kMaxWorkers));
             job.helpers_wanted = std::min(helpers, n_workers_);
             if (job.helpers_wanted > 0) jobs_.push_back(&job);
         }

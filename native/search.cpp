@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -16,7 +17,7 @@ constexpr Levels<SearchKernels> kLevels = BITCLASS_LEVELS(search_kernels);
 
 // Queries that pass together over the classes: enough to make up for fetching the classes, few
 // enough to share a small batch between threads.
-constexpr std::size_t kQueriesAChunk = 128;
+constexpr std::size_t kQueriesPerChunk = 128;
 
 // Queries that collect candidates together.
 constexpr std::size_t kQueriesPerPass = 4;
@@ -28,29 +29,33 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
     if (n_classes == 0 || n_classes >= (std::size_t{1} << 31)) {
         throw std::invalid_argument("weights: expected 1 to 2147483647 classes, found " + std::to_string(n_classes));
     }
-    if (n_bytes == 0 || n_bytes > kMostBytes) {
-        throw std::invalid_argument("weights: expected 1 to " + std::to_string(kMostBytes) + " bytes a class, found " +
+    if (n_bytes == 0 || n_bytes > kMaxBytes) {
+        throw std::invalid_argument("weights: expected 1 to " + std::to_string(kMaxBytes) + " bytes a class, found " +
                                     std::to_string(n_bytes));
     }
     const std::size_t width = kernels_.width;
     n_groups_ = chunks_of(n_classes, width);
-    words_ = AlignedArray<std::uint32_t>(n_groups_ * n_words_ * width);
+    const std::size_t n_slots = chunks_of(n_classes, 64) * 64;
+    words_ = AlignedArray<std::uint32_t>(n_slots * n_words_);
     std::vector<std::uint32_t> row(n_words_);
-    for (std::size_t slot = 0; slot < n_groups_ * width; ++slot) {
+    for (std::size_t slot = 0; slot < n_slots; ++slot) {
         words_of(weights + std::min(slot, n_classes - 1) * n_bytes, 1, row.data());
         std::uint32_t* group = words_.data() + slot / width * n_words_ * width;
         for (std::size_t word = 0; word < n_words_; ++word) group[word * width + slot % width] = row[word];
     }
+    const std::size_t row_length = (n_words_ + 1) / 2;
+    rows_ = AlignedArray<std::uint64_t>(n_classes * row_length);
+    for (std::size_t c = 0; c < n_classes; ++c) std::memcpy(&rows_[c * row_length], weights + c * n_bytes, n_bytes);
 }
 
 void HammingIndex::nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
                            int n_threads) const {
-    parallel_for(chunks_of(n, kQueriesAChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kQueriesAChunk;
-        const std::size_t rows = std::min(kQueriesAChunk, n - start);
+    parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kQueriesPerChunk;
+        const std::size_t rows = std::min(kQueriesPerChunk, n - start);
         std::vector<std::uint32_t> queries(rows * n_words_);
         words_of(codes + start * n_bytes_, rows, queries.data());
-        std::uint64_t best[kQueriesAChunk];
+        std::uint64_t best[kQueriesPerChunk];
         std::fill_n(best, rows, ~std::uint64_t{0});
         kernels_.nearest(groups(), queries.data(), rows, best);
         for (std::size_t i = 0; i < rows; ++i) {
@@ -105,7 +110,7 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
                             std::size_t n_candidates, std::size_t k, std::int64_t* indices, std::int32_t* scores,
                             std::int32_t* distances) const {
     const std::size_t stride = activation_stride(n_bytes_);
-    std::vector<std::int32_t> products(n_candidates);
+    std::vector<std::int32_t> products(chunks_of(n_candidates, 16) * 16);
     std::vector<std::uint32_t> order(n_candidates);
     visit_nearest(codes, n, n_candidates, [&](std::size_t i, const Candidates& found) {
         kernels_.rescore(groups(), found, activations + i * stride, products.data());
@@ -116,11 +121,12 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
             return a < b;
         };
         if (k == 1) {
-            // Few have the best score: a branch that is hardly ever taken.
-            const std::int32_t best = *std::max_element(products.begin(), products.end());
-            order[0] = static_cast<std::uint32_t>(n_candidates);
+            // The score decides, then the distance, then the order: the first of equal keys stays.
+            std::int64_t best = std::numeric_limits<std::int64_t>::min();
             for (std::uint32_t j = 0; j < n_candidates; ++j) {
-                if (products[j] == best && (order[0] == n_candidates || better(j, order[0]))) order[0] = j;
+                const std::int64_t key = products[j] * (std::int64_t{1} << 32) - std::int64_t{found.distances[j]};
+                order[0] = key > best ? j : order[0];
+                best = key > best ? key : best;
             }
         } else {
             std::iota(order.begin(), order.end(), 0u);
@@ -136,9 +142,9 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
 
 void HammingIndex::scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
                           int n_threads) const {
-    parallel_for(chunks_of(n, kQueriesAChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kQueriesAChunk;
-        const std::size_t rows = std::min(kQueriesAChunk, n - start);
+    parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kQueriesPerChunk;
+        const std::size_t rows = std::min(kQueriesPerChunk, n - start);
         std::vector<std::uint32_t> queries(rows * n_words_);
         words_of(codes + start * n_bytes_, rows, queries.data());
         kernels_.scores(groups(), queries.data(), rows, static_cast<std::int32_t>(n_bits),
@@ -153,6 +159,6 @@ void HammingIndex::words_of(const std::uint8_t* codes, std::size_t n, std::uint3
     }
 }
 
-ClassGroups HammingIndex::groups() const { return {words_.data(), n_groups_, n_words_, n_classes_}; }
+ClassGroups HammingIndex::groups() const { return {words_.data(), n_groups_, n_words_, n_classes_, rows_.data()}; }
 
 }  // namespace bitclass

@@ -10,12 +10,14 @@ namespace bitclass {
 
 // Class weights as the scans read them. Codes are seen as 32-bit words; `width` classes stand side
 // by side in a group, word by word: words[(group * n_words + word) * width + lane]. The lanes
-// behind the last class repeat it: they never win against the lower index.
+// behind the last class repeat it: they never win against the lower index. Groups behind the last fill
+// up 64 classes.
 struct ClassGroups {
     const std::uint32_t* words;
     std::size_t n_groups;
     std::size_t n_words;
     std::size_t n_classes;
+    const std::uint64_t* rows;  // the same weights, class after class, in whole 64-bit words
 };
 
 // The nearest classes of one code, in the order of their index while they are collected. Both arrays
@@ -51,7 +53,8 @@ struct SearchKernels {
     void (*collect)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     Candidates* candidates);
     // scores[i] = inner product of the weights of candidate i and the real-valued code: `activations`
-    // are n_words * 32 bytes, with zeros behind the last bit.
+    // are activation_stride(4 * n_words) bytes, with zeros behind the last bit. There is room for
+    // whole sixteens of scores.
     void (*rescore)(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
                     std::int32_t* scores);
 };
@@ -74,7 +77,7 @@ constexpr std::size_t activation_stride(std::size_t n_bytes) { return (n_bytes *
 
 class HammingIndex {
 public:
-    // Weights are packed rows of n_bytes; n_classes in [1, 2^31), n_bytes in [1, kMostBytes].
+    // Weights are packed rows of n_bytes; n_classes in [1, 2^31), n_bytes in [1, kMaxBytes].
     HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes);
 
     // Codes are n packed rows of n_bytes(). Ties go to the lowest class index.
@@ -98,7 +101,7 @@ public:
     std::size_t n_classes() const { return n_classes_; }
     std::size_t n_bytes() const { return n_bytes_; }
 
-    static constexpr std::size_t kMostBytes = 125000;  // 1,000,000 bits; a distance has 20 bits in a key
+    static constexpr std::size_t kMaxBytes = 125000;  // 1,000,000 bits; a distance has 20 bits in a key
 
 private:
     void words_of(const std::uint8_t* codes, std::size_t n, std::uint32_t* words) const;
@@ -113,6 +116,7 @@ private:
     std::size_t n_words_;
     std::size_t n_groups_;
     AlignedArray<std::uint32_t> words_;
+    AlignedArray<std::uint64_t> rows_;
 };
 
 }  // namespace bitclass

@@ -11,11 +11,11 @@ namespace bitclass::avx2 {
 
 namespace {
 
-struct Lanes {
+struct Lanes : PlainLanes<Lanes> {
     using Register = __m256i;
     using Count = __m256i;  // of bytes
     static constexpr std::size_t kWidth = 8;
-    static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
+    static constexpr std::size_t kWordsPerCount = 31;  // 8 bits a byte and word, and a byte holds 255
 
     static Register load(const std::uint32_t* at) {
         return _mm256_load_si256(reinterpret_cast<const __m256i*>(at));
@@ -62,12 +62,7 @@ struct Lanes {
     static void store(std::uint32_t* at, Register values) {
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), values);
     }
-    template <class Narrow>
-    static void narrow(Narrow* at, Register distances) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, distances);
-        for (std::size_t i = 0; i < kWidth; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
-    }
+    using PlainLanes<Lanes>::below_of_64;
     static std::uint64_t below_of_64(const std::uint8_t* distances, std::uint8_t limit) {
         const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
         std::uint64_t at_least = 0;
@@ -78,27 +73,18 @@ struct Lanes {
         }
         return ~at_least;
     }
-    template <class Narrow>
-    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
-        return avx2::below_of_64(distances, limit);
-    }
-    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, values);
-        std::size_t n = 0;
-        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
-        return n;
-    }
-    static std::int32_t sum_of_set(const std::uint32_t* words, std::size_t n_words, const std::int8_t* activations) {
+    static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
         const __m256i byte_of_lane = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,  //
                                                       2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
         const __m256i bit_of_lane = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201ull));
         __m256i sum = _mm256_setzero_si256();
-        for (std::size_t w = 0; w < n_words; ++w) {
-            const __m256i bytes = _mm256_shuffle_epi8(broadcast(words[w * kWidth]), byte_of_lane);
+        for (std::size_t w = 0; w < 2 * length; ++w) {
+            const auto word = static_cast<std::uint32_t>(row[w / 2] >> 32 * (w % 2));
+            const __m256i bytes = _mm256_shuffle_epi8(broadcast(word), byte_of_lane);
             const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of_lane), bit_of_lane);
             const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(activations + 32 * w));
-            const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_and_si256(values, set));
+            const __m256i negated = _mm256_sub_epi8(_mm256_setzero_si256(), values);
+            const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_blendv_epi8(negated, values, set));
             sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
         }
         __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));

@@ -11,11 +11,11 @@ namespace bitclass::neon {
 
 namespace {
 
-struct Lanes {
+struct Lanes : PlainLanes<Lanes> {
     using Register = uint32x4_t;
     using Count = uint8x16_t;
     static constexpr std::size_t kWidth = 4;
-    static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
+    static constexpr std::size_t kWordsPerCount = 31;  // 8 bits a byte and word, and a byte holds 255
 
     static Register load(const std::uint32_t* at) { return vld1q_u32(at); }
     static Register broadcast(std::uint32_t value) { return vdupq_n_u32(value); }
@@ -48,34 +48,17 @@ struct Lanes {
         return vsubq_u32(vdupq_n_u32(static_cast<std::uint32_t>(n_bits)), vshlq_n_u32(distances, 1));
     }
     static void store(std::uint32_t* at, Register values) { vst1q_u32(at, values); }
-    template <class Narrow>
-    static void narrow(Narrow* at, Register distances) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, distances);
-        for (std::size_t i = 0; i < kWidth; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
-    }
-    template <class Narrow>
-    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
-        return neon::below_of_64(distances, limit);
-    }
-    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, values);
-        std::size_t n = 0;
-        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
-        return n;
-    }
-    static std::int32_t sum_of_set(const std::uint32_t* words, std::size_t n_words, const std::int8_t* activations) {
+    static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
         const uint8x16_t bit_of_lane = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
         int32x4_t sum = vdupq_n_s32(0);
-        for (std::size_t w = 0; w < n_words; ++w) {
-            const std::uint32_t word = words[w * kWidth];
+        for (std::size_t w = 0; w < 2 * length; ++w) {
+            const auto word = static_cast<std::uint32_t>(row[w / 2] >> 32 * (w % 2));
             for (int half = 0; half < 2; ++half) {
                 const uint8x8_t low = vdup_n_u8(static_cast<std::uint8_t>(word >> 16 * half));
                 const uint8x8_t high = vdup_n_u8(static_cast<std::uint8_t>(word >> (16 * half + 8)));
                 const uint8x16_t set = vtstq_u8(vcombine_u8(low, high), bit_of_lane);
                 const int8x16_t values = vld1q_s8(activations + 32 * w + 16 * half);
-                sum = vpadalq_s16(sum, vpaddlq_s8(vandq_s8(values, vreinterpretq_s8_u8(set))));
+                sum = vpadalq_s16(sum, vpaddlq_s8(vbslq_s8(set, values, vnegq_s8(values))));
             }
         }
         return vaddvq_s32(sum);

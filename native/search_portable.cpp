@@ -10,11 +10,11 @@ namespace bitclass::portable {
 namespace {
 
 // Four lanes as a vector of the compiler's own, which it turns into what the processor has.
-struct Lanes {
+struct Lanes : PlainLanes<Lanes> {
     using Register = std::uint32_t __attribute__((vector_size(16)));
     using Count = Register;  // of bytes
     static constexpr std::size_t kWidth = 4;
-    static constexpr std::size_t kWordsACount = 31;  // 8 bits a byte and word, and a byte holds 255
+    static constexpr std::size_t kWordsPerCount = 31;  // 8 bits a byte and word, and a byte holds 255
 
     static Register load(const std::uint32_t* at) { return *reinterpret_cast<const Register*>(at); }
     static Register broadcast(std::uint32_t value) { return Register{value, value, value, value}; }
@@ -55,28 +55,12 @@ struct Lanes {
     static void store(std::uint32_t* at, Register values) {
         for (std::size_t i = 0; i < kWidth; ++i) at[i] = values[i];
     }
-    template <class Narrow>
-    static void narrow(Narrow* at, Register distances) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, distances);
-        for (std::size_t i = 0; i < kWidth; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
-    }
-    template <class Narrow>
-    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
-        return portable::below_of_64(distances, limit);
-    }
-    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, values);
-        std::size_t n = 0;
-        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
-        return n;
-    }
-    static std::int32_t sum_of_set(const std::uint32_t* words, std::size_t n_words, const std::int8_t* activations) {
+    static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
         std::int32_t sum = 0;
-        for (std::size_t w = 0; w < n_words; ++w) {
-            const std::uint32_t word = words[w * kWidth];
-            for (std::size_t k = 0; k < 32; ++k) sum += activations[32 * w + k] & -static_cast<std::int32_t>(word >> k & 1);
+        for (std::size_t w = 0; w < length; ++w) {
+            for (std::size_t k = 0; k < 64; ++k) {
+                sum += activations[64 * w + k] * (2 * static_cast<std::int32_t>(row[w] >> k & 1) - 1);
+            }
         }
         return sum;
     }

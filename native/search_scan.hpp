@@ -3,32 +3,79 @@
 // A level's file defines `Lanes` and includes this file inside its namespace. Everything here has
 // internal linkage: the same template built for two instruction sets must not be merged into one.
 //
-// `Lanes` offers
+// `Lanes` offers, by itself or from PlainLanes,
 //   Register, Count     a vector of lanes; the bits counted so far in each lane
 //   kWidth              lanes a register
-//   kWordsACount        words a Count can take before it would overflow
+//   kWordsPerCount        words a Count can take before it would overflow
 //   load, broadcast, differing (xor), none, add_bits, total, add, key, smaller, lowest, below, store,
 //   product             n_bits - 2 * distances
-//   narrow              stores distances as integers of 8, 16 or 32 bits
+//   narrow_64           stores 64 distances as integers of 8, 16 or 32 bits
 //   below_of_64         which of 64 such distances are below a limit
+//   collect_64          writes those of a mask side by side, their places and the step; perhaps others behind them
+//   lowest_bits         the lowest n bits of a mask
 //   compress            writes the lanes of a mask side by side, and perhaps others behind them; returns how many
-//   sum_of_set          sum of the activations whose bits are set in the words of one class, kWidth apart
+//   products            inner products of 16 classes, as rows of bits, and activations
 
 namespace {
+
+// What a level has no better instructions for.
+template <class Lanes>
+struct PlainLanes {
+    template <class Narrow, class Register>
+    static void narrow_64(Narrow* at, const Register* distances) {
+        std::uint32_t of_lane[64];
+        for (std::size_t i = 0; i < 64 / Lanes::kWidth; ++i) Lanes::store(of_lane + i * Lanes::kWidth, distances[i]);
+        for (std::size_t i = 0; i < 64; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
+    }
+    template <class Narrow>
+    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
+        std::uint64_t mask = 0;
+        for (int i = 0; i < 64; ++i) mask |= std::uint64_t{distances[i] < limit} << i;
+        return mask;
+    }
+    template <class Narrow>
+    static std::size_t collect_64(const Narrow* distances, std::uint64_t mask, std::size_t step, Narrow* near,
+                                  std::uint8_t* places, std::uint8_t* steps) {
+        std::size_t n = 0;
+        for (; mask != 0; mask &= mask - 1, ++n) {
+            places[n] = static_cast<std::uint8_t>(__builtin_ctzll(mask));
+            steps[n] = static_cast<std::uint8_t>(step);
+            near[n] = distances[places[n]];
+        }
+        return n;
+    }
+    static std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) {
+        std::uint64_t rest = mask;
+        for (; n > 0; --n) rest &= rest - 1;
+        return mask & ~rest;
+    }
+    template <class Register>
+    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
+        std::uint32_t of_lane[Lanes::kWidth];
+        Lanes::store(of_lane, values);
+        std::size_t n = 0;
+        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
+        return n;
+    }
+    static void products(const std::uint64_t* const* rows, std::size_t length, const std::int8_t* activations,
+                         std::int32_t* products) {
+        for (int i = 0; i < 16; ++i) products[i] = Lanes::product_of(rows[i], length, activations);
+    }
+};
 
 // Keys of a scan are distance << kStepBits | step. The lane is not part of a key: it is read off
 // the vector of smallest keys at the end.
 constexpr int kStepBits = 12;
-constexpr std::size_t kMostSteps = std::size_t{1} << kStepBits;
+constexpr std::size_t kMaxSteps = std::size_t{1} << kStepBits;
 // Classes that stay in the second-level cache while the queries of a chunk pass over them.
-constexpr std::size_t kWordsABlock = 1 << 16;
+constexpr std::size_t kWordsPerBlock = 1 << 16;
 
 // Distances of one group of classes to one query. kWords = 0 stands for any number of words.
 template <class Lanes, int kWords>
 inline typename Lanes::Register distances_of(const std::uint32_t* group, const std::uint32_t* query,
                                              std::size_t n_words) {
     if constexpr (kWords > 0) {
-        static_assert(kWords <= Lanes::kWordsACount, "a count of this many words would overflow");
+        static_assert(kWords <= Lanes::kWordsPerCount, "a count of this many words would overflow");
         typename Lanes::Count count = Lanes::none();
 #pragma GCC unroll 16
         for (int word = 0; word < kWords; ++word) {
@@ -38,9 +85,9 @@ inline typename Lanes::Register distances_of(const std::uint32_t* group, const s
         return Lanes::total(count);
     } else {
         typename Lanes::Register distances = Lanes::broadcast(0);
-        for (std::size_t start = 0; start < n_words; start += Lanes::kWordsACount) {
+        for (std::size_t start = 0; start < n_words; start += Lanes::kWordsPerCount) {
             const std::size_t rest = n_words - start;
-            const std::size_t end = start + (rest < Lanes::kWordsACount ? rest : Lanes::kWordsACount);
+            const std::size_t end = start + (rest < Lanes::kWordsPerCount ? rest : Lanes::kWordsPerCount);
             typename Lanes::Count count = Lanes::none();
             for (std::size_t word = start; word < end; ++word) {
                 count = Lanes::add_bits(
@@ -71,7 +118,7 @@ void nearest_of_block(const std::uint32_t* groups, std::size_t n_groups, std::si
     for (int q = 0; q < kQueries; ++q) {
         std::size_t lane = 0;
         const std::uint64_t key = Lanes::lowest(smallest[q], &lane);
-        const std::uint64_t found = (key & (kMostSteps - 1)) * Lanes::kWidth + lane + first_class;
+        const std::uint64_t found = (key & (kMaxSteps - 1)) * Lanes::kWidth + lane + first_class;
         const std::uint64_t whole = (key >> kStepBits) << 32 | found;
         if (whole < best[q]) best[q] = whole;
     }
@@ -82,11 +129,11 @@ void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std:
                   std::uint64_t* best) {
     constexpr int kTogether = 4;  // queries that share a load of classes; more were no faster
     const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
-    const std::size_t fitting = kWordsABlock / (n_words * Lanes::kWidth);
-    const std::size_t groups_a_block = fitting < 1 ? 1 : fitting < kMostSteps ? fitting : kMostSteps;
-    for (std::size_t start = 0; start < classes.n_groups; start += groups_a_block) {
+    const std::size_t fitting = kWordsPerBlock / (n_words * Lanes::kWidth);
+    const std::size_t groups_per_block = fitting < 1 ? 1 : fitting < kMaxSteps ? fitting : kMaxSteps;
+    for (std::size_t start = 0; start < classes.n_groups; start += groups_per_block) {
         const std::size_t rest = classes.n_groups - start;
-        const std::size_t n_groups = rest < groups_a_block ? rest : groups_a_block;
+        const std::size_t n_groups = rest < groups_per_block ? rest : groups_per_block;
         const std::uint32_t* const groups = classes.words + start * n_words * Lanes::kWidth;
         std::size_t q = 0;
         for (; q + kTogether <= n_queries; q += kTogether) {
@@ -108,11 +155,11 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
     constexpr std::size_t kWordsInCache = 1 << 12;
     const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
     const std::size_t group_words = n_words * Lanes::kWidth;
-    const std::size_t groups_a_block = group_words < kWordsInCache ? kWordsInCache / group_words : 1;
+    const std::size_t groups_per_block = group_words < kWordsInCache ? kWordsInCache / group_words : 1;
     const std::size_t whole_groups = classes.n_classes / Lanes::kWidth;
-    for (std::size_t start = 0; start < classes.n_groups; start += groups_a_block) {
+    for (std::size_t start = 0; start < classes.n_groups; start += groups_per_block) {
         const std::size_t end =
-            classes.n_groups - start < groups_a_block ? classes.n_groups : start + groups_a_block;
+            classes.n_groups - start < groups_per_block ? classes.n_groups : start + groups_per_block;
         for (std::size_t q = 0; q < n_queries; ++q) {
             std::int32_t* const row = scores + q * classes.n_classes;
             for (std::size_t g = start; g < end; ++g) {
@@ -197,12 +244,55 @@ void keep_nearest(Candidates& candidates, std::size_t n_words) {
 // Distances of a block from one query to the next: off a power of two, for the sake of the cache.
 constexpr std::size_t kRowLength = kClassesPerBlock + 3 * 64;
 
-// Which of 64 distances are below a limit.
-template <class Narrow>
-std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
-    std::uint64_t mask = 0;
-    for (int i = 0; i < 64; ++i) mask |= std::uint64_t{distances[i] < limit} << i;
-    return mask;
+// Fills an empty list with the wanted of the first classes, of which at least so many, and few more, are
+// below a limit.
+template <class Lanes, class Narrow>
+void take_nearest(const Narrow* distances, std::size_t n, Narrow limit, std::size_t n_words, Candidates& candidates) {
+    alignas(64) Narrow near[kRowLength];
+    std::uint8_t places[kRowLength];
+    std::uint8_t steps[kRowLength];
+    const auto place = [&](std::size_t i) { return std::uint32_t{steps[i]} * 64 + places[i]; };
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < n; i += 64) {
+        size += Lanes::collect_64(distances + i, Lanes::below_of_64(distances + i, limit), i / 64, near + size,
+                                  places + size, steps + size);
+    }
+    if (__builtin_expect(size > 64, 0)) {
+        for (std::size_t i = 0; i < size; ++i) {
+            candidates.distances[i] = near[i];
+            candidates.classes[i] = place(i);
+        }
+        candidates.size = size;
+        candidates.threshold = limit;
+        return keep_nearest<Lanes>(candidates, n_words);
+    }
+    for (int i = 0; i < 64; ++i) near[size + i] = std::numeric_limits<Narrow>::max();
+    // The largest value that fewer than `wanted` lie below. Several are tried at once: looking is cheaper
+    // than waiting for what the one before has found.
+    const std::size_t wanted = candidates.wanted;
+    auto last = static_cast<Narrow>(limit - 1);
+    for (bool lower = true; lower;) {
+        constexpr int kTries = 4;
+        int lower_by = 0;
+#pragma GCC unroll 4
+        for (int t = 0; t < kTries; ++t) {
+            const auto value = static_cast<Narrow>(last > Narrow(t) ? last - Narrow(t) : 0);
+            lower_by += static_cast<std::size_t>(__builtin_popcountll(Lanes::below_of_64(near, value))) >= wanted;
+        }
+        last = static_cast<Narrow>(last - lower_by);
+        lower = lower_by == kTries;
+    }
+    const std::uint64_t nearer = Lanes::below_of_64(near, last);
+    const std::uint64_t equal = Lanes::below_of_64(near, static_cast<Narrow>(last + 1)) & ~nearer;
+    std::uint64_t kept =
+        nearer | Lanes::lowest_bits(equal, wanted - static_cast<std::size_t>(__builtin_popcountll(nearer)));
+    for (std::size_t i = 0; i < wanted; ++i, kept &= kept - 1) {
+        const auto at = static_cast<std::size_t>(__builtin_ctzll(kept));
+        candidates.distances[i] = near[at];
+        candidates.classes[i] = place(at);
+    }
+    candidates.size = wanted;
+    candidates.threshold = last;
 }
 
 // Limits that at least `wanted` of the distances of each query are below, and few more: each of 64
@@ -268,11 +358,23 @@ void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t
     const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
     alignas(64) Narrow distances[kQueries][kRowLength];
     const QueryRegisters<Lanes, kQueries, kWords> registers(queries, n_words);
-    for (std::size_t g = begin; g < end; ++g) {
-        const std::uint32_t* const group = classes.words + g * n_words * Lanes::kWidth;
+    constexpr std::size_t kGroups = 64 / Lanes::kWidth;
+    for (std::size_t g = begin; g < end; g += kGroups) {
+        const std::uint32_t* const groups = classes.words + g * n_words * Lanes::kWidth;
+        constexpr int kShared = kQueries < 2 ? kQueries : 2;  // queries that share a load of classes
 #pragma GCC unroll 4
-        for (int q = 0; q < kQueries; ++q) {
-            Lanes::narrow(distances[q] + (g - begin) * Lanes::kWidth, registers.distances(group, q));
+        for (int q = 0; q < kQueries; q += kShared) {
+            typename Lanes::Register of_groups[kShared][kGroups];
+#pragma GCC unroll 16
+            for (std::size_t i = 0; i < kGroups; ++i) {
+#pragma GCC unroll 2
+                for (int s = 0; s < kShared; ++s) {
+                    of_groups[s][i] = registers.distances(groups + i * n_words * Lanes::kWidth, q + s);
+                }
+            }
+            for (int s = 0; s < kShared; ++s) {
+                Lanes::narrow_64(distances[q + s] + (g - begin) * Lanes::kWidth, of_groups[s]);
+            }
         }
     }
     const std::size_t first_class = begin * Lanes::kWidth;
@@ -288,7 +390,10 @@ void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t
     }
     if (begin == 0 && wanted <= 64 && wanted <= n) {
         limits_from_lanes<Lanes, kQueries>(distances, n_padded, wanted, n_words, limits);
-        for (int q = 0; q < kQueries; ++q) candidates[q].threshold = limits[q];
+        for (int q = 0; q < kQueries; ++q) {
+            take_nearest<Lanes>(distances[q], n_padded, limits[q], n_words, candidates[q]);
+        }
+        return;
     }
     for (int q = 0; q < kQueries; ++q) {
         Candidates& mine = candidates[q];
@@ -300,15 +405,6 @@ void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t
         };
         for (std::size_t i = 0; i < n_padded; i += 64) {
             std::uint64_t mask = Lanes::below_of_64(distances[q] + i, limits[q]);
-            if (begin == 0) {
-                // Two are written without asking whether they are there: nobody could predict the branch.
-                constexpr std::uint64_t kStop = std::uint64_t{1} << 63;
-                for (int once = 0; once < 2; ++once) {
-                    add(i, mask | kStop);
-                    size += mask != 0;
-                    mask &= mask - 1;
-                }
-            }
             for (; __builtin_expect(mask != 0, 0); mask &= mask - 1, ++size) add(i, mask);
         }
         mine.size = size;
@@ -338,17 +434,17 @@ void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std:
     }
 }
 
-// The sum of activations times -1 or +1 is twice that of the bits that are set, less the sum of all.
 template <class Lanes>
 void rescore(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
              std::int32_t* scores) {
-    const std::size_t n_words = classes.n_words;
-    std::int32_t total = 0;
-    for (std::size_t k = 0; k < 32 * n_words; ++k) total += activations[k];
-    for (std::size_t i = 0; i < candidates.size; ++i) {
-        const std::size_t c = candidates.classes[i];
-        const std::uint32_t* const words = classes.words + c / Lanes::kWidth * n_words * Lanes::kWidth + c % Lanes::kWidth;
-        scores[i] = 2 * Lanes::sum_of_set(words, n_words, activations) - total;
+    const std::size_t length = (classes.n_words + 1) / 2;
+    for (std::size_t start = 0; start < candidates.size; start += 16) {
+        const std::uint64_t* rows[16];
+        for (std::size_t i = 0; i < 16; ++i) {
+            const std::size_t at = start + i < candidates.size ? start + i : start;
+            rows[i] = classes.rows + candidates.classes[at] * length;
+        }
+        Lanes::products(rows, length, activations, scores + start);
     }
 }
 

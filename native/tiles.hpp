@@ -1,7 +1,7 @@
 // The vectorised inner loops of training, one table of functions for each instruction set.
 //
 // Training works in small tiles that stay in the L1 cache: a tile of table indices is written by one
-// of these functions and consumed by the look-ups of lookup_sums.hpp, which need no vectors.
+// of these functions and consumed by the look-ups of lookup_sums.cpp, which need no vectors.
 #pragma once
 
 #include <cstddef>
@@ -35,35 +35,14 @@ struct CodeTile {
     std::size_t out_stride;
 };
 
-// out[i][c] = min(half[rows[i]][c] + column_base[c], limit) * scale, modulo 2^16 before the minimum.
-struct HalfTile {
-    const std::int16_t* half;  // of the first column of the tile
-    std::size_t half_stride;
-    const std::size_t* rows;
-    std::size_t n_rows;
-    std::size_t n_columns;
-    const std::uint16_t* column_base;
-    std::uint16_t limit;
-    std::uint16_t scale;
-    std::uint16_t* out;
-    std::size_t out_stride;
-};
-
 struct TileKernels {
     void (*indices_from_codes)(const CodeTile& tile);
-
-    // Returns whether an index had to be cut to the limit.
-    bool (*indices_from_half)(const HalfTile& tile);
 
     // Doubled pieces of the listed rows of codes (n, n_bytes), and their Hamming distances to the
     // weights of their own classes, listed as the rows are.
     void (*prepare_rows)(const std::uint8_t* codes, std::size_t n_bytes, const std::size_t* rows, std::size_t n_rows,
                          const std::uint8_t* weights, const std::size_t* own, std::uint32_t* row_pieces,
                          std::uint16_t* own_distances);
-
-    // half[i][c] += bits[i] * step[c].
-    void (*shift_rows)(std::int16_t* half, std::size_t half_stride, const std::int8_t* bits, std::size_t n_rows,
-                       std::size_t n_columns, const std::int16_t* step);
 
     // B-step, margins (C, kLanes): out[j][lane] = 2 * min(margins[classes[j]][lane] + lane_base[lane], limit).
     void (*block_indices)(const std::int16_t* margins, const std::uint32_t* classes, std::size_t n_classes,

@@ -7,7 +7,7 @@ namespace avx2 {
 namespace {
 
 // A byte counter holds the set bits of this many pieces without overflow.
-constexpr std::size_t kPiecesAByteCounter = 31;
+constexpr std::size_t kPiecesPerByteCounter = 31;
 
 struct Isa {
     static constexpr std::size_t kShorts = 16;
@@ -21,9 +21,9 @@ struct Isa {
         const __m256i ones = _mm256_set1_epi8(1);
         __m256i distances[R];
         for (int r = 0; r < R; ++r) distances[r] = _mm256_setzero_si256();
-        for (std::size_t begin = 0; begin < tile.n_pieces; begin += kPiecesAByteCounter) {
+        for (std::size_t begin = 0; begin < tile.n_pieces; begin += kPiecesPerByteCounter) {
             const std::size_t left = tile.n_pieces - begin;
-            const std::size_t end = begin + (left < kPiecesAByteCounter ? left : kPiecesAByteCounter);
+            const std::size_t end = begin + (left < kPiecesPerByteCounter ? left : kPiecesPerByteCounter);
             __m256i bytes[R];
             for (int r = 0; r < R; ++r) bytes[r] = _mm256_setzero_si256();
             for (std::size_t piece = begin; piece < end; ++piece) {

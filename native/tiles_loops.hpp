@@ -13,10 +13,9 @@ namespace bitclass {
 // Isa offers: static void indices_from_codes(const CodeTile&), and kShorts, the 16-bit lanes of its vectors.
 template <class Isa>
 struct TileLoops {
-    // Vectors of the compiler's own, of the width given in lanes of 16 bits.
-    template <std::size_t lanes>
-    struct Shorts {
-        using Vector __attribute__((vector_size(2 * lanes))) = std::uint16_t;
+    // Vectors of the compiler's own, of 16-bit lanes.
+    struct S {
+        using Vector __attribute__((vector_size(2 * Isa::kShorts))) = std::uint16_t;
 
         static Vector load(const void* from) {
             Vector vector;
@@ -27,53 +26,6 @@ struct TileLoops {
         static Vector all(std::uint16_t value) { return Vector{} + value; }
         static Vector smaller(Vector a, Vector b) { return a < b ? a : b; }
     };
-
-    // Columns a vector at a time; the last vector ends with the last column and may overlap the one
-    // before, which writes the same indices twice.
-    template <std::size_t lanes>
-    static bool indices_by(const HalfTile& tile) {
-        using S = Shorts<lanes>;
-        using Vector = typename S::Vector;
-        const Vector limit = S::all(tile.limit);
-        const Vector scale = S::all(tile.scale);
-        const std::size_t last = tile.n_columns - lanes;
-        Vector beyond{};
-        for (std::size_t i = 0; i < tile.n_rows; ++i) {
-            const std::int16_t* half = tile.half + tile.rows[i] * tile.half_stride;
-            std::uint16_t* out = tile.out + i * tile.out_stride;
-            for (std::size_t c = 0;; c = c + lanes < last ? c + lanes : last) {
-                const Vector index = S::load(half + c) + S::load(tile.column_base + c);
-                const Vector safe = S::smaller(index, limit);
-                beyond |= index ^ safe;
-                S::store(out + c, safe * scale);
-                if (c == last) break;
-            }
-        }
-        std::uint16_t any = 0;
-        for (std::size_t lane = 0; lane < lanes; ++lane) any = static_cast<std::uint16_t>(any | beyond[lane]);
-        return any != 0;
-    }
-
-    static bool indices_from_half(const HalfTile& tile) {
-        if (tile.n_columns >= Isa::kShorts) return indices_by<Isa::kShorts>(tile);
-        if constexpr (Isa::kShorts > 16) {
-            if (tile.n_columns >= 16) return indices_by<16>(tile);
-        }
-        if constexpr (Isa::kShorts > 8) {
-            if (tile.n_columns >= 8) return indices_by<8>(tile);
-        }
-        std::uint16_t beyond = 0;
-        for (std::size_t i = 0; i < tile.n_rows; ++i) {
-            const std::int16_t* half = tile.half + tile.rows[i] * tile.half_stride;
-            for (std::size_t c = 0; c < tile.n_columns; ++c) {
-                const std::uint16_t index = static_cast<std::uint16_t>(half[c] + tile.column_base[c]);
-                const std::uint16_t safe = index < tile.limit ? index : tile.limit;
-                beyond = static_cast<std::uint16_t>(beyond | (index ^ safe));
-                tile.out[i * tile.out_stride + c] = static_cast<std::uint16_t>(safe * tile.scale);
-            }
-        }
-        return beyond != 0;
-    }
 
     static void prepare_rows(const std::uint8_t* codes, std::size_t n_bytes, const std::size_t* rows,
                              std::size_t n_rows, const std::uint8_t* weights, const std::size_t* own,
@@ -103,44 +55,8 @@ struct TileLoops {
         }
     }
 
-    template <std::size_t lanes>
-    static void shift_by(std::int16_t* half, std::size_t half_stride, const std::int8_t* bits, std::size_t n_rows,
-                         std::size_t n_columns, const std::int16_t* step) {
-        using S = Shorts<lanes>;
-        const std::size_t last = n_columns - lanes;
-        const auto last_step = S::load(step + last);
-        for (std::size_t i = 0; i < n_rows; ++i, half += half_stride) {
-            const auto bit = S::all(static_cast<std::uint16_t>(bits[i]));
-            // The last vector may overlap the one before: it is read before any is written.
-            const auto end = S::load(half + last) + last_step * bit;
-            for (std::size_t c = 0; c < last; c += lanes) {
-                S::store(half + c, S::load(half + c) + S::load(step + c) * bit);
-            }
-            S::store(half + last, end);
-        }
-    }
-
-    static void shift_rows(std::int16_t* half, std::size_t half_stride, const std::int8_t* bits, std::size_t n_rows,
-                           std::size_t n_columns, const std::int16_t* step) {
-        if (n_columns >= Isa::kShorts) {
-            return shift_by<Isa::kShorts>(half, half_stride, bits, n_rows, n_columns, step);
-        }
-        if constexpr (Isa::kShorts > 16) {
-            if (n_columns >= 16) return shift_by<16>(half, half_stride, bits, n_rows, n_columns, step);
-        }
-        if constexpr (Isa::kShorts > 8) {
-            if (n_columns >= 8) return shift_by<8>(half, half_stride, bits, n_rows, n_columns, step);
-        }
-        for (std::size_t i = 0; i < n_rows; ++i, half += half_stride) {
-            for (std::size_t c = 0; c < n_columns; ++c) {
-                half[c] = static_cast<std::int16_t>(half[c] + bits[i] * step[c]);
-            }
-        }
-    }
-
     static void block_indices(const std::int16_t* margins, const std::uint32_t* classes, std::size_t n_classes,
                               const std::int16_t* lane_base, std::uint16_t limit, std::uint16_t* out) {
-        using S = Shorts<Isa::kShorts>;
         for (std::size_t lane = 0; lane < kLanes; lane += Isa::kShorts) {
             const auto base = S::load(lane_base + lane);
             const auto most = S::all(limit);
@@ -154,7 +70,6 @@ struct TileLoops {
 
     static void block_shift(std::int16_t* margins, const std::uint32_t* classes, std::size_t n_classes,
                             const std::int16_t* change) {
-        using S = Shorts<Isa::kShorts>;
         for (std::size_t lane = 0; lane < kLanes; lane += Isa::kShorts) {
             const auto by = S::load(change + lane);
             for (std::size_t j = 0; j < n_classes; ++j) {
@@ -232,8 +147,8 @@ struct TileLoops {
     }
 
     static constexpr TileKernels table() {
-        return {Isa::indices_from_codes, indices_from_half, prepare_rows, shift_rows,      block_indices,
-                block_shift,             block_top,         move_slopes,  add_rows<float>, add_rows<double>};
+        return {Isa::indices_from_codes, prepare_rows, block_indices,   block_shift,
+                block_top,               move_slopes,  add_rows<float>, add_rows<double>};
     }
 };
 

@@ -9,7 +9,7 @@
 namespace bitclass {
 
 // Indices into the tables of the B-step are 16 bits wide: 2 * (4 * n_bits) must fit.
-constexpr std::size_t kMostTrainingBits = 8191;
+constexpr std::size_t kMaxTrainingBits = 8191;
 
 struct PackedRows {
     const std::uint8_t* codes;  // (n, n_bytes)
@@ -32,17 +32,9 @@ struct TrainingRows {
     std::size_t n_classes;
 };
 
-// half (n, C), bits (n,), weight_bits (C,), sums (2, n_tables, C, C).
-void pair_sums(const std::int16_t* half, const std::int8_t* bits, const std::int8_t* weight_bits, TrainingRows rows,
-               PairTables tables, double* sums, int n_threads);
-
-// The same, the half margins counted from packed codes and weights; bit is the index of the bit.
-void pair_sums_from_codes(PackedRows codes, PackedRows weights, std::size_t bit, TrainingRows rows, PairTables tables,
-                          double* sums, int n_threads);
-
-void shift_margins(std::int16_t* half, const std::int8_t* bits, const std::int8_t* old_bits,
-                   const std::int8_t* new_bits, const std::intptr_t* own, std::size_t n, std::size_t n_classes,
-                   int n_threads);
+// bit is the index of the bit; sums (2, n_tables, C, C).
+void pair_sums(PackedRows codes, PackedRows weights, std::size_t bit, TrainingRows rows, PairTables tables,
+               double* sums, int n_threads);
 
 // w (C,) is changed in place; returns the decrease.
 double flip_bits(const double* coupling, const double* field, std::int8_t* w, std::size_t n_classes, int n_threads);

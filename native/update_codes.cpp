@@ -1,14 +1,14 @@
 // The B-step. Rows are independent, so a block of 32 rows of one class goes through all bits with its
 // margins in the cache, (C, 32), and only the classes whose bit differs from the own one are looked up.
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "aligned.hpp"
 #include "class_runs.hpp"
-#include "label_order.hpp"
-#include "log_sum.hpp"
-#include "lookup_sums.hpp"
 #include "pool.hpp"
 #include "tiles.hpp"
 #include "training.hpp"
@@ -16,10 +16,72 @@
 namespace bitclass {
 namespace {
 
+// Sums of positive numbers far outside the range of a double, without a logarithm per term:
+// a factor exp(x) as fraction * 2^exponent, the fraction in [1, 2).
+struct WideFactor {
+    explicit WideFactor(double x) {
+        exponent = static_cast<std::int64_t>(std::floor(x / kLog2));
+        fraction = std::exp(x - static_cast<double>(exponent) * kLog2);
+    }
+
+    static constexpr double kLog2 = 0.693147180559945309417232;
+    double fraction;
+    std::int64_t exponent;
+};
+
+// The sum is sum_ * 2^exponent_, where the exponent is that of the largest term so far.
+class LogSum {
+public:
+    // Adds term * factor; term > 0.
+    void add(double term, const WideFactor& factor) {
+        std::int64_t exponent = factor.exponent;
+        if (term < 0x1p-1022) {
+            term *= 0x1p64;
+            exponent -= 64;
+        }
+        std::uint64_t bits;
+        std::memcpy(&bits, &term, sizeof bits);
+        exponent += static_cast<std::int64_t>(bits >> 52) - 1023;
+        bits = (bits & 0x000fffffffffffff) | std::uint64_t{1023} << 52;
+        std::memcpy(&term, &bits, sizeof bits);
+        add_scaled(term * factor.fraction, exponent);
+    }
+
+    void add(const LogSum& other) {
+        if (other.sum_ > 0.0) add_scaled(other.sum_, other.exponent_);
+    }
+
+    double log() const {
+        if (!(sum_ > 0.0)) return -HUGE_VAL;
+        return std::log(sum_) + static_cast<double>(exponent_) * WideFactor::kLog2;
+    }
+
+private:
+    // 2^exponent for exponent <= 0; what is too small to count is 0.
+    static double power(std::int64_t exponent) {
+        if (exponent < -1000) return 0.0;
+        const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
+        double value;
+        std::memcpy(&value, &bits, sizeof value);
+        return value;
+    }
+
+    void add_scaled(double value, std::int64_t exponent) {
+        if (exponent > exponent_) {
+            sum_ = sum_ > 0.0 ? sum_ * power(exponent_ - exponent) : 0.0;
+            exponent_ = exponent;
+        }
+        sum_ += value * power(exponent - exponent_);
+    }
+
+    double sum_ = 0.0;
+    std::int64_t exponent_ = INT64_MIN / 4;
+};
+
 constexpr double kRelativeTolerance = 1e-12;  // as in the reference
-constexpr std::size_t kClassesATile = 64;
-constexpr std::size_t kMostTasks = 512;
-constexpr std::size_t kFewestBlocksATask = 4;
+constexpr std::size_t kClassesPerTile = 64;
+constexpr std::size_t kMaxTasks = 512;
+constexpr std::size_t kMinBlocksPerTask = 4;
 
 // Rows order[begin] to order[end - 1], at most 32, all of one class.
 struct Block {
@@ -177,10 +239,10 @@ private:
 
     void sum_losses(const std::uint32_t* classes, std::size_t n_classes, const std::int16_t* lane_base,
                     std::size_t n_rows, double* first_sums, double* second_sums) const {
-        std::uint16_t indices[kClassesATile * kLanes];
+        std::uint16_t indices[kClassesPerTile * kLanes];
         const std::uint16_t limit = static_cast<std::uint16_t>(4 * update_.n_bits - 2);
-        for (std::size_t begin = 0; begin < n_classes; begin += kClassesATile) {
-            const std::size_t n = std::min(kClassesATile, n_classes - begin);
+        for (std::size_t begin = 0; begin < n_classes; begin += kClassesPerTile) {
+            const std::size_t n = std::min(kClassesPerTile, n_classes - begin);
             shared_.kernels.block_indices(margins_.data(), classes + begin, n, lane_base, limit, indices);
             add_paired_lookups({indices, kLanes, n, n_rows, nullptr}, shared_.pairs.data(), first_sums, second_sums);
         }
@@ -232,13 +294,13 @@ void update_codes(const CodeUpdate& update, int n_threads) {
     const std::vector<Block> blocks = make_blocks(update.own, order);
     const SharedTables shared(update);
     // The logarithms are summed task by task, so the tasks must not depend on the threads.
-    const std::size_t blocks_a_task = std::max(kFewestBlocksATask, chunks_of(blocks.size(), kMostTasks));
-    const std::size_t n_tasks = chunks_of(blocks.size(), blocks_a_task);
+    const std::size_t blocks_per_task = std::max(kMinBlocksPerTask, chunks_of(blocks.size(), kMaxTasks));
+    const std::size_t n_tasks = chunks_of(blocks.size(), blocks_per_task);
     std::vector<LogSum> decreases(n_tasks * update.n_bits);
     parallel_for(n_tasks, n_threads, [&](std::size_t task) {
         BlockUpdate work(update, shared, order.data());
-        const std::size_t end = std::min(blocks.size(), (task + 1) * blocks_a_task);
-        for (std::size_t i = task * blocks_a_task; i < end; ++i) {
+        const std::size_t end = std::min(blocks.size(), (task + 1) * blocks_per_task);
+        for (std::size_t i = task * blocks_per_task; i < end; ++i) {
             work.run(blocks[i], decreases.data() + task * update.n_bits);
         }
     });

@@ -15,7 +15,6 @@ from bitclass.training.alternation import (
     b_step,
     hinge_weights,
     quadratic_program,
-    w_step,
 )
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.distinct import make_distinct
@@ -28,8 +27,6 @@ from brute_force import (
     objective,
     random_problem,
 )
-
-LARGE = 1 << 30
 
 problems = st.tuples(
     st.integers(0, 10_000), st.integers(2, 6), st.integers(1, 9), st.sampled_from(EVERY_LOSS)
@@ -56,7 +53,7 @@ def sums_of(codes, labels):
 
 def program(codes, weights, labels, name, scale, k, row_weights=None):
     table = tabulate(LOSSES[name], codes.shape[1], scale)
-    margins = Margins(grouped(codes, labels, row_weights), weights.copy(), LARGE)
+    margins = Margins(grouped(codes, labels, row_weights), weights.copy())
     return quadratic_program(margins, k, *table.quadratic_tables(0))
 
 
@@ -150,23 +147,6 @@ def test_flips_that_gain_alike_but_for_rounding_go_by_index(noise):
     assert column.tolist() == [-1, 1, 1]
 
 
-@pytest.mark.parametrize("max_bytes", [1, 1000])
-@pytest.mark.parametrize("name", ["exponential", "logistic"])
-def test_the_w_step_does_not_depend_on_the_memory_it_may_use(name, max_bytes):
-    rng = np.random.default_rng(3)
-    codes, weights, labels = random_problem(rng, 60, 7, 40)
-    table = tabulate(LOSSES[name], 40, 1.0)
-    groups = grouped(codes, labels, rng.random(60))
-    results = []
-    for limit in (LARGE, max_bytes):
-        margins = Margins(groups, weights.copy(), limit)
-        decreases = w_step(margins, table, SOLVERS["flip"])
-        results.append((margins.weights, decreases, margins.log_objective(table)))
-    np.testing.assert_array_equal(results[0][0], results[1][0])
-    np.testing.assert_array_equal(results[0][1], results[1][1])
-    assert results[0][2] == pytest.approx(results[1][2], rel=1e-12)
-
-
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
 def test_closed_forms_of_the_hinge_loss_equal_brute_force(seed, n_classes, n_bits):
@@ -229,7 +209,7 @@ def test_every_bit_takes_the_sign_of_smaller_loss_and_ties_keep_it(problem, scal
 
 def run(groups, weights, name, scale=1.0, solver="flip", max_rounds=20):
     table = tabulate(LOSSES[name], weights.shape[1], scale)
-    return alternate(groups, weights, table, SOLVERS[solver], max_rounds, LARGE, lambda line: None)
+    return alternate(groups, weights, table, SOLVERS[solver], max_rounds, lambda line: None)
 
 
 def clustered(rng, n_rows, n_classes, n_bits, noise=0.2):

@@ -281,7 +281,6 @@ def test_the_hash_function_regresses_the_codes_of_the_samples_themselves():
         tabulate(LOSSES["exponential"], 12, 0.5),
         SOLVERS["flip"],
         10,
-        1 << 30,
         lambda line: None,
     )
     codes = unpack(found.groups.codes[found.groups.inverse], 12)

@@ -186,7 +186,8 @@ def test_the_first_entry_that_is_not_finite_is_named(level, dtype, standardise, 
         bad[row, column] = value
         bad[row, column + 1 :] = np.nan
         bad[row + 1 :, 5] = np.nan
-        message = f"X must be finite: row {row}, feature {column} is {value}$"
+        found = "NaN" if np.isnan(value) else rf"infinity \({value}\)"
+        message = f"X must be finite: row {row}, feature {column} is {found}$"
         for threads in (1, 3):
             with pytest.raises(ValueError, match=message):
                 hash_function.encode(bad, n_threads=threads)

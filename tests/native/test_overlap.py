@@ -41,24 +41,8 @@ def calls() -> dict[str, Call]:
             {**packed, "own": p.own, "half": half},
             ("half",),
         ),
-        "shift_margins": (
-            _kernels.shift_margins,
-            {
-                "half": half,
-                "bits": p.bits,
-                "old_bits": p.weight_bits,
-                "new_bits": -p.weight_bits,
-                "own": p.own,
-            },
-            ("half",),
-        ),
         "pair_sums": (
             _kernels.pair_sums,
-            {"half": half, "bits": p.bits, "weight_bits": p.weight_bits, **rows, **sums},
-            ("sums",),
-        ),
-        "pair_sums_from_codes": (
-            _kernels.pair_sums_from_codes,
             {**packed, "bit": 0, **rows, **sums},
             ("sums",),
         ),

@@ -155,7 +155,7 @@ def test_rescoring_refuses_what_is_not_finite_and_wrong_numbers(precision):
     hash_function = Projection(projection, intercept, precision=precision)
     index = HammingIndex(weights)
     X[17, 3] = np.nan
-    with pytest.raises(ValueError, match="X must be finite: row 117, feature 3 is nan"):
+    with pytest.raises(ValueError, match="X must be finite: row 117, feature 3 is NaN"):
         predict_rescored(hash_function, index, X, 16, first_row=100)
     for m, k, name in (
         (0, 1, "n_candidates"),

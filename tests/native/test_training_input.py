@@ -21,24 +21,9 @@ def good_arguments() -> dict[str, Arguments]:
     rows = {"own": p.own, "row_weights": p.row_weights}
     codes = {"codes": p.codes, "weights": p.weights}
     sums = {"tables": np.zeros((2, 21)), "sums": np.zeros((2, 2, 3, 3))}
-    half = np.zeros((6, 3), dtype=np.int16)
     return {
         "half_margins": {**codes, "own": p.own},
-        "pair_sums": {
-            "half": half,
-            "bits": p.bits,
-            "weight_bits": p.weight_bits,
-            **rows,
-            **sums,
-        },
-        "pair_sums_from_codes": {**codes, "bit": 9, **rows, **sums},
-        "shift_margins": {
-            "half": half,
-            "bits": p.bits,
-            "old_bits": p.weight_bits,
-            "new_bits": p.weight_bits,
-            "own": p.own,
-        },
+        "pair_sums": {**codes, "bit": 9, **rows, **sums},
         "flip_bits": {"coupling": np.zeros((3, 3)), "field": np.zeros(3), "w": p.weight_bits},
         "update_codes": {**codes, **rows, "n_bits": 10, "values": np.zeros(41), "log_step": 0.0},
         "group_rows": {"labels": p.own, "codes": p.codes},
@@ -92,17 +77,11 @@ def test_wrong_types_and_shapes_are_refused(kernel: str, name: str) -> None:
         ("half_margins", "own", [0, 0, 0, 0, 0, 3], r"own: .*\[0, 3\), found 3"),
         ("pair_sums", "own", [0, 0, 1, 2, 1, 2], "own: expected ascending"),
         ("pair_sums", "own", [-1, 0, 1, 1, 1, 2], "own: .*found -1"),
-        ("pair_sums", "half", np.full((6, 3), 11, dtype=np.int16), "half: "),
-        ("pair_sums", "half", np.full((6, 3), -32768, dtype=np.int16), "half: "),
-        ("pair_sums", "bits", np.zeros(6, dtype=np.int8), "bits: "),
-        ("pair_sums", "weight_bits", np.full(3, 3, dtype=np.int8), "weight_bits: "),
         ("pair_sums", "tables", np.zeros((2, 20)), "tables: expected 2r"),
-        ("pair_sums_from_codes", "bit", 10, "bit: "),
-        ("pair_sums_from_codes", "bit", -1, "bit: "),
-        ("pair_sums_from_codes", "codes", np.full((6, 2), 255, dtype=np.uint8), "codes: .*zeros"),
-        ("pair_sums_from_codes", "own", [0, 0, 0, 0, 0, 3], "own: "),
-        ("shift_margins", "own", [0, 0, 0, 0, 0, 3], "own: "),
-        ("shift_margins", "new_bits", np.zeros(3, dtype=np.int8), "new_bits: "),
+        ("pair_sums", "bit", 10, "bit: "),
+        ("pair_sums", "bit", -1, "bit: "),
+        ("pair_sums", "codes", np.full((6, 2), 255, dtype=np.uint8), "codes: .*zeros"),
+        ("pair_sums", "own", [0, 0, 0, 0, 0, 3], "own: "),
         ("flip_bits", "w", np.zeros(3, dtype=np.int8), "w: "),
         ("update_codes", "n_bits", 0, "n_bits: "),
         ("update_codes", "n_bits", -5, "n_bits: "),
@@ -128,8 +107,6 @@ def test_wrong_contents_are_refused(kernel: str, name: str, value: Any, message:
     ("kernel", "name"),
     [
         ("pair_sums", "sums"),
-        ("pair_sums_from_codes", "sums"),
-        ("shift_margins", "half"),
         ("class_sums", "sums"),
     ],
 )
@@ -154,7 +131,7 @@ def test_thread_counts_below_one_are_resolved_or_refused(kernel: str) -> None:
 def test_numpy_integers_serve_as_counts() -> None:
     arguments = good_arguments()
     native.update_codes(**{**arguments["update_codes"], "n_bits": np.int64(10)})
-    native.pair_sums_from_codes(**{**arguments["pair_sums_from_codes"], "bit": np.int32(3)})
+    native.pair_sums(**{**arguments["pair_sums"], "bit": np.int32(3)})
 
 
 def test_codes_too_long_for_compiled_tables_still_work() -> None:
@@ -169,7 +146,7 @@ def test_codes_too_long_for_compiled_tables_still_work() -> None:
     assert codes.shape == p.codes.shape
     tables = np.zeros((1, 2 * p.n_bits + 1))
     sums = np.zeros((2, 1, 3, 3))
-    native.pair_sums_from_codes(p.codes, p.weights, 7, p.own, p.row_weights, tables, sums)
+    native.pair_sums(p.codes, p.weights, 7, p.own, p.row_weights, tables, sums)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -193,4 +170,4 @@ def test_fit_takes_codes_too_long_for_compiled_tables() -> None:
 )
 def test_gram_refuses(Z: Any, gram: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"Z: |gram: "):
-        native.add_gram(Z, gram)
+        native.add_gram([Z], gram)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from training_problems import Problem, losses, strided
 
 from bitclass import _native as native
-from bitclass._native import reference, reference_rows
-from bitclass.codes import unpack
+from bitclass._native import reference
 
 N_BITS = [1, 7, 64, 127, 128, 200]
 
@@ -53,69 +52,37 @@ def test_pair_sums(
 ) -> None:
     p = Problem(**size)
     bit = p.n_bits - 1
-    bits = unpack(p.codes, p.n_bits)[:, bit]
-    weight_bits = unpack(p.weights, p.n_bits)[:, bit]
-    half = reference.half_margins(p.codes, p.weights, p.own)
     tables = p.rng.standard_normal((n_tables, 2 * p.n_bits + 1))
-    start = p.rng.standard_normal((2, n_tables, p.n_classes, p.n_classes))
-    expected, from_half, from_codes = start.copy(), start.copy(), start.copy()
-    reference.pair_sums(half, bits, weight_bits, p.own, p.row_weights, tables, expected)
+    expected = p.rng.standard_normal((2, n_tables, p.n_classes, p.n_classes))
+    found = expected.copy()
+    reference.pair_sums(p.codes, p.weights, bit, p.own, p.row_weights, tables, expected)
     cuts = sorted(data.draw(st.lists(st.integers(0, p.n), max_size=3)))
     layout = strided if spread else np.asarray
     for begin, end in zip([0, *cuts], [*cuts, p.n], strict=True):
         rows = slice(begin, end)
         native.pair_sums(
-            layout(half[rows]),
-            layout(bits[rows]),
-            layout(weight_bits),
-            layout(p.own[rows]),
-            layout(p.row_weights[rows]),
-            layout(tables),
-            from_half,
-            n_threads=p.n_threads,
-        )
-        native.pair_sums_from_codes(
             layout(p.codes[rows]),
             layout(p.weights),
             bit,
             layout(p.own[rows]),
             layout(p.row_weights[rows]),
             layout(tables),
-            from_codes,
+            found,
             n_threads=p.n_threads,
         )
-    np.testing.assert_array_equal(from_half, expected)
-    np.testing.assert_array_equal(from_codes, expected)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_pair_sums_of_many_rows_and_threads(level: str) -> None:
     p = Problem(n=5000, n_classes=130, n_bits=65, seed=3)
-    half = reference.half_margins(p.codes, p.weights, p.own)
     tables = np.exp(np.linspace(-3, 3, 2 * p.n_bits + 1))[None]
-    arguments = (half, p.bits, p.weight_bits, p.own, p.row_weights, tables)
+    arguments = (p.codes, p.weights, 7, p.own, p.row_weights, tables)
     expected = np.zeros((2, 1, p.n_classes, p.n_classes))
-    # The margins are not those of the bits: take a bit out that is not in them, well within range.
     reference.pair_sums(*arguments, expected)
     for n_threads in (1, 2, 3, 7):
         sums = np.zeros_like(expected)
         native.pair_sums(*arguments, sums, n_threads=n_threads)
         np.testing.assert_array_equal(sums, expected)
-
-
-@kernel_settings
-@given(size=sizes(), share=st.sampled_from([0.0, 0.02, 0.5]))
-def test_shift_margins(level: str, size: dict[str, Any], share: float) -> None:
-    p = Problem(**size)
-    if p.rng.random() < 0.3:
-        p.rng.shuffle(p.own)
-    expected = p.rng.integers(-50, 50, (p.n, p.n_classes)).astype(np.int16)
-    found = expected.copy()
-    new_bits = p.weight_bits * np.where(p.rng.random(p.n_classes) < share, -1, 1).astype(np.int8)
-    reference.shift_margins(expected, p.bits, p.weight_bits, new_bits, p.own)
-    native.shift_margins(
-        found, strided(p.bits), p.weight_bits, strided(new_bits), p.own, n_threads=p.n_threads
-    )
-    np.testing.assert_array_equal(found, expected)
 
 
 @kernel_settings
@@ -223,7 +190,7 @@ def test_group_rows(
     labels = rng.integers(-span, span, n).astype(np.intp)
     if ordered:
         labels.sort()
-    expected = reference_rows.group_rows(labels, codes)
+    expected = reference.group_rows(labels, codes)
     for layout in (np.asarray, strided):
         found = native.group_rows(layout(labels), layout(codes), n_threads=n_threads)
         for a, b in zip(found, expected, strict=True):
@@ -273,7 +240,7 @@ def test_class_sums(
     row_weights = rng.random(n) if weighted else None
     expected = rng.standard_normal((n_classes, n_features))
     found = expected.copy()
-    reference_rows.class_sums(X, labels, row_weights, expected)
+    reference.class_sums(X, labels, row_weights, expected)
     native.class_sums(strided(X), strided(labels), row_weights, found, n_threads=n_threads)
     np.testing.assert_array_equal(found, expected)
 
@@ -286,8 +253,7 @@ def test_gram(dtype: Any, shape: tuple[int, int]) -> None:
     exact = Z.T.astype(np.float64) @ Z.astype(np.float64)
     for layout in (np.asarray, strided, np.asfortranarray):
         gram = np.zeros((shape[1], shape[1]))
-        native.add_gram(layout(Z), gram)
-        native.add_gram(Z[:5], gram)
+        native.add_gram([layout(Z), Z[:5]], gram)
         expected = exact + Z[:5].T.astype(np.float64) @ Z[:5].astype(np.float64)
         tolerance = np.finfo(dtype).eps * 10 * max(1, shape[0])
         np.testing.assert_allclose(gram, expected, rtol=0, atol=tolerance)

@@ -17,8 +17,6 @@ from bitclass._native.training import (
     group_rows,
     half_margins,
     pair_sums,
-    pair_sums_from_codes,
-    shift_margins,
     update_codes,
 )
 
@@ -36,11 +34,9 @@ __all__ = [
     "group_rows",
     "half_margins",
     "pair_sums",
-    "pair_sums_from_codes",
     "predict",
     "predict_rescored",
     "set_num_threads",
-    "shift_margins",
     "show_config",
     "thread_limit",
     "update_codes",

@@ -110,25 +110,7 @@ def half_margins(
     half: NDArray[np.int16],
     n_threads: int,
 ) -> None: ...
-def shift_margins(
-    half: NDArray[np.int16],
-    bits: NDArray[np.int8],
-    old_bits: NDArray[np.int8],
-    new_bits: NDArray[np.int8],
-    own: NDArray[np.intp],
-    n_threads: int,
-) -> None: ...
 def pair_sums(
-    half: NDArray[np.int16],
-    bits: NDArray[np.int8],
-    weight_bits: NDArray[np.int8],
-    own: NDArray[np.intp],
-    row_weights: NDArray[np.float64],
-    tables: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    n_threads: int,
-) -> None: ...
-def pair_sums_from_codes(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],
     bit: int,

@@ -15,7 +15,7 @@ from bitclass._native.search import HammingIndex, threads_for
 __all__ = ["predict", "predict_rescored"]
 
 # The kernels hand out this many rows at a time: fewer keep one thread busy.
-_CHUNK_ROWS = 96
+_ROWS_PER_CHUNK = 96
 
 
 def predict(
@@ -52,7 +52,7 @@ def predict(
         If a row is not finite.
     """
     projection.check(X)
-    threads = threads_for(len(X), _CHUNK_ROWS, n_threads)
+    threads = threads_for(len(X), _ROWS_PER_CHUNK, n_threads)
     indices = np.empty(len(X), dtype=np.int64)
     distances = np.empty(len(X), dtype=np.int32)
     if projection.quantised is not None:
@@ -117,7 +117,7 @@ def predict_rescored(
     if k > n_candidates:
         raise ValueError(f"k: expected at most n_candidates, {n_candidates}, found {k}")
     scales = np.ascontiguousarray(np.broadcast_to(np.float32(scale), (projection.n_bits,)))
-    threads = threads_for(len(X), _CHUNK_ROWS, n_threads)
+    threads = threads_for(len(X), _ROWS_PER_CHUNK, n_threads)
     indices = np.empty((len(X), k), dtype=np.int64)
     scores = np.empty((len(X), k), dtype=np.int32)
     distances = np.empty((len(X), k), dtype=np.int32)

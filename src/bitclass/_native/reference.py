@@ -21,16 +21,17 @@ __all__ = [
     "QuantisedProjection",
     "activations",
     "activations_int8",
+    "class_sums",
     "encode",
     "encode_int8",
     "flip_bits",
+    "group_rows",
     "half_margins",
     "nearest",
     "pair_sums",
     "quantise_projection",
     "rescored",
     "scores",
-    "shift_margins",
     "top_k",
     "update_codes",
 ]
@@ -40,7 +41,7 @@ __all__ = [
 RELATIVE_TOLERANCE = 1e-12
 
 # Flips of bits end by themselves, after about one a class, where couplings are symmetric.
-_MOST_FLIPS_A_CLASS = 1000
+_MAX_FLIPS_PER_CLASS = 1000
 
 
 def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
@@ -172,15 +173,7 @@ def nearest(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Class at the smallest Hamming distance, the lowest index among equals.
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-
-    Returns
-    -------
-    indices : (n,) int64
-    distances : (n,) int32
+    See :func:`bitclass._native.search.HammingIndex.nearest`.
     """
     indices, distances = top_k(codes, weights, 1)
     return indices[:, 0], distances[:, 0]
@@ -191,22 +184,13 @@ def top_k(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Find the k nearest classes of each code, ordered by distance, then by class index.
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-    k : int in [1, C]
-
-    Returns
-    -------
-    indices : (n, k) int64
-    distances : (n, k) int32
+    See :func:`bitclass._native.search.HammingIndex.top_k`.
     """
     indices = np.empty((len(codes), k), dtype=np.int64)
     distances = np.empty((len(codes), k), dtype=np.int32)
-    rows_a_block = max(1, (1 << 22) // max(1, weights.size))
-    for start in range(0, len(codes), rows_a_block):
-        block = slice(start, start + rows_a_block)
+    rows_per_block = max(1, (1 << 22) // max(1, weights.size))
+    for start in range(0, len(codes), rows_per_block):
+        block = slice(start, start + rows_per_block)
         all_distances = hamming(codes[block, None, :], weights[None, :, :])
         # Distance and index in one number make the order total.
         keys = all_distances.astype(np.int64) * len(weights) + np.arange(len(weights))
@@ -314,83 +298,44 @@ def half_margins(
 ) -> NDArray[np.int16]:
     """Half the margins of every row against every class.
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-    own : (n,) index of each row's own class
-
-    Returns
-    -------
-    (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
+    See :func:`bitclass._native.training.half_margins`.
     """
     half = np.empty((len(codes), len(weights)), dtype=np.int16)
-    rows_a_block = max(1, (1 << 22) // max(1, weights.size))
-    for start in range(0, len(codes), rows_a_block):
-        block = slice(start, start + rows_a_block)
+    rows_per_block = max(1, (1 << 22) // max(1, weights.size))
+    for start in range(0, len(codes), rows_per_block):
+        block = slice(start, start + rows_per_block)
         distances = hamming(codes[block, None, :], weights[None, :, :])
         half[block] = np.take_along_axis(distances, own[block, None], axis=1) - distances
     return half
 
 
 def pair_sums(
-    half: NDArray[np.int16],
-    bits: NDArray[np.int8],
-    weight_bits: NDArray[np.int8],
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    bit: int,
     own: NDArray[np.intp],
     row_weights: NDArray[np.float64],
     tables: NDArray[np.float64],
     sums: NDArray[np.float64],
 ) -> None:
-    """Add, class pair by class pair, table values at the margins without one bit.
+    """Add, class pair by class pair, table values at the half margins without one bit.
 
-    The heavy part of the W-step in one bit: n * C table look-ups. Rows may come in several calls:
-    the sums go on where they stood.
-
-    Parameters
-    ----------
-    half : (n, C) half margins
-    bits : (n,) the bit of each row's code, -1/+1
-    weight_bits : (C,) the bit of each class's weights, -1/+1
-    own : (n,) index of each row's own class, in ascending order
-    row_weights : (n,)
-    tables : (K, 2r + 1); column j holds the value at half margin j - r
-    sums : (2, K, C, C), changed in place
-        To entry [0, k, q, c] is added ``row_weight * tables[k]`` for each row of class q whose bit
-        is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
-        left alone: a class has no margin to itself.
+    See :func:`bitclass._native.training.pair_sums`.
     """
     n_bits = (tables.shape[1] - 1) // 2
+    half = half_margins(codes, weights, own)
+    bits = unpack(codes, bit + 1)[:, bit]
+    weight_bits = unpack(weights, bit + 1)[:, bit]
     for q in np.unique(own):
         rows = slice(*np.searchsorted(own, [q, q + 1]))
         others = np.arange(half.shape[1]) != q
         step = ((weight_bits - weight_bits[q]) // 2)[others]
-        for side, bit in enumerate((1, -1)):
-            chosen = bits[rows] == bit
-            without_bit = half[rows][chosen][:, others] - step * bit
+        for side, sign in enumerate((1, -1)):
+            chosen = bits[rows] == sign
+            without_bit = half[rows][chosen][:, others] - step * sign
             terms = tables[:, without_bit + n_bits] * row_weights[rows][chosen, None]
             before = sums[side, :, q][:, None, others]
             sums[side, :, q, others] = _running_sum(np.concatenate([before, terms], 1), axis=1).T
-
-
-def shift_margins(
-    half: NDArray[np.int16],
-    bits: NDArray[np.int8],
-    old_bits: NDArray[np.int8],
-    new_bits: NDArray[np.int8],
-    own: NDArray[np.intp],
-) -> None:
-    """Follow a change of one bit of the class weights in the half margins, in place.
-
-    Parameters
-    ----------
-    half : (n, C) int16, changed in place
-    bits : (n,) the bit of each row's code, -1/+1
-    old_bits, new_bits : (C,) the bit of each class's weights before and after
-    own : (n,) index of each row's own class
-    """
-    step = ((new_bits - old_bits) // 2).astype(np.int16)
-    half += (step[None, :] - step[own, None]) * bits[:, None]
 
 
 def flip_bits(
@@ -398,23 +343,7 @@ def flip_bits(
 ) -> tuple[NDArray[np.int8], float]:
     """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
 
-    Minimises ``f(w) = w' coupling w / 2 + field . w`` over -1/+1 vectors, from `w` on.
-
-    Parameters
-    ----------
-    coupling : (C, C) symmetric, diagonal 0
-    field : (C,)
-    w : (C,) the starting point, -1/+1
-
-    Returns
-    -------
-    w : (C,) a point that no single flip improves
-    decrease : float, by how much f fell (>= 0)
-
-    Raises
-    ------
-    ValueError
-        Where the diagonal is not 0, or flips do not end, for want of symmetry.
+    See :func:`bitclass._native.training.flip_bits`.
     """
     if (np.abs(np.diagonal(coupling)) > 0).any():  # a NaN stops the flips by itself
         raise ValueError("coupling: expected a diagonal of zeros")
@@ -423,7 +352,7 @@ def flip_bits(
     tolerance = RELATIVE_TOLERANCE * (_running_sum(np.abs(coupling), axis=1) + np.abs(field))
     decrease = 0.0
     # Each flip lowers f by more than rounding, so no state returns and the loop ends.
-    for _ in range(_MOST_FLIPS_A_CLASS * len(w) + 1):
+    for _ in range(_MAX_FLIPS_PER_CLASS * len(w) + 1):
         gains = w * slope  # flipping c changes f by -2 * gains[c]
         gains[gains <= tolerance] = 0.0
         best = int(np.argmax(gains))
@@ -448,24 +377,7 @@ def update_codes(
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """B-step: each bit of each code in turn takes the sign of smaller loss; ties keep the bit.
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-    own : (n,) index of each row's own class
-    row_weights : (n,)
-    n_bits : int
-    values : (4r + 1,) loss at half margins -2r .. 2r
-    log_step : float
-        0, or, for a loss that grows by the factor ``exp(log_step)`` with each unit of half margin,
-        that logarithm. Such a loss is looked up relative to the largest half margin of the row,
-        so that it neither overflows nor vanishes.
-
-    Returns
-    -------
-    codes : (n, bytes) packed, after one pass over the bits
-    log_decreases : (r,) logarithm of what the update of each bit took off the weighted loss
-        (-inf where nothing changed); the only result that is not exact to the last bit
+    See :func:`bitclass._native.training.update_codes`.
     """
     bits = unpack(codes, n_bits)
     weight_bits = unpack(weights, n_bits)
@@ -491,3 +403,34 @@ def update_codes(
             logs = np.log((row_weights * (present - flipped))[better]) + log_step * top[better]
             log_decreases[k] = np.logaddexp.reduce(logs)
     return pack(bits), log_decreases
+
+
+def group_rows(
+    labels: NDArray[np.intp], codes: NDArray[np.uint8]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Find the rows that share both label and code.
+
+    See :func:`bitclass._native.training.group_rows`.
+    """
+    keys = np.concatenate([labels[:, None], codes.astype(np.intp)], axis=1)
+    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    order = np.lexsort((first, labels[first]))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[inverse.reshape(-1)]
+
+
+def class_sums(
+    X: NDArray[Any],
+    labels: NDArray[np.intp],
+    row_weights: NDArray[np.float64] | None,
+    sums: NDArray[np.float64],
+) -> None:
+    """Add each row to the sum of its class, in row order.
+
+    See :func:`bitclass._native.training.class_sums`.
+    """
+    terms = X.astype(np.float64)
+    if row_weights is not None:
+        terms *= row_weights[:, None]
+    np.add.at(sums, labels, terms)

@@ -13,7 +13,7 @@ from bitclass._native.threads import effective_threads
 __all__ = ["HammingIndex"]
 
 # The kernels hand out this many codes at a time: fewer keep one thread busy.
-_CODES_A_CHUNK = 128
+_CODES_PER_CHUNK = 128
 
 
 class HammingIndex:
@@ -67,7 +67,7 @@ class HammingIndex:
         distances : (n,) int32
         """
         codes = np.ascontiguousarray(codes)
-        threads = threads_for(len(codes), _CODES_A_CHUNK, n_threads)
+        threads = threads_for(len(codes), _CODES_PER_CHUNK, n_threads)
         indices = np.empty(len(codes), dtype=np.int64)
         distances = np.empty(len(codes), dtype=np.int32)
         self._prepared.nearest(codes, indices, distances, threads)
@@ -137,8 +137,8 @@ class HammingIndex:
         return HammingIndex, (self._weights,)
 
 
-def threads_for(n_items: int, items_a_chunk: int, n_threads: int | None) -> int:
+def threads_for(n_items: int, items_per_chunk: int, n_threads: int | None) -> int:
     """Threads for so many items; a single chunk needs one, and asks nobody."""
-    if n_threads is None and n_items <= items_a_chunk:
+    if n_threads is None and n_items <= items_per_chunk:
         return 1
     return effective_threads(n_threads, name="n_threads")

@@ -1,10 +1,10 @@
 """The compiled kernels of training.
 
 What each returns is defined, to the last bit, by its twin of the same name in
-`bitclass._native.reference` or `bitclass._native.reference_rows`. Inputs may lie in memory in any
-order; arrays that are changed in place must be C-contiguous. A wrong type raises TypeError, a wrong
-shape or content ValueError, with the name of the argument. After an error about contents, an array
-that is changed in place holds nothing of use.
+`bitclass._native.reference`. Inputs may lie in memory in any order; arrays that are changed in
+place must be C-contiguous. A wrong type raises TypeError, a wrong shape or content ValueError, with
+the name of the argument. After an error about contents, an array that is changed in place holds
+nothing of use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import _kernels, reference, reference_rows
+from bitclass._native import _kernels, reference
 from bitclass._native.threads import effective_threads
 
 __all__ = [
@@ -23,13 +23,11 @@ __all__ = [
     "group_rows",
     "half_margins",
     "pair_sums",
-    "pair_sums_from_codes",
-    "shift_margins",
     "update_codes",
 ]
 
 # The compiled look-ups have 16-bit indices. Longer codes are left to the twins.
-_MOST_BITS = 8191
+_MAX_BITS = 8191
 
 
 def half_margins(
@@ -52,7 +50,7 @@ def half_margins(
     -------
     (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
     """
-    if codes.shape[-1] > (_MOST_BITS + 7) // 8:
+    if codes.shape[-1] > (_MAX_BITS + 7) // 8:
         return reference.half_margins(codes, weights, own)
     codes, weights = np.ascontiguousarray(codes), np.ascontiguousarray(weights)
     half = np.empty((codes.shape[0], weights.shape[0]), dtype=np.int16)
@@ -62,52 +60,6 @@ def half_margins(
 
 
 def pair_sums(
-    half: NDArray[np.int16],
-    bits: NDArray[np.int8],
-    weight_bits: NDArray[np.int8],
-    own: NDArray[np.intp],
-    row_weights: NDArray[np.float64],
-    tables: NDArray[np.float64],
-    sums: NDArray[np.float64],
-    *,
-    n_threads: int | None = None,
-) -> None:
-    """Add, class pair by class pair, table values at the margins without one bit.
-
-    The heavy part of the W-step in one bit: n * C table look-ups. Rows may come in several calls:
-    the sums go on where they stood.
-
-    Parameters
-    ----------
-    half : (n, C) half margins
-    bits : (n,) the bit of each row's code, -1/+1
-    weight_bits : (C,) the bit of each class's weights, -1/+1
-    own : (n,) index of each row's own class, in ascending order
-    row_weights : (n,)
-    tables : (K, 2r + 1); column j holds the value at half margin j - r
-    sums : (2, K, C, C), changed in place
-        To entry [0, k, q, c] is added ``row_weight * tables[k]`` for each row of class q whose bit
-        is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
-        left alone: a class has no margin to itself.
-    n_threads : int or None
-    """
-    tables = np.ascontiguousarray(tables)
-    if tables.shape[-1] // 2 > _MOST_BITS:
-        reference.pair_sums(half, bits, weight_bits, own, row_weights, tables, sums)
-        return
-    _kernels.pair_sums(
-        np.ascontiguousarray(half),
-        np.ascontiguousarray(bits),
-        np.ascontiguousarray(weight_bits),
-        np.ascontiguousarray(own),
-        np.ascontiguousarray(row_weights),
-        tables,
-        sums,
-        effective_threads(n_threads),
-    )
-
-
-def pair_sums_from_codes(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],
     bit: int,
@@ -118,9 +70,10 @@ def pair_sums_from_codes(
     *,
     n_threads: int | None = None,
 ) -> None:
-    """Do as :func:`pair_sums` does, with the half margins counted from the codes, block by block.
+    """Add, class pair by class pair, table values at the half margins without one bit.
 
-    Needs no (n, C) table in memory, and no :func:`shift_margins` after a change of the weights.
+    The heavy part of the W-step in one bit: n * C table look-ups. Rows may come in several calls:
+    the sums go on where they stood.
 
     Parameters
     ----------
@@ -131,15 +84,18 @@ def pair_sums_from_codes(
     row_weights : (n,)
     tables : (K, 2r + 1); column j holds the value at half margin j - r
     sums : (2, K, C, C), changed in place
+        To entry [0, k, q, c] is added ``row_weight * tables[k]`` for each row of class q whose bit
+        is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
+        left alone: a class has no margin to itself.
     n_threads : int or None
     """
     tables = np.ascontiguousarray(tables)
-    if tables.shape[-1] // 2 > _MOST_BITS:
-        reference_rows.pair_sums_from_codes(codes, weights, bit, own, row_weights, tables, sums)
+    if tables.shape[-1] // 2 > _MAX_BITS:
+        reference.pair_sums(codes, weights, bit, own, row_weights, tables, sums)
         return
     if bit < 0:
         raise ValueError(f"bit: expected an index from 0 on, found {bit}")
-    _kernels.pair_sums_from_codes(
+    _kernels.pair_sums(
         np.ascontiguousarray(codes),
         np.ascontiguousarray(weights),
         bit,
@@ -147,35 +103,6 @@ def pair_sums_from_codes(
         np.ascontiguousarray(row_weights),
         tables,
         sums,
-        effective_threads(n_threads),
-    )
-
-
-def shift_margins(
-    half: NDArray[np.int16],
-    bits: NDArray[np.int8],
-    old_bits: NDArray[np.int8],
-    new_bits: NDArray[np.int8],
-    own: NDArray[np.intp],
-    *,
-    n_threads: int | None = None,
-) -> None:
-    """Follow a change of one bit of the class weights in the half margins, in place.
-
-    Parameters
-    ----------
-    half : (n, C) int16, changed in place
-    bits : (n,) the bit of each row's code, -1/+1
-    old_bits, new_bits : (C,) the bit of each class's weights before and after
-    own : (n,) index of each row's own class
-    n_threads : int or None
-    """
-    _kernels.shift_margins(
-        half,
-        np.ascontiguousarray(bits),
-        np.ascontiguousarray(old_bits),
-        np.ascontiguousarray(new_bits),
-        np.ascontiguousarray(own),
         effective_threads(n_threads),
     )
 
@@ -252,7 +179,7 @@ def update_codes(
         (-inf where nothing changed); the same for every thread count, but not to the last bit
         what the twin returns
     """
-    if n_bits > _MOST_BITS:
+    if n_bits > _MAX_BITS:
         return reference.update_codes(codes, weights, own, row_weights, n_bits, values, log_step)
     if n_bits < 1:
         raise ValueError(f"n_bits: expected at least 1, found {n_bits}")

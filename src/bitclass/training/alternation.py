@@ -64,7 +64,6 @@ def alternate(
     table: LossTable,
     solver: Solver,
     max_rounds: int,
-    max_bytes: int,
     report: Callable[[str], None],
 ) -> Alternation:
     """Minimise the objective over weights and codes in turn, from the given ones on.
@@ -76,7 +75,6 @@ def alternate(
     table : LossTable
     solver : solves the binary quadratic program of one bit
     max_rounds : int
-    max_bytes : int, the memory that the table of margins may take
     report : called with a line of progress after each step
     """
     weights = weights.copy()
@@ -87,16 +85,14 @@ def alternate(
         n_rounds += 1
 
         before = weights.copy()
-        margins = Margins(groups, weights, max_bytes)
+        margins = Margins(groups, weights)
         decreases = w_step(margins, table, solver)
         history.append(_entries(n_rounds, "W", decreases, margins.log_objective(table)))
-
-        del margins  # the table may be large, and the B-step needs none
 
         codes, decreases = b_step(groups, weights, table)
         converged = np.array_equal(before, weights) and np.array_equal(codes, groups.codes)
         groups = groups.with_codes(codes)
-        objective = Margins(groups, weights, max_bytes).log_objective(table)
+        objective = Margins(groups, weights).log_objective(table)
         history.append(_entries(n_rounds, "B", decreases, objective))
 
         report(
@@ -139,7 +135,7 @@ def w_step(margins: Margins, table: LossTable, solver: Solver) -> NDArray[np.flo
         H, g = quadratic_program(margins, k, tables, mixing)
         column, decrease = solver(H, g, np.ascontiguousarray(margins.weights[:, k]))
         if decrease > 0:
-            margins.set_bit(k, column)
+            margins.weights[:, k] = column
             log_decreases[k] = np.log(decrease) + table.log_step * top
     return log_decreases
 

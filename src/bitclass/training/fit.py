@@ -99,7 +99,7 @@ class Settings:
     rescore : int, length of the short list, or None to choose it
     precision : what codes are computed in at prediction
     random_state : seed or source of randomness
-    max_bytes : int, memory that the table of margins may take
+    max_bytes : int, memory that a sample of rows for refinement may take a quarter of
     report : called with each line of progress
     """
 
@@ -507,7 +507,6 @@ def _weights_and_codes(
         settings.table,
         settings.solver,
         settings.max_rounds,
-        settings.max_bytes,
         settings.report,
     )
     if not found.converged:

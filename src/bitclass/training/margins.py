@@ -1,4 +1,4 @@
-"""The margins of all rows against all classes, kept or computed anew, whichever fits in memory."""
+"""The margins of all rows against all classes, counted from packed codes when needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import half_margins, pair_sums, pair_sums_from_codes, shift_margins
+from bitclass._native import half_margins, pair_sums
 from bitclass.codes import pack
 from bitclass.losses import LossTable
 from bitclass.training.groups import Groups
@@ -26,54 +26,29 @@ class Margins:
     Parameters
     ----------
     groups : Groups
-    weights : (C, r) int8 in {-1, +1}; `set_bit` changes it in place
-    max_bytes : int
-        Above this size the int16 table is not kept, and its blocks are computed from the packed
-        codes whenever they are needed.
+    weights : (C, r) int8 in {-1, +1}, which the W-step changes in place
     """
 
-    def __init__(self, groups: Groups, weights: NDArray[np.int8], max_bytes: int) -> None:
+    def __init__(self, groups: Groups, weights: NDArray[np.int8]) -> None:
         self.groups = groups
         self.weights = weights
-        row_bytes = 2 * max(1, len(weights))
-        self._rows_a_block = max(1, min(max_bytes, _BLOCK_BYTES) // row_bytes)
-        self._table: NDArray[np.int16] | None = None
-        if row_bytes * len(groups.labels) <= max_bytes:
-            self._table = half_margins(groups.codes, pack(weights), groups.labels)
-
-    def bits(self, k: int) -> NDArray[np.int8]:
-        """Bit k of the code of each group, shape (g,), in {-1, +1}."""
-        return (((self.groups.codes[:, k // 8] >> (k % 8)) & 1) * 2).astype(np.int8) - np.int8(1)
 
     def blocks(self) -> Iterator[_Block]:
         """Yield the rows and their half margins, block by block, in row order."""
         packed = pack(self.weights)
-        for start in range(0, len(self.groups.labels), self._rows_a_block):
-            rows = slice(start, start + self._rows_a_block)
-            if self._table is not None:
-                yield rows, self._table[rows]
-            else:
-                yield rows, half_margins(self.groups.codes[rows], packed, self.groups.labels[rows])
+        rows_per_block = max(1, _BLOCK_BYTES // (2 * max(1, len(self.weights))))
+        for start in range(0, len(self.groups.labels), rows_per_block):
+            rows = slice(start, start + rows_per_block)
+            yield rows, half_margins(self.groups.codes[rows], packed, self.groups.labels[rows])
 
     def pair_sums(self, k: int, tables: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sums of table values at the margins without bit k, shape (2, K, C, C)."""
         n_classes = len(self.weights)
         sums = np.zeros((2, len(tables), n_classes, n_classes))
-        labels, row_weights = self.groups.labels, self.groups.weights
-        if self._table is None:
-            packed = pack(self.weights)
-            pair_sums_from_codes(self.groups.codes, packed, k, labels, row_weights, tables, sums)
-        else:
-            column = np.ascontiguousarray(self.weights[:, k])
-            pair_sums(self._table, self.bits(k), column, labels, row_weights, tables, sums)
+        packed = pack(self.weights)
+        groups = self.groups
+        pair_sums(groups.codes, packed, k, groups.labels, groups.weights, tables, sums)
         return sums
-
-    def set_bit(self, k: int, column: NDArray[np.int8]) -> None:
-        """Give bit k of the class weights the values of `column`, shape (C,)."""
-        if self._table is not None:
-            old = np.ascontiguousarray(self.weights[:, k])
-            shift_margins(self._table, self.bits(k), old, column, self.groups.labels)
-        self.weights[:, k] = column
 
     def top(self) -> int:
         """Largest half margin of any row to a class that is not its own."""
