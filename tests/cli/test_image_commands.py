@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from PIL import Image
-from running import assert_one_line, in_forks
+from running import assert_one_line, contents, in_forks
 
 import bitclass as library
 from bitclass.images import Gist, image_rows, open_images
@@ -47,7 +47,8 @@ def folder(tmp_path_factory):
     (folder / "train" / "down" / "broken.png").write_bytes(b"no image")
     (folder / "unsorted").mkdir()
     shutil.copy(folder / "test" / "down" / "00.png", folder / "unsorted" / "a.png")
-    np.save(folder / "u.labels.npy", np.array(["of", "an", "earlier", "run"]))
+    for name in ("u.npy", "u.labels.npy"):
+        np.save(folder / name, np.array(["of", "an", "earlier", "run"]))
     np.savez(folder / "rows.npz", X=np.eye(4, 512), y=np.array(["a", "b", "a", "b"]))
     fit = ("fit", "train", "--extractor", "gist", "--bits", 32, "--keep-statistics", "--model")
     work = {
@@ -94,7 +95,7 @@ def test_features_of_a_folder(folder):
     expected, _ = image_rows(images.select(keep), Gist()).sample()
     np.testing.assert_allclose(X, expected, rtol=0, atol=1e-6)
     assert open_rows(folder / "f.npy", labels_file=folder / "f.labels.npy").n_rows == 36
-    assert not list(folder.glob("*.partial"))
+    assert not list(folder.glob("*partial*"))
 
 
 def test_features_in_parquet(folder):
@@ -182,6 +183,13 @@ BAD = {
     "a model over an image": (
         ("fit", "test", "--extractor", "gist", "--model", "test/down/00.png"), 2, ["--model"],
     ),
+    "features beside names of others": (
+        ("features", "test", "--extractor", "gist", "--out", "list.npy"), 2, ["list.names.txt"],
+    ),
+    "images in the checkpoint": (
+        ("fit", "progress/.bitclass-images/test", "--checkpoint", "progress", *FIT), 2,
+        ["--checkpoint"],
+    ),
     "features over labels of the images": (
         ("features", "unsorted", "--extractor", "gist", "--out", "unsorted/own.npy"), 2, ["names"],
     ),
@@ -193,6 +201,8 @@ def outcomes(folder):
     folder, _ = folder
     (folder / "empty").mkdir()
     (folder / "unsorted" / "own.names.txt").touch()
+    (folder / "list.names.txt").write_text("a list of the user\n")
+    shutil.copytree(folder / "test", folder / "progress" / ".bitclass-images" / "test")
     (folder / "broken").mkdir()
     for name in "ab":
         (folder / "broken" / f"{name}.png").write_bytes(b"?")
@@ -256,7 +266,25 @@ def test_a_killed_run_resumes(folder, tmp_path):
     found, expected = (library.load(path) for path in (tmp_path / "m", folder / "m.safetensors"))
     np.testing.assert_array_equal(found.weights, expected.weights)
     assert not list((tmp_path / "progress").iterdir())
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob("*partial*"))
+
+
+def test_folders_of_the_user_stay(folder, tmp_path):
+    folder, _ = folder
+    for name in ("images", ".bitclass-images", "f.npy.partial"):
+        shutil.copytree(folder / "test", tmp_path / name)
+    shutil.copy(folder / "rows.npz", tmp_path / "rows.npz")
+    before = contents(tmp_path)
+    work = [
+        ("fit", "images", "--extractor", "gist", "--model", "../m", "--checkpoint", "."),
+        ("fit", "rows.npz", "--model", "../m", "--checkpoint", "."),
+        ("features", "images", "--extractor", "gist", "--out", "f.npy"),
+    ]
+    for done in in_forks(work, tmp_path):
+        assert done.returncode == 0, done.stderr
+    for name in ("f.npy", "f.names.txt", "f.labels.npy"):
+        (tmp_path / name).unlink()
+    assert contents(tmp_path) == before
 
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks of POSIX")

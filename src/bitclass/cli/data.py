@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ __all__ = [
     "extractor_of",
     "labels_of",
     "load_model",
+    "remove_cache",
     "require_labels",
 ]
 
@@ -170,6 +172,17 @@ def extract_rows(
             n_jobs=n_jobs,
             progress=lambda done: progress("extracting", done, len(images)),
         )
+
+
+def remove_cache(folder: Path) -> None:
+    """Remove the features of images that `image_rows` keeps in a folder, and no other file."""
+    for part in folder.glob("[0-9a-f]" * 32):
+        with contextlib.suppress(OSError):
+            for path in (*part.glob("features.*"), *part.glob("status.*")):
+                path.unlink()
+            part.rmdir()
+    with contextlib.suppress(OSError):  # it holds something else
+        folder.rmdir()
 
 
 def extractor_of(model: PackedModel) -> Extractor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-import shutil
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,7 @@ import numpy as np
 import typer
 
 from bitclass._native import thread_limit
-from bitclass.cli.data import DEFAULT_EXTRACTOR, Inputs, check_outputs
+from bitclass.cli.data import DEFAULT_EXTRACTOR, Inputs, check_outputs, remove_cache
 from bitclass.cli.errors import UsageError
 from bitclass.cli.options import Extractor, Jobs, Json
 from bitclass.cli.text import say
@@ -45,14 +44,18 @@ def command(
         beside = {name: out.with_name(out.stem + name) for name in (".labels.npy", ".names.txt")}
     inputs = Inputs([folder], extractor=extractor or DEFAULT_EXTRACTOR)
     check_outputs({"--out": out, **beside}, inputs.files())
+    cache = out.with_name(f".{out.name}.bitclass-partial")
+    for path in beside.values():
+        # Of an earlier run, unless there is none, complete or interrupted.
+        if path.exists() and not out.exists() and not cache.exists():
+            raise UsageError(f"{path}: is there without {out.name}, and would be replaced")
     start = time.perf_counter()
-    cache = out.with_name(out.name + ".partial")
     with thread_limit(jobs):
         rows, used = inputs.open(cache=cache, n_jobs=jobs)
         assert used is not None
         with atomic_write(out) as file:
             written = (_write_npy if beside else _write_parquet)(rows, file, beside)
-    shutil.rmtree(cache, ignore_errors=True)
+    remove_cache(cache)
     seconds = time.perf_counter() - start
     facts: dict[str, Any] = {
         "files": [str(path) for path in (out, *written)],

@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import logging
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import typer
 from bitclass._native import thread_limit
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.data import Inputs, check_outputs, labels_of, require_labels
+from bitclass.cli.data import Inputs, check_outputs, labels_of, remove_cache, require_labels
 from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import progress_of_passes
 from bitclass.cli.saving import (
@@ -37,6 +36,8 @@ from bitclass.validation import settings_of
 
 __all__ = ["command"]
 
+# Folder in the checkpoint folder that keeps the features of images.
+_IMAGE_CACHE = ".bitclass-images"
 # Parameters of the machine, which a resumed run may change.
 _NOT_OF_THE_RUN = {"n_jobs", "verbose", "precision"}
 
@@ -150,7 +151,7 @@ def command(
         described = f"{', '.join(map(str, data))}, by {dask}"
     else:
         with thread_limit(jobs):
-            cache = None if checkpoint is None else checkpoint / "images"
+            cache = None if checkpoint is None else checkpoint / _IMAGE_CACHE
             rows, image_extractor = inputs.open(cache=cache, n_jobs=jobs)
             require_labels(rows)
             if image_extractor is not None:
@@ -169,7 +170,8 @@ def command(
         )
     if checkpoint is not None:
         Checkpoint.path_in(checkpoint).unlink(missing_ok=True)
-        shutil.rmtree(checkpoint / "images", ignore_errors=True)
+        if specification is not None:
+            remove_cache(checkpoint / _IMAGE_CACHE)
     report(model, classifier.packed(), described, time.perf_counter() - start, json)
 
 
@@ -193,6 +195,10 @@ def _check_files(
             raise UsageError(f"{checkpoint}: is a file; --checkpoint takes a folder")
         if Path(os.path.realpath(checkpoint)) in Path(os.path.realpath(model)).parents:
             raise UsageError(f"{model}: --model must be outside the --checkpoint folder")
+        cache = Path(os.path.realpath(checkpoint / _IMAGE_CACHE))
+        for path in filter(None, (*inputs.paths, inputs.labels_file)):
+            if Path(os.path.realpath(path)).is_relative_to(cache):
+                raise UsageError(f"{path}: --checkpoint would remove the input from {cache}")
         if checkpoint.is_dir():
             outputs["--checkpoint"] = Checkpoint.path_in(checkpoint)
     check_outputs(outputs, inputs.files())
