@@ -25,6 +25,10 @@ CASES = {
         ("fit", "d.statistics.safetensors", "--format", "npz", "--keep-statistics", "--model", "d"),
         "statistics",
     ),
+    "model over the statistics of another": (
+        (*FIT, "--model", "m.statistics.safetensors"),
+        "statistics file",
+    ),
     "model in the checkpoint folder": (
         (*FIT, "--model", "progress/m.safetensors", "--checkpoint", "progress"),
         "--checkpoint",

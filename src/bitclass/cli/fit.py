@@ -187,6 +187,8 @@ def _check_settings(classifier: BinaryCodeClassifier) -> None:
 def _check_files(
     inputs: Inputs, model: Path, keep_statistics: bool, checkpoint: Path | None
 ) -> None:
+    if os.path.realpath(model).lower().endswith(".statistics.safetensors"):
+        raise UsageError(f"{model}: --model has the name of a statistics file; give another")
     outputs = {"--model": model}
     if keep_statistics:
         outputs["the statistics file"] = statistics_path(model)
