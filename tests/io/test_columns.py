@@ -185,6 +185,10 @@ def test_a_label_is_guessed_only_if_there_is_one_candidate(tmp_path, extension):
         ("y,0.5,0.25\nn,0.5,0.1\ny,0.1,0.2\n", False, 0.5),  # a class called y
         ("3A,0.5,0.25\n1,0.5,0.1\n", False, 0.5),
         ("1.5,2,x\n2.5,3,y\n", False, 1.5),
+        ("T,2,8,3\nI,5,12,3\n", False, 2),
+        ("T,2,8,9\nT,5,12,3\n", False, 2),
+        ("5,0,0.5\n4,0,0\n", False, 5),
+        ("5,0,0\n4,0.5,0\n", False, 5),
     ],
 )
 def test_a_header_is_guessed_where_it_is_clear(tmp_path, text, header, first):
@@ -199,7 +203,17 @@ def test_a_header_is_guessed_where_it_is_clear(tmp_path, text, header, first):
         assert whole(rows).X[0, 0] == first
 
 
-@pytest.mark.parametrize("text", ["species,1,2\ncat,0.5,1\n", "0,1\n5,7\n", "y,0.5\nn,0.25\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "species,1,2\ncat,0.5,1\n",
+        "0,1\n5,7\n",
+        "y,0.5\nn,0.25\n",
+        "species,400,410,420\ncat,5,3,7\n",
+        "species,420,410,400\ncat,5,3,0.5\n",
+        "400,410\n0.5,0.25\n",
+    ],
+)
 def test_a_header_that_may_be_a_row_is_asked_for(tmp_path, text):
     path = tmp_path / "a.csv"
     path.write_text(text)

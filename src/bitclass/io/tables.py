@@ -446,15 +446,23 @@ def guess_header(records: Sequence[Sequence[str]]) -> bool | None:
         numerals == [str(number) for number in range(start, start + len(numerals))]
         for start in (0, 1)
     )
-    if not texts:
-        if not counts or len(numerals) == 1:
-            return False
-        return True if len(numerals) > 2 or "" in first else None
+    plain = all(_PLAIN_INTEGER.fullmatch(numeral) for numeral in numerals)
+    values = [int(numeral) for numeral in numerals] if plain else []
+    rising = plain and values == sorted(set(values))
     if any(is_label_name(text) for text in texts.values()):
-        plain = all(_PLAIN_INTEGER.fullmatch(numeral) for numeral in numerals)
-        values = [int(numeral) for numeral in numerals] if plain else []
-        return True if plain and values == sorted(set(values)) else None
-    return None if counts and len(numerals) > 1 else False
+        return True if rising else None
+    if len(numerals) == 1:
+        return False
+    if not texts and counts and (len(numerals) > 2 or "" in first):
+        return True
+    # Such as wavelengths, which are names in any order if the values below are no integers.
+    distinct = plain and len(set(values)) == len(values)
+    return None if rising or (distinct and _has_fractions(records[1:])) else False
+
+
+def _has_fractions(records: Sequence[Sequence[str]]) -> bool:
+    fields = (field.strip() for record in records for field in record)
+    return any(_is_numeral(field) and not _PLAIN_INTEGER.fullmatch(field) for field in fields)
 
 
 #: Missing values as pyarrow reads them, so that a column of numbers with gaps is not text.
