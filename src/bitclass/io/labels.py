@@ -22,8 +22,8 @@ _INT64, _UINT64 = np.iinfo(np.int64), np.iinfo(np.uint64)
 class LabelRange:
     """Whether labels of text files are integers, and which.
 
-    They are if every label is written as Python would write that integer and one type of 64 bits
-    holds all of them; `007`, `+7` and `7.0` are text.
+    They are if every label is written as Python would write that integer, spaces around it aside,
+    and one type of 64 bits holds all of them; `007`, `+7` and `7.0` are text.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class LabelRange:
     def add(self, labels: Iterable[str]) -> None:
         """Take more labels into account."""
         for label in labels:
-            if not _CANONICAL.fullmatch(label):
+            if not _CANONICAL.fullmatch(label.strip()):
                 self.are_integers = False
                 break
             self.low, self.high = min(self.low, int(label)), max(self.high, int(label))
@@ -129,7 +129,8 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
     labels : (k,) array
     """
     if labels.dtype.kind == "f" or labels.dtype.kind == "U":
-        missing = labels == "" if labels.dtype.kind == "U" else ~np.isfinite(labels)
+        is_text = labels.dtype.kind == "U"
+        missing = np.char.strip(labels) == "" if is_text else ~np.isfinite(labels)
         if missing.any():
             raise DataFileError(f"{path}: row {first_row + int(np.argmax(missing))} has no label")
     if dtype.kind == "U":
@@ -158,7 +159,7 @@ def _parsed(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
     values, inverse = np.unique(labels, return_inverse=True)
     parsed = np.zeros(len(values), dtype=dtype)
     wrong = np.zeros(len(values), dtype=bool)
-    for place, text in enumerate(values.tolist()):
+    for place, text in enumerate(map(str.strip, values.tolist())):
         try:
             if dtype.kind in "iu" and not _CANONICAL.fullmatch(text):
                 raise ValueError

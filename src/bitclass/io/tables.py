@@ -169,8 +169,6 @@ class TableSource(Source):
             column = column.dictionary_decode()
         if column.null_count:
             raise DataFileError(f"{self.path}: row {row + _first_null(column)} has no label")
-        if self.label_range is not None:
-            column = self._pa.compute.utf8_trim_whitespace(column)
         values = column.to_numpy(zero_copy_only=False)
         return values.astype(np.str_) if values.dtype.kind == "O" else np.asarray(values)
 
@@ -351,7 +349,7 @@ class CsvSource(TableSource):
             for batch in batches:
                 self.n_rows += batch.num_rows
                 if self.label_range is not None:
-                    distinct = compute.unique(compute.utf8_trim_whitespace(batch.column(0)))
+                    distinct = compute.unique(batch.column(0))
                     self.label_range.add(distinct.to_pylist())
 
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
