@@ -117,6 +117,15 @@ def test_the_classes_of_a_model_decide_for_typed_files(tmp_path, values):
         assert read(path, classes=[1, 2, 3]).dtype.kind == "i"
 
 
+def test_floats_become_text_one_by_one(tmp_path):
+    values = [3.0, 4.0, 2.5, -0.0, 1e20]
+    np.savez(tmp_path / "a.npz", X=np.zeros((5, 1)), y=np.array(values))
+    found = read(tmp_path / "a.npz", classes=["3", "x"])  # in batches of two
+    assert found.tolist() == ["3", "4", "2.5", "0", "1" + 20 * "0"]
+    rows = open_rows(tmp_path / "a.npz", classes=["3", "x"])
+    assert next(rows.batches(0, 5)).labels.tolist() == found.tolist()
+
+
 def test_typed_files_of_several_types(tmp_path):
     def save(name, labels):
         np.savez(tmp_path / name, X=np.zeros((len(labels), 1)), y=labels)

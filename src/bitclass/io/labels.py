@@ -149,10 +149,15 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
 
 
 def _written(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Numbers as text, whole ones without a decimal point."""
-    if numbers.dtype.kind == "f" and np.all(np.floor(numbers) == numbers):
-        numbers = numbers.astype(np.int64)
-    return numbers.astype(np.str_)
+    """Numbers as text, each whole one without a decimal point."""
+    if numbers.dtype.kind != "f":
+        return numbers.astype(np.str_)
+    values, inverse = np.unique(numbers, return_inverse=True)
+    texts = [
+        str(int(value)) if value.is_integer() else text
+        for value, text in zip(values.tolist(), values.astype(np.str_).tolist(), strict=True)
+    ]
+    return np.array(texts, dtype=np.str_)[inverse]
 
 
 def _parsed(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: int) -> NDArray[Any]:
