@@ -90,6 +90,42 @@ def test_the_index_of_a_frame_is_no_feature(tmp_path, extension):
     assert "the index of a data frame" in rows.description
 
 
+@every_table
+def test_an_index_that_pandas_read_from_csv_is_no_feature(tmp_path, extension):
+    frame = FRAME.copy()
+    frame.insert(0, "Unnamed: 0", [7, 3, 5])
+    frame.insert(0, "Unnamed: 0.1", [0, 1, 2])
+    path = written(tmp_path, extension, frame)
+    rows = open_rows(path)
+    assert rows.feature_names == ("a", "b", "c")
+    np.testing.assert_array_equal(whole(rows).X, FRAME[["a", "b", "c"]])
+    assert "left out 'Unnamed: 0', the index of a data frame" in rows.description
+    assert open_rows(path, features=["Unnamed: 0", "a"]).feature_names == ("Unnamed: 0", "a")
+    written(tmp_path, extension, frame.assign(**{"Unnamed: 0": [1, 1, 2]}))
+    assert open_rows(path).feature_names == ("Unnamed: 0", "a", "b", "c")
+
+
+def test_an_index_that_pandas_wrote_twice(tmp_path):
+    path = tmp_path / "a.csv"
+    FRAME.to_csv(path)
+    pd.read_csv(path).to_csv(path)
+    assert path.read_text().startswith(",Unnamed: 0,a")
+    assert open_rows(path).feature_names == ("a", "b", "c")
+    path.write_text(",,a,label\n0,5,1.5,x\n1,6,2.5,y\n")
+    with pytest.raises(DataFileError, match=r"'Unnamed: 1' is not a number \(it has no name\)"):
+        open_rows(path)
+
+
+@every_table
+def test_a_second_label_column_as_pandas_calls_it(tmp_path, extension):
+    path = written(tmp_path, extension, FRAME.assign(**{"label.1": [1, 2, 1]}))
+    for options in ({}, {"labels": False}, {"labels": "label"}):
+        with pytest.raises(DataFileError, match=r"'label\.1' may be a second 'label'.*'!label\.1'"):
+            open_rows(path, **options)
+    assert open_rows(path, features="!label.1").feature_names == ("a", "b", "c")
+    assert open_rows(path, feature_names=["a", "label.1"]).feature_names == ("a", "label.1")
+
+
 def test_an_unnamed_first_column_is_an_index_or_refused(tmp_path):
     path = tmp_path / "a.csv"
     FRAME.to_csv(path)

@@ -130,7 +130,7 @@ def test_csv_with_all_that_is_allowed(tmp_path):
     )
     batch = next(open_rows(path).batches())
     assert batch.X.tolist() == [[1000, 2], [-0.5, 7], [0.1, 1e-320]]
-    assert batch.labels.tolist() == ['a, "b"', "cat", "two\nlines"]
+    assert batch.labels.tolist() == ['a, "b"', " cat ", "two\nlines"]
 
 
 def test_svmlight_indices_and_comments(tmp_path):

@@ -130,6 +130,8 @@ def choose_columns(
         choice.features = [name for name in wanted if name in taken or name != choice.label]
     else:
         choice.features = _default_features(path, columns, choice)
+    if choice.label is not None:
+        _check_second_label(path, [name for name in choice.features if name not in taken], choice)
     if request.labels is False:
         choice.label = None
     elif choice.label in choice.features:
@@ -204,6 +206,17 @@ def _default_features(path: Path, columns: Sequence[Column], choice: Choice) -> 
     if not features:
         raise DataFileError(f"{path}: has no columns of features")
     return [column.name for column in features]
+
+
+def _check_second_label(path: Path, features: Sequence[str], choice: Choice) -> None:
+    """Refuse `label.1`, which is what pandas makes of a second column `label`."""
+    pattern = re.compile(rf"{re.escape(str(choice.label))}\.[1-9][0-9]*")
+    found = [name for name in features if pattern.fullmatch(name)]
+    if found:
+        raise DataFileError(
+            f"{path}: column {found[0]!r} may be a second {choice.label!r}; leave it out with "
+            f"--features '!{found[0]}', or name all features with --features"
+        )
 
 
 def _check_numbers(path: Path, features: Sequence[Column]) -> None:

@@ -28,6 +28,8 @@ _CSV_BLOCK_BYTES = 16 << 20
 _HEAD_RECORDS = 100
 _PIECE_BYTES = 8 << 20
 _PLAIN_INTEGER = re.compile(r"-?[0-9]+")
+# The name that pandas gives to a column without one, such as the index in a CSV file.
+_UNNAMED = re.compile(r"Unnamed: [0-9.]+")
 
 
 class TableSource(Source):
@@ -185,32 +187,49 @@ def _is_number(types: Any, kind: Any) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
-def _schema_columns(types: Any, schema: Any) -> list[Column]:
-    """Columns of a typed table; pandas writes down which of them are an index."""
-    index = {
-        name for name in (schema.pandas_metadata or {}).get("index_columns", [])
-        if isinstance(name, str)
-    }  # fmt: skip
-    columns = []
-    for field in schema:
-        kind = field.type.value_type if types.is_dictionary(field.type) else field.type
-        is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-        columns.append(
-            Column(
-                field.name,
-                "integer" if types.is_integer(kind) and kind == field.type
-                else "number" if _is_number(types, kind) and kind == field.type
-                else "list" if is_list and _is_number(types, kind.value_type)
-                else "text" if _is_text(kind)
-                else "other",
-                is_index=field.name in index,
-                shown=f"its type is {field.type}",
+class _TypedSource(TableSource):
+    """A file whose columns have types."""
+
+    def _columns(self) -> list[Column]:
+        """Columns of the schema; pandas writes down which of them are an index."""
+        types, schema = self._pa.types, self._schema
+        index = (schema.pandas_metadata or {}).get("index_columns", [])
+        columns = []
+        for field in schema:
+            kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+            is_list = (
+                types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
             )
-        )  # fmt: skip
-    return columns
+            is_integer = types.is_integer(kind) and kind == field.type
+            columns.append(
+                Column(
+                    field.name,
+                    "integer" if is_integer
+                    else "number" if _is_number(types, kind) and kind == field.type
+                    else "list" if is_list and _is_number(types, kind.value_type)
+                    else "text" if _is_text(kind)
+                    else "other",
+                    is_index=field.name in index or (
+                        is_integer
+                        and bool(_UNNAMED.fullmatch(field.name))
+                        and schema.names.count(field.name) == 1
+                        and self._is_distinct(field.name)
+                    ),
+                    shown=f"its type is {field.type}",
+                )
+            )  # fmt: skip
+        return columns
+
+    def _is_distinct(self, name: str) -> bool:
+        """Whether the first values of a column differ."""
+        self._wanted = [name]
+        self._count_rows()
+        with closing(self._batches(0)) as batches:
+            values = next((batch.column(name)[:_HEAD_RECORDS] for batch in batches), None)
+        return values is not None and len(values.unique()) == len(values)
 
 
-class ParquetSource(TableSource):
+class ParquetSource(_TypedSource):
     """A Parquet file, read page by page."""
 
     format_name = "Parquet"
@@ -230,7 +249,7 @@ class ParquetSource(TableSource):
             self._group_rows = [
                 metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
             ]
-        return _schema_columns(self._pa.types, self._schema)
+        return self._columns()
 
     def _count_rows(self) -> None:
         self.n_rows = sum(self._group_rows)
@@ -249,7 +268,7 @@ class ParquetSource(TableSource):
                 skipped = max(0, skipped - batch.num_rows)
 
 
-class ArrowSource(TableSource):
+class ArrowSource(_TypedSource):
     """An Arrow IPC file or stream (Feather version 2, Hugging Face datasets), memory-mapped."""
 
     format_name = "Arrow"
@@ -278,7 +297,7 @@ class ArrowSource(TableSource):
     def _open(self, request: Request) -> list[Column]:
         with closing(self._record_batches()) as batches:
             next(batches, None)
-        return _schema_columns(self._pa.types, self._schema)
+        return self._columns()
 
     def _count_rows(self) -> None:
         with closing(self._record_batches(self._wanted[-1:])) as batches:
@@ -316,7 +335,11 @@ class CsvSource(TableSource):
         columns = []
         for place, name in enumerate(self._names):
             values = [row[place].strip() for row in rows if place < len(row)]
-            columns.append(_csv_column(place, name, values))
+            # Unlike any name in the file, as where pandas wrote an index twice.
+            unnamed = f"Unnamed: {place}"
+            while unnamed in self._names:
+                unnamed += ".1"
+            columns.append(_csv_column(place, name, unnamed, values))
         self._names = [column.name for column in columns]
         self._places = {name: place for place, name in enumerate(self._names)}
         self._schema = self._pa.schema([(name, self._pa.float64()) for name in self._places])
@@ -468,18 +491,16 @@ _MISSING = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan"
             "1.#QNAN", "N/A", "NA", "NULL", "NaN", "n/a", "nan", "null"}  # fmt: skip
 
 
-def _csv_column(place: int, name: str, values: Sequence[str]) -> Column:
-    """The kind of a column by its first values."""
+def _csv_column(place: int, name: str, unnamed: str, values: Sequence[str]) -> Column:
+    """The kind of a column by its first values; `unnamed` is its name if it has none."""
     present = [value for value in values if value not in _MISSING]
     text = next((value for value in present if not _is_numeral(value)), None)
     if text is not None:
-        return Column(name or f"Unnamed: {place}", "text", shown=f"it holds {text!r:.60}")
+        return Column(name or unnamed, "text", shown=f"it holds {text!r:.60}")
     integers = bool(present) and all(_PLAIN_INTEGER.fullmatch(value) for value in present)
     # pandas writes the index of a frame as a first column without a name.
-    unnamed = place == 0 and (not name or name.startswith("Unnamed: "))
-    is_index = unnamed and integers and len(set(present)) == len(present)
+    may_be_index = _UNNAMED.fullmatch(name) if name else place == 0
+    is_index = bool(may_be_index) and integers and len(set(present)) == len(present)
     if not name and not is_index:
-        return Column(f"Unnamed: {place}", "other", shown="it has no name")
-    return Column(
-        name or f"Unnamed: {place}", "integer" if integers else "number", is_index=is_index
-    )
+        return Column(unnamed, "other", shown="it has no name")
+    return Column(name or unnamed, "integer" if integers else "number", is_index=is_index)
