@@ -223,8 +223,43 @@ def test_values_whose_squares_overflow_are_refused_by_row_and_feature(value, spa
     with pytest.raises(ValueError, match=f"row 8765 has {value:g} in feature 3".replace("+", ".")):
         found.add(csr_array(bad) if sparse else bad, labels)
     assert state(found) == before
-    found.add(bad.astype(np.float64), labels)  # which float64 can sum
-    assert np.isfinite(found.gram).all()
+    # float64 can sum it, and it would hide all other rows.
+    with pytest.raises(ValueError, match="row 8765 has"):
+        found.add(bad.astype(np.float64), labels)
+    assert state(found) == before
+
+
+def test_sums_that_leave_the_range_of_float64_are_refused():
+    rng, X, labels, _ = problem(n=60)
+    found = summed(projection(rng, 5, 12), (X, labels))
+    found.gram[0, 0] = 1.7e308
+    before = state(found)
+    large = X.astype(np.float64)
+    found.scale = found.scale * 1e-150  # so that one batch alone is finite
+    with pytest.raises(ValueError, match="the batch was not added"):
+        found.add(large, labels)
+    found.scale = found.scale * 1e150
+    assert state(found) == before
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        (np.array([0, 1]), np.array([2**63, 2**63 + 1], dtype=np.uint64)),
+        (np.array([2**60, 2**60 + 1]), np.array([1.0, 2.0])),
+    ],
+)
+def test_labels_that_a_common_type_would_merge_are_refused(known, new):
+    with pytest.raises(ValueError, match="cannot be joined"):
+        statistics.joined_labels(known, new)
+
+
+def test_labels_of_integers_and_floats_join_where_both_are_exact():
+    assert statistics.joined_labels(np.array([3, 1]), np.array([2.5, 1.0])).tolist() == [
+        1.0,
+        2.5,
+        3.0,
+    ]
 
 
 def test_labels_of_text_and_numbers_do_not_mix():

@@ -113,7 +113,8 @@ def choose_columns(
         return choice
 
     wanted = _selected(path, columns, request) if request.features is not None else None
-    taken = set(request.features or ()) | (set(request.feature_names or ()) if named else set())
+    taken = {*(request.features or ()), *(request.first_features or ())}
+    taken |= set(request.feature_names or ()) if named else set()
     choice.label = _label_column(path, columns, request, taken, choice.notes, named)
     if choice.by_name:
         assert request.feature_names is not None
@@ -130,6 +131,9 @@ def choose_columns(
         choice.features = [name for name in wanted if name in taken or name != choice.label]
     else:
         choice.features = _default_features(path, columns, choice)
+    if request.first_features is not None:
+        _check_others(path, choice.features, names, request.first_features)
+        choice.features = list(request.first_features)
     if choice.label is not None:
         _check_second_label(path, [name for name in choice.features if name not in taken], choice)
     if request.labels is False:
@@ -208,6 +212,23 @@ def _default_features(path: Path, columns: Sequence[Column], choice: Choice) -> 
     return [column.name for column in features]
 
 
+def _check_others(
+    path: Path, features: Sequence[str], names: Sequence[str], first: Sequence[str]
+) -> None:
+    """Refuse columns that differ from the features of the first file."""
+    known, expected = set(names), set(first)
+    if missing := [name for name in first if name not in known]:
+        raise DataFileError(
+            f"{path}: has no column {listed(missing)}, which the first file has; "
+            f"there are: {listed(names)}"
+        )
+    if others := [name for name in features if name not in expected]:
+        raise DataFileError(
+            f"{path}: has a column {listed(others)}, which the first file has not; "
+            "if it is no feature, name those that are with --features"
+        )
+
+
 def _check_second_label(path: Path, features: Sequence[str], choice: Choice) -> None:
     """Refuse `label.1`, which is what pandas makes of a second column `label`."""
     pattern = re.compile(rf"{re.escape(str(choice.label))}\.[1-9][0-9]*")
@@ -243,7 +264,7 @@ def _selected(path: Path, columns: Sequence[Column], request: Request) -> list[s
         text = item[1:] if item not in known and item.startswith("!") else item
         if text not in known and any(sign in text for sign in "*?["):
             target = fnmatch.filter(patterned, text)
-            if not target:
+            if not target and not (text is not item and request.first_features is not None):
                 raise DataFileError(
                     f"{path}: no column matches {text!r}; there are: {listed(names)}"
                 )

@@ -36,6 +36,8 @@ class Request:
         Whether text files start with column names; None to find out.
     feature_names : tuple of str, or None
         Names of the features of a model.
+    first_features : tuple of str, or None
+        Columns that were the features of the first file, and must be those of this one.
     only_labels : bool
         Whether the file holds labels and no features.
     """
@@ -46,6 +48,7 @@ class Request:
     first_index: int | None = None
     header: bool | None = None
     feature_names: tuple[str, ...] | None = None
+    first_features: tuple[str, ...] | None = None
     only_labels: bool = False
 
 
