@@ -63,6 +63,29 @@ def test_files_with_columns_in_another_order_are_one_sequence(tmp_path, extensio
         open_rows(paths)
 
 
+@every_table
+def test_a_column_that_the_first_file_lacks_is_refused(tmp_path, extension):
+    short = written(tmp_path, extension, FRAME.drop(columns="b"), "short")
+    long = written(tmp_path, extension, FRAME.assign(id=range(3)), "long")
+    for options in ({}, {"features": "[abc]"}, {"features": "!a"}, {"labels": False}):
+        with pytest.raises(DataFileError, match="long.*: has a column 'b', which the first file"):
+            open_rows([short, long], **options)
+        with pytest.raises(DataFileError, match="short.*: has no column 'b', which the first file"):
+            open_rows([long, short], **options)
+    for options in ({"features": ["a", "c"]}, {"feature_names": ["a", "c"]}):
+        assert open_rows([short, long], **options).feature_names == ("a", "c")
+    rows = open_rows([long, short], features="!b")
+    assert (rows.feature_names, rows.n_rows) == (("a", "c"), 6)
+
+
+def test_a_further_column_without_names_is_refused(tmp_path):
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    paths[0].write_text("x,0.5,1.5\ny,1.5,0.5\n")
+    paths[1].write_text("x,0.5,1.5,7.5\ny,1.5,0.5,8.5\n")
+    with pytest.raises(DataFileError, match=r"b\.csv: has a column '3', which the first file"):
+        open_rows(paths)
+
+
 def test_input_without_names_is_taken_by_position(tmp_path):
     np.save(tmp_path / "X.npy", FRAME[["a", "b", "c"]].values)
     rows = open_rows(tmp_path / "X.npy", feature_names=["a", "b", "c"])

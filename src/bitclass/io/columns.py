@@ -17,7 +17,7 @@ from typing import Literal
 from bitclass.io.errors import DataFileError, listed
 from bitclass.io.source import Request
 
-__all__ = ["Choice", "Column", "choose_arrays", "choose_columns", "is_label_name"]
+__all__ = ["Choice", "Column", "choose_arrays", "choose_columns", "is_label_name", "is_pattern"]
 
 FEATURE_NAMES = ("x", "features", "feature", "embeddings", "embedding", "vectors", "fea", "data")
 LABEL_NAMES = ("y", "labels", "label", "targets", "target", "classes", "class", "gnd")
@@ -262,14 +262,13 @@ def _selected(path: Path, columns: Sequence[Column], request: Request) -> list[s
     chosen: list[str] = []
     for item in request.features:
         text = item[1:] if item not in known and item.startswith("!") else item
-        if text not in known and any(sign in text for sign in "*?["):
-            target = fnmatch.filter(patterned, text)
-            if not target and not (text is not item and request.first_features is not None):
-                raise DataFileError(
-                    f"{path}: no column matches {text!r}; there are: {listed(names)}"
-                )
-        else:
-            target = [text if text in known else _find(path, names, text)]
+        try:
+            target = [text] if text in known else _matching(path, names, patterned, text)
+        except DataFileError:
+            # The first file had the column that is left out, others need not.
+            if text is item or request.first_features is None:
+                raise
+            continue
         if text is item:
             chosen += target
         else:
@@ -280,6 +279,21 @@ def _selected(path: Path, columns: Sequence[Column], request: Request) -> list[s
     if not chosen:
         raise DataFileError(f"{path}: features= leaves no column; there are: {listed(names)}")
     return chosen
+
+
+def _matching(path: Path, names: Sequence[str], patterned: Sequence[str], text: str) -> list[str]:
+    """Columns by a pattern, name or place."""
+    if not is_pattern(text):
+        return [_find(path, names, text)]
+    found = fnmatch.filter(patterned, text)
+    if not found:
+        raise DataFileError(f"{path}: no column matches {text!r}; there are: {listed(names)}")
+    return found
+
+
+def is_pattern(text: str) -> bool:
+    """Whether an item of `features` stands for any number of columns."""
+    return any(sign in text for sign in "*?[")
 
 
 def _find(path: Path, names: Sequence[str], wanted: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bitclass.io.columns import is_pattern
 from bitclass.io.errors import DataFileError, reading
 from bitclass.io.labels import LabelRange, class_dtype, common_dtype
 from bitclass.io.rows import FileRows
@@ -239,11 +240,18 @@ def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> 
     opener = _opener(found)
     sources = [opener(paths[0], request)]
     first = sources[0]
-    if first.feature_names is not None:
-        request = replace(request, features=first.feature_names, feature_names=None, header=True)
-    elif found != "npy" and first.features:
-        request = replace(request, features=first.features)
-    if found == "csv" and first.feature_names is None and not request.only_labels:
+    named = first.feature_names is not None
+    by_model = named and request.feature_names is not None
+    if found != "npy" and first.features:
+        # Where nobody named the features, a further column is an error, unless beside lists.
+        loose = all(item.startswith("!") or is_pattern(item) for item in request.features or ())
+        if loose and not by_model and (named or found == "csv"):
+            request = replace(request, first_features=first.features)
+        else:
+            request = replace(request, features=first.features)
+    if named:
+        request = replace(request, feature_names=None, header=True)
+    elif found == "csv" and not request.only_labels:
         request = replace(request, header=False)
     if found != "npy" and found != "lines":
         request = replace(request, labels=False if first.labels is None else first.labels)

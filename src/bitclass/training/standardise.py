@@ -59,7 +59,8 @@ def standardisation(
     for j in np.flatnonzero(largest > _ALL_OF_VARIANCE * math.sqrt(len(weights)) * scale):
         column = dense_rows(sample[:, [j]], slice(None))[:, 0].astype(np.float64)
         typical = float(np.quantile(np.abs(column - np.median(column)), 0.75))
-        if 0.0 < typical < largest[j] / MAX_DEVIATIONS:
+        # Beside other features too: rare events and similarities may have one large value.
+        if 0.0 < max(typical, float(np.median(scale))) < largest[j] / MAX_DEVIATIONS:
             raise ValueError(
                 f"X must hold numbers that can be summed: feature {j} has one that is "
                 f"{largest[j]:g} from the mean, where most are within {typical:g}"
