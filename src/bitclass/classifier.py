@@ -118,8 +118,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     rescore : "auto", int or False, default="auto"
         How many nearest classes are ranked by ``w_c.tanh(P'x + t)``, in which each bit counts by
-        how certain it is. "auto" chooses none, 16 or 64 on the rows that refinement holds out, the
-        fewer within noise, and 16 without such rows. False is the paper's rule, the nearest class.
+        how certain it is. "auto" is 16, unless none or 64 is clearly better on the rows that
+        refinement holds out. False is the paper's rule, the nearest class.
 
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, as in scikit-learn. With them the hash function is a regression

@@ -363,7 +363,7 @@ def _fit_by_regression(
 
 def _default_rescore(settings: Settings) -> int:
     """Length of the short list where no rows were held out to choose it."""
-    return RESCORE_LENGTHS[1] if settings.rescore is None else settings.rescore
+    return RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
 
 
 def _refined(

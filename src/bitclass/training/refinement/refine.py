@@ -42,8 +42,8 @@ __all__ = [
     "refine",
 ]
 
-#: Lengths of the short list that ``rescore="auto"`` chooses from.
-RESCORE_LENGTHS = (0, 16, 64)
+#: Lengths of the short list that ``rescore="auto"`` chooses from; the first where nothing is known.
+RESCORE_LENGTHS = (16, 0, 64)
 
 # Epochs, and rows shown in all; similarities to kernel anchors need more of both.
 _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
@@ -58,8 +58,6 @@ _MAX_LEARNED_CLASSES = 2048
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
 _ERRORS_TO_STOP = 4.0
-# A shorter list is preferred within this many standard errors of the difference.
-_ERRORS_OF_LENGTH = 0.5
 # Pairs of a row and a class that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20
@@ -231,23 +229,25 @@ class _Judged:
 
 
 def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Judged:
-    """Give a model the short list that is best on held-out rows, the shorter within noise."""
+    """Give a model a short list, and judge it on held-out rows.
+
+    Of the lengths to choose from it is the first one, unless another is clearly better: on nearly
+    all data a short list is better than none, by less than so few rows can tell.
+    """
     labels = model.classes[held_out.own]
     right = {}
     for length in RESCORE_LENGTHS if rescore is None else (rescore,):
         model.rescore = length
         right[length] = (model.predict(held_out.X) == labels).astype(np.float64)
-    best = max(right, key=lambda length: held_out.mean(right[length]))
-    for length in right:
-        difference = right[best] - right[length]
+    chosen, *others = right
+    for length in others:
+        difference = right[length] - right[chosen]
         lead = held_out.mean(difference)
-        error = math.sqrt(max(held_out.mean(difference**2) - lead**2, 0.0))
-        # Real-valued scores are better on nearly all data, so that no list must show its worth.
-        errors = _ERRORS_OF_LENGTH if length else 0.0
-        if lead <= errors * error / math.sqrt(held_out.effective_size):
-            break
-    model.rescore = length
-    return _Judged(model, held_out.mean(right[length]))
+        variance = max(held_out.mean(difference**2) - lead**2, 0.0)
+        if lead > math.sqrt(variance / held_out.effective_size):
+            chosen = length
+    model.rescore = chosen
+    return _Judged(model, held_out.mean(right[chosen]))
 
 
 #: Projection, intercept and weights.
