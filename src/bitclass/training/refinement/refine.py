@@ -58,6 +58,8 @@ _MAX_LEARNED_CLASSES = 2048
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
 _ERRORS_TO_STOP = 4.0
+# Another start than the first is taken if it leads by more standard errors than this.
+_ERRORS_TO_SWITCH = 3.0
 # Pairs of a row and a class that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20
@@ -145,7 +147,7 @@ def refine(
         model = _model(sums, hash_function, weights)
         model.steepness = steepness
         judged = _rescored(model, held_out, rescore)
-        if before is None or judged.accuracy > before.accuracy:
+        if before is None or _lead(judged.right - before.right, held_out) > _ERRORS_TO_SWITCH:
             before = judged
     assert before is not None
     hash_function, weights = before.model.hash_function, before.model.unpacked_weights()
@@ -222,10 +224,11 @@ def refine(
 
 @dataclass(frozen=True)
 class _Judged:
-    """A model with a short list, and its accuracy on the held-out rows."""
+    """A model with a short list, its accuracy on the held-out rows, and which (n,) are right."""
 
     model: PackedModel
     accuracy: float
+    right: NDArray[np.float64]
 
 
 def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Judged:
@@ -241,13 +244,17 @@ def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Jud
         right[length] = (model.predict(held_out.X) == labels).astype(np.float64)
     chosen, *others = right
     for length in others:
-        difference = right[length] - right[chosen]
-        lead = held_out.mean(difference)
-        variance = max(held_out.mean(difference**2) - lead**2, 0.0)
-        if lead > math.sqrt(variance / held_out.effective_size):
+        if _lead(right[length] - right[chosen], held_out) > 1.0:
             chosen = length
     model.rescore = chosen
-    return _Judged(model, held_out.mean(right[chosen]))
+    return _Judged(model, held_out.mean(right[chosen]), right[chosen])
+
+
+def _lead(difference: NDArray[np.float64], held_out: Sample) -> float:
+    """Mean of a difference (n,) over held-out rows, in its standard errors."""
+    lead = held_out.mean(difference)
+    variance = max(held_out.mean(difference**2) - lead**2, 0.0)
+    return lead / max(math.sqrt(variance / held_out.effective_size), 1e-12)
 
 
 #: Projection, intercept and weights.
