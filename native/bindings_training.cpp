@@ -111,20 +111,20 @@ void bind_pair_sums(nb::module_& m) {
 void bind_bit_updates(nb::module_& m) {
     m.def(
         "flip_bits",
-        [](nb::object coupling, nb::object field, nb::object w, int n_threads) {
-            const Doubles coupling_array(coupling, "coupling", 2);
-            const Doubles field_array(field, "field", 1);
+        [](nb::object H, nb::object g, nb::object w, int n_threads) {
+            const Doubles H_array(H, "H", 2);
+            const Doubles g_array(g, "g", 1);
             const Array<std::int8_t> w_array(w, "w", 1);
-            const std::size_t n_classes = coupling_array.shape(0);
-            coupling_array.require_length(1, n_classes);
-            field_array.require_length(0, n_classes);
+            const std::size_t n_classes = H_array.shape(0);
+            H_array.require_length(1, n_classes);
+            g_array.require_length(0, n_classes);
             w_array.require_length(0, n_classes);
-            require_apart({&coupling_array, &field_array, &w_array});
+            require_apart({&H_array, &g_array, &w_array});
             require_threads(n_threads);
             const WithoutGil released;
-            return flip_bits(coupling_array.data(), field_array.data(), w_array.data(), n_classes, n_threads);
+            return flip_bits(H_array.data(), g_array.data(), w_array.data(), n_classes, n_threads);
         },
-        nb::arg("coupling"), nb::arg("field"), nb::arg("w"), nb::arg("n_threads"));
+        nb::arg("H"), nb::arg("g"), nb::arg("w"), nb::arg("n_threads"));
     m.def(
         "update_codes",
         [](nb::object codes, nb::object weights, nb::object own, nb::object row_weights, std::size_t n_bits,

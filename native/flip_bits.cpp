@@ -21,38 +21,38 @@ constexpr std::size_t kMinCouplingsForThreads = 1 << 18;
 // Slopes and tolerances of `rows` neighbouring classes. The sum of each runs in order, so several
 // run side by side to hide the latency of an addition.
 template <int rows>
-void start_rows(const double* coupling, const double* field, const double* w, std::size_t n_classes, double* slope,
+void start_rows(const double* H, const double* g, const double* w, std::size_t n_classes, double* slope,
                 double* tolerance) {
     double sums[rows] = {};
     double sizes[rows] = {};
     for (std::size_t q = 0; q < n_classes; ++q) {
         for (int i = 0; i < rows; ++i) {
-            const double entry = coupling[static_cast<std::size_t>(i) * n_classes + q];
+            const double entry = H[static_cast<std::size_t>(i) * n_classes + q];
             sums[i] += entry * w[q];
             sizes[i] += std::fabs(entry);
         }
     }
     for (int i = 0; i < rows; ++i) {
-        slope[i] = sums[i] + field[i];
-        tolerance[i] = kRelativeTolerance * (sizes[i] + std::fabs(field[i]));
+        slope[i] = sums[i] + g[i];
+        tolerance[i] = kRelativeTolerance * (sizes[i] + std::fabs(g[i]));
     }
 }
 
 // A class coupled to itself would gain by each flip of its bit, back and forth.
-void require_zero_diagonal(const double* coupling, std::size_t n_classes) {
+void require_zero_diagonal(const double* H, std::size_t n_classes) {
     for (std::size_t c = 0; c < n_classes; ++c) {
-        const double entry = coupling[c * n_classes + c];
+        const double entry = H[c * n_classes + c];
         if (!(std::fabs(entry) > 0.0)) continue;  // a NaN stops the flips by itself
-        throw std::invalid_argument("coupling: expected a diagonal of zeros, found " + std::to_string(entry) +
+        throw std::invalid_argument("H: expected a diagonal of zeros, found " + std::to_string(entry) +
                                     " for class " + std::to_string(c));
     }
 }
 
 }  // namespace
 
-double flip_bits(const double* coupling, const double* field, std::int8_t* w, std::size_t n_classes, int n_threads) {
+double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n_classes, int n_threads) {
     require_signs(w, n_classes, "w");
-    require_zero_diagonal(coupling, n_classes);
+    require_zero_diagonal(H, n_classes);
     const TileKernels& kernels = tile_kernels();
     std::vector<double> signs(w, w + n_classes);
     std::vector<double> slope(n_classes);
@@ -63,10 +63,10 @@ double flip_bits(const double* coupling, const double* field, std::int8_t* w, st
         const std::size_t end = std::min(n_classes, (chunk + 1) * kRowsPerChunk);
         std::size_t c = chunk * kRowsPerChunk;
         for (; c + 4 <= end; c += 4) {
-            start_rows<4>(coupling + c * n_classes, field + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
+            start_rows<4>(H + c * n_classes, g + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
         }
         for (; c < end; ++c) {
-            start_rows<1>(coupling + c * n_classes, field + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
+            start_rows<1>(H + c * n_classes, g + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
         }
     });
     double decrease = 0.0;
@@ -78,7 +78,7 @@ double flip_bits(const double* coupling, const double* field, std::int8_t* w, st
                                                    n_classes, gains.data());
         if (!(largest > 0.0)) break;  // nothing improves, or a NaN among the gains
         if (n_flips == kMaxFlipsPerClass * n_classes) {
-            throw std::invalid_argument("coupling: expected a symmetric matrix, found one whose flips do not end");
+            throw std::invalid_argument("H: expected a symmetric matrix, found one whose flips do not end");
         }
         // Among gains that are equal but for rounding, the lowest index: noise must not choose.
         const auto best = std::find(gains.begin(), gains.end(), largest);
@@ -88,7 +88,7 @@ double flip_bits(const double* coupling, const double* field, std::int8_t* w, st
         decrease += 2.0 * gains[c];
         signs[c] = -signs[c];
         factor = 2.0 * signs[c];
-        flipped_row = coupling + c * n_classes;
+        flipped_row = H + c * n_classes;
     }
     for (std::size_t c = 0; c < n_classes; ++c) w[c] = static_cast<std::int8_t>(signs[c]);
     return decrease;

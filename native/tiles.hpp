@@ -55,9 +55,9 @@ struct TileKernels {
     // top[lane] = max over the classes of margins[c][lane].
     void (*block_top)(const std::int16_t* margins, std::size_t n_classes, std::int16_t* top);
 
-    // slope[c] += coupling[c] * factor; gains[c] = w[c] * slope[c], or 0 where that is at most the
+    // slope[c] += H[c] * factor; gains[c] = w[c] * slope[c], or 0 where that is at most the
     // tolerance. Returns the largest gain, or a NaN if any gain is one.
-    double (*move_slopes)(double* slope, const double* coupling, double factor, const double* w,
+    double (*move_slopes)(double* slope, const double* H, double factor, const double* w,
                           const double* tolerance, std::size_t n, double* gains);
 
     // sums[j] += weights[i] * rows[i][j], row after row, for at most kRowsAtOnce rows.

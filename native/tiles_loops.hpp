@@ -93,14 +93,14 @@ struct TileLoops {
         }
     }
 
-    static double move_slopes(double* __restrict slope, const double* __restrict coupling, double factor,
+    static double move_slopes(double* __restrict slope, const double* __restrict H, double factor,
                               const double* __restrict w, const double* __restrict tolerance, std::size_t n,
                               double* __restrict gains) {
         constexpr std::size_t kWidth = 16;
         double most[kWidth] = {};
         double undefined[kWidth] = {};
         const auto move = [&](std::size_t c, std::size_t lane) {
-            slope[c] += coupling[c] * factor;
+            slope[c] += H[c] * factor;
             const double product = w[c] * slope[c];
             const double gain = product <= tolerance[c] ? 0.0 : product;
             gains[c] = gain;

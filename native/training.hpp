@@ -37,7 +37,7 @@ void pair_sums(PackedRows codes, PackedRows weights, std::size_t bit, TrainingRo
                double* sums, int n_threads);
 
 // w (C,) is changed in place; returns the decrease.
-double flip_bits(const double* coupling, const double* field, std::int8_t* w, std::size_t n_classes, int n_threads);
+double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n_classes, int n_threads);
 
 struct CodeUpdate {
     PackedRows codes;

@@ -122,25 +122,25 @@ void check_update_codes(const Problem& p, double log_step, int n_threads) {
 
 void check_flip_bits(std::size_t n_classes, int n_threads) {
     Random random(static_cast<unsigned>(n_classes));
-    std::vector<double> coupling(n_classes * n_classes), field(n_classes);
+    std::vector<double> H(n_classes * n_classes), g(n_classes);
     for (std::size_t a = 0; a < n_classes; ++a) {
-        field[a] = random.real();
-        for (std::size_t b = 0; b < a; ++b) coupling[a * n_classes + b] = coupling[b * n_classes + a] = random.real();
+        g[a] = random.real();
+        for (std::size_t b = 0; b < a; ++b) H[a * n_classes + b] = H[b * n_classes + a] = random.real();
     }
     std::vector<std::int8_t> w(n_classes, 1);
     const auto objective = [&] {
         double value = 0.0;
         for (std::size_t a = 0; a < n_classes; ++a) {
-            double slope = field[a];
-            for (std::size_t b = 0; b < n_classes; ++b) slope += coupling[a * n_classes + b] * w[b] / 2;
+            double slope = g[a];
+            for (std::size_t b = 0; b < n_classes; ++b) slope += H[a * n_classes + b] * w[b] / 2;
             value += slope * w[a];
         }
         return value;
     };
     const double before = objective();
-    const double decrease = flip_bits(coupling.data(), field.data(), w.data(), n_classes, n_threads);
+    const double decrease = flip_bits(H.data(), g.data(), w.data(), n_classes, n_threads);
     CHECK(std::fabs(before - objective() - decrease) <= 1e-9 * (1.0 + std::fabs(before)));
-    CHECK(flip_bits(coupling.data(), field.data(), w.data(), n_classes, n_threads) == 0.0);
+    CHECK(flip_bits(H.data(), g.data(), w.data(), n_classes, n_threads) == 0.0);
 }
 
 void check_groups(const Problem& p, int n_threads) {

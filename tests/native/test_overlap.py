@@ -48,7 +48,7 @@ def calls() -> dict[str, Call]:
         ),
         "flip_bits": (
             _kernels.flip_bits,
-            {"coupling": np.zeros((3, 3)), "field": np.zeros(3), "w": p.weight_bits},
+            {"H": np.zeros((3, 3)), "g": np.zeros(3), "w": p.weight_bits},
             ("w",),
         ),
         "update_codes": (

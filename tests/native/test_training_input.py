@@ -24,7 +24,7 @@ def good_arguments() -> dict[str, Arguments]:
     return {
         "half_margins": {**codes, "own": p.own},
         "pair_sums": {**codes, "bit": 9, **rows, **sums},
-        "flip_bits": {"coupling": np.zeros((3, 3)), "field": np.zeros(3), "w": p.weight_bits},
+        "flip_bits": {"H": np.zeros((3, 3)), "g": np.zeros(3), "w": p.weight_bits},
         "update_codes": {**codes, **rows, "n_bits": 10, "values": np.zeros(41), "log_step": 0.0},
         "group_rows": {"labels": p.own, "codes": p.codes},
         "class_sums": {

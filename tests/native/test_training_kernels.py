@@ -94,27 +94,27 @@ def test_pair_sums_of_many_rows_and_threads(level: str) -> None:
 )
 def test_flip_bits(level: str, n_classes: int, seed: int, n_threads: int, rounded: bool) -> None:
     p = Problem(0, n_classes, 1, seed)
-    coupling = p.rng.standard_normal((n_classes, n_classes))
-    field = p.rng.standard_normal(n_classes)
+    H = p.rng.standard_normal((n_classes, n_classes))
+    g = p.rng.standard_normal(n_classes)
     if rounded:  # many equal gains: the lowest index flips first
-        coupling, field = np.round(coupling), np.round(field)
-    coupling = coupling + coupling.T
-    np.fill_diagonal(coupling, 0.0)
-    w, decrease = reference.flip_bits(coupling, field, p.weight_bits)
-    found, found_decrease = native.flip_bits(coupling, field, p.weight_bits, n_threads=n_threads)
+        H, g = np.round(H), np.round(g)
+    H = H + H.T
+    np.fill_diagonal(H, 0.0)
+    w, decrease = reference.flip_bits(H, g, p.weight_bits)
+    found, found_decrease = native.flip_bits(H, g, p.weight_bits, n_threads=n_threads)
     np.testing.assert_array_equal(found, w)
     assert found_decrease == decrease
     assert found.dtype == np.int8
 
 
 def test_flip_bits_stops_at_undefined_numbers(level: str) -> None:
-    coupling = np.zeros((3, 3))
-    field = np.array([1.0, np.nan, 1.0])
-    w, decrease = native.flip_bits(coupling, field, np.ones(3, dtype=np.int8))
+    H = np.zeros((3, 3))
+    g = np.array([1.0, np.nan, 1.0])
+    w, decrease = native.flip_bits(H, g, np.ones(3, dtype=np.int8))
     assert w.tolist() == [1, 1, 1]
     assert decrease == 0.0
-    np.fill_diagonal(coupling, np.nan)
-    w, decrease = native.flip_bits(coupling, np.ones(3), np.ones(3, dtype=np.int8))
+    np.fill_diagonal(H, np.nan)
+    w, decrease = native.flip_bits(H, np.ones(3), np.ones(3, dtype=np.int8))
     assert w.tolist() == [1, 1, 1]
     assert decrease == 0.0
 
@@ -122,17 +122,17 @@ def test_flip_bits_stops_at_undefined_numbers(level: str) -> None:
 @pytest.mark.parametrize("flip", [native.flip_bits, reference.flip_bits])
 @pytest.mark.parametrize("entry", [1.0, -1.0, 1e-300, np.inf])
 def test_flip_bits_refuses_a_class_coupled_to_itself(level: str, flip: Any, entry: float) -> None:
-    coupling = np.zeros((3, 3))
-    coupling[1, 1] = entry
-    with pytest.raises(ValueError, match="coupling: expected a diagonal of zeros"):
-        flip(coupling, np.zeros(3), np.ones(3, dtype=np.int8))
+    H = np.zeros((3, 3))
+    H[1, 1] = entry
+    with pytest.raises(ValueError, match="H: expected a diagonal of zeros"):
+        flip(H, np.zeros(3), np.ones(3, dtype=np.int8))
 
 
 @pytest.mark.parametrize("flip", [native.flip_bits, reference.flip_bits])
 def test_flip_bits_ends_without_symmetry(level: str, flip: Any) -> None:
-    coupling = np.array([[0.0, 1.0], [-1.0, 0.0]])  # one follows the other, which flees
-    with pytest.raises(ValueError, match="coupling: expected a symmetric matrix"):
-        flip(coupling, np.array([-2.0, 2.0]), np.ones(2, dtype=np.int8))
+    H = np.array([[0.0, 1.0], [-1.0, 0.0]])  # one follows the other, which flees
+    with pytest.raises(ValueError, match="H: expected a symmetric matrix"):
+        flip(H, np.array([-2.0, 2.0]), np.ones(2, dtype=np.int8))
 
 
 @kernel_settings

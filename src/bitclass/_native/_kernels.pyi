@@ -121,8 +121,8 @@ def pair_sums(
     n_threads: int,
 ) -> None: ...
 def flip_bits(
-    coupling: NDArray[np.float64],
-    field: NDArray[np.float64],
+    H: NDArray[np.float64],
+    g: NDArray[np.float64],
     w: NDArray[np.int8],
     n_threads: int,
 ) -> float: ...

@@ -339,17 +339,17 @@ def pair_sums(
 
 
 def flip_bits(
-    coupling: NDArray[np.float64], field: NDArray[np.float64], w: NDArray[np.int8]
+    H: NDArray[np.float64], g: NDArray[np.float64], w: NDArray[np.int8]
 ) -> tuple[NDArray[np.int8], float]:
     """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
 
     See :func:`bitclass._native.training.flip_bits`.
     """
-    if (np.abs(np.diagonal(coupling)) > 0).any():  # a NaN stops the flips by itself
-        raise ValueError("coupling: expected a diagonal of zeros")
+    if (np.abs(np.diagonal(H)) > 0).any():  # a NaN stops the flips by itself
+        raise ValueError("H: expected a diagonal of zeros")
     w = w.copy()
-    slope = _running_sum(coupling * w, axis=1) + field
-    tolerance = RELATIVE_TOLERANCE * (_running_sum(np.abs(coupling), axis=1) + np.abs(field))
+    slope = _running_sum(H * w, axis=1) + g
+    tolerance = RELATIVE_TOLERANCE * (_running_sum(np.abs(H), axis=1) + np.abs(g))
     decrease = 0.0
     # Each flip lowers f by more than rounding, so no state returns and the loop ends.
     for _ in range(_MAX_FLIPS_PER_CLASS * len(w) + 1):
@@ -362,8 +362,8 @@ def flip_bits(
         c = int(np.argmax(gains >= gains[best] - tolerance[best]))
         decrease += 2.0 * gains[c]
         w[c] = -w[c]
-        slope += coupling[c] * (2.0 * w[c])
-    raise ValueError("coupling: expected a symmetric matrix, found one whose flips do not end")
+        slope += H[c] * (2.0 * w[c])
+    raise ValueError("H: expected a symmetric matrix, found one whose flips do not end")
 
 
 def update_codes(

@@ -108,20 +108,20 @@ def pair_sums(
 
 
 def flip_bits(
-    coupling: NDArray[np.float64],
-    field: NDArray[np.float64],
+    H: NDArray[np.float64],
+    g: NDArray[np.float64],
     w: NDArray[np.int8],
     *,
     n_threads: int | None = None,
 ) -> tuple[NDArray[np.int8], float]:
     """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
 
-    Minimises ``f(w) = w' coupling w / 2 + field . w`` over -1/+1 vectors, from `w` on.
+    Minimises ``f(w) = w' H w / 2 + g . w`` over -1/+1 vectors, from `w` on.
 
     Parameters
     ----------
-    coupling : (C, C) symmetric, diagonal 0
-    field : (C,)
+    H : (C, C) symmetric, diagonal 0
+    g : (C,)
     w : (C,) the starting point, -1/+1
     n_threads : int or None
 
@@ -137,8 +137,8 @@ def flip_bits(
     """
     w = np.array(w, order="C")
     decrease = _kernels.flip_bits(
-        np.ascontiguousarray(coupling),
-        np.ascontiguousarray(field),
+        np.ascontiguousarray(H),
+        np.ascontiguousarray(g),
         w,
         effective_threads(n_threads),
     )
