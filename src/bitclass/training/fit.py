@@ -69,6 +69,10 @@ _GROWTH_TO_FOLLOW = 1.1
 # Where the most frequent class has so many times the mean share, a regression is tried as well, and
 # without held-out rows both are judged by so many rows drawn from what the sums know.
 _UNEVEN = 1.25
+_MAX_CLASSES_OF_REGRESSION = (
+    4096  # with more it is worse, and judging it would take too much memory
+)
+_MAX_MEANS = 10_000  # that the temperature is estimated from
 _ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
 _FURTHER_COORDINATES = 384
 # Rows whose similarities to the anchors tell how these are standardised.
@@ -233,7 +237,7 @@ def _fit_discriminant(
             factor * Q, factor * t, sums, settings.precision, statistics.anchors
         )
         found = [(hash_function, weights)]
-        if len(shares) * shares.max() > _UNEVEN:
+        if len(shares) * shares.max() > _UNEVEN and len(shares) <= _MAX_CLASSES_OF_REGRESSION:
             found.append(_regressed(settings, statistics, sums, weights))
         return found
 
@@ -605,13 +609,15 @@ def _temperature_of_means(
     """
     Q, t = coordinates.projected(hash_function, sums)
     deviations = np.maximum(np.linalg.norm(Q, axis=0), 1e-12)
-    distances = np.abs(coordinates.means @ Q + t) / deviations
+    some = coordinates.means[:: 1 + len(coordinates.means) // _MAX_MEANS]
+    values = some @ Q + t
+    distances = np.abs(values) / deviations
     error = float(np.mean(scipy.special.ndtr(-distances)))
     temperature = _temperature_of_errors(error, *weights.shape[::-1])
     if not rescored:
         return temperature
     # Scores of real-valued codes are smaller than those of their signs.
-    return temperature * float(np.mean(np.abs(np.tanh(coordinates.means @ Q + t))))
+    return temperature * float(np.mean(np.abs(np.tanh(values))))
 
 
 def _temperature(explained: float, n_bits: int, n_classes: int) -> float:
