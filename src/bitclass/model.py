@@ -134,14 +134,18 @@ class PackedModel:
         ndarray of shape (n,)
         """
         features = self._rows(X)
+        if features.shape[0] <= _ROWS_PER_CALL and self.hash_function.takes(features):
+            return self.classes[self._best(features, 0)]
         indices = np.empty(features.shape[0], dtype=np.int64)
         for rows, block in self._blocks(features):
-            if self.n_rescored:
-                indices[rows] = self._short_list(block, 1, rows.start)[0][:, 0]
-            else:
-                kernel = self.hash_function.kernel
-                indices[rows], _ = predict(kernel, self._index, block, first_row=rows.start)
+            indices[rows] = self._best(block, rows.start)
         return self.classes[indices]
+
+    def _best(self, block: NDArray[Any], first_row: int) -> NDArray[np.int64]:
+        """Index of the predicted class (n,) of a block of features."""
+        if self.rescore:
+            return self._short_list(block, 1, first_row)[0][:, 0]
+        return predict(self.hash_function.kernel, self._index, block, first_row=first_row)[0]
 
     def top_classes(
         self, X: ArrayLike, k: int, *, probabilities: bool = False

@@ -116,7 +116,8 @@ def predict_rescored(
     n_candidates, k = index.check_k(n_candidates, "n_candidates"), index.check_k(k)
     if k > n_candidates:
         raise ValueError(f"k: expected at most n_candidates, {n_candidates}, found {k}")
-    scales = np.ascontiguousarray(np.broadcast_to(np.float32(scale), (projection.n_bits,)))
+    scales = np.empty(projection.n_bits, dtype=np.float32)
+    scales[:] = scale
     threads = threads_for(len(X), _ROWS_PER_CHUNK, n_threads)
     indices = np.empty((len(X), k), dtype=np.int64)
     scores = np.empty((len(X), k), dtype=np.int32)
