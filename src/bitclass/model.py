@@ -214,12 +214,7 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        logits = self.scores(X)
-        logits /= self.temperature
-        logits -= logits.max(axis=1, keepdims=True)
-        np.exp(logits, out=logits)
-        logits /= logits.sum(axis=1, keepdims=True)
-        return logits
+        return self._softmax(self.scores(X))
 
     @property
     def n_rescored(self) -> int:
@@ -276,11 +271,17 @@ class PackedModel:
         step = max(1, _SCORES_PER_BLOCK // len(self.classes))
         for start in range(0, len(indices), step):
             part = slice(start, start + step)
-            logits = self._scores(block[part]) / self.temperature
-            logits -= logits.max(axis=1, keepdims=True)
-            totals = np.exp(logits).sum(axis=1, keepdims=True)
-            shares[part] = np.exp(np.take_along_axis(logits, indices[part], axis=1)) / totals
+            probabilities = self._softmax(self._scores(block[part]))
+            shares[part] = np.take_along_axis(probabilities, indices[part], axis=1)
         return shares
+
+    def _softmax(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Probabilities of all classes from their scores (n, C), which are overwritten."""
+        scores /= self.temperature
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=1, keepdims=True)
+        return scores
 
     def __repr__(self) -> str:
         return (

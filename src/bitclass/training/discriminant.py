@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from bitclass.training.statistics import Statistics, Sums
 
 __all__ = [
+    "FURTHER_COORDINATES",
     "Coordinates",
     "Scatter",
     "best_alpha",
     "coordinates_of",
+    "coordinates_to_refine",
     "default_alpha",
     "discriminant_projection",
     "drawn_rows",
@@ -40,6 +42,8 @@ _ITQ_ROUNDS = 30
 # In so few directions every start ends in the same few rotations: only the first block of bits has
 # one that was learned.
 _FEW_DIRECTIONS = 8
+#: Coordinates beside one per bit: classes differ in the first, and the others still help.
+FURTHER_COORDINATES = 384
 # Class means that a rotation is learned on.
 _MAX_ITQ_MEANS = 8192
 # Penalties to choose from, and by how much their accuracy may fall short of the best.
@@ -217,6 +221,16 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
         for alpha, accuracy in accuracies.items()
         if accuracy >= max(accuracies.values()) - _ALPHA_SLACK
     )
+
+
+def coordinates_to_refine(
+    scatter: Scatter, alpha: float, n_bits: int, anchors: RbfAnchors | None
+) -> Coordinates:
+    """Coordinates that refinement works in: one per bit, and those beyond that still help."""
+    n_directions = max(n_bits + FURTHER_COORDINATES, scatter.n_clear(alpha))
+    if anchors is not None:  # of similarities even directions of little variance help
+        n_directions = len(scatter.values)
+    return coordinates_of(scatter, alpha, n_directions)
 
 
 def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordinates:

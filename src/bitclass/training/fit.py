@@ -29,6 +29,7 @@ from bitclass.training.alternation import HISTORY_DTYPE, alternate, hinge_weight
 from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.bqp import Solver
 from bitclass.training.discriminant import (
+    FURTHER_COORDINATES,
     Coordinates,
     Scatter,
     coordinates_of,
@@ -74,7 +75,6 @@ _MAX_CLASSES_OF_REGRESSION = (
 )
 _MAX_MEANS = 10_000  # that the temperature is estimated from
 _ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
-_FURTHER_COORDINATES = 384
 # Rows whose similarities to the anchors tell how these are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
 
@@ -251,7 +251,7 @@ def _fit_discriminant(
     if alpha is None:
         alpha = default_alpha(sums) if refined is None else refined.alpha
     scatter = scatter_of(sums)
-    coordinates = coordinates_of(scatter, alpha, settings.n_bits + _FURTHER_COORDINATES)
+    coordinates = coordinates_of(scatter, alpha, settings.n_bits + FURTHER_COORDINATES)
     hash_function, found = _best_on_drawn_rows(
         start(sums, coordinates), coordinates, scatter, alpha, sums
     )

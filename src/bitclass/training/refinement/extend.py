@@ -17,7 +17,7 @@ from bitclass.hash_function import HashFunction
 from bitclass.training.discriminant import (
     Coordinates,
     Scatter,
-    coordinates_of,
+    coordinates_to_refine,
     discriminant_projection,
     drawn_rows,
     scatter_of,
@@ -27,6 +27,7 @@ from bitclass.training.refinement.steps import (
     SHARE_OF_SIGNS,
     STEP_OF_INTERCEPT,
     STEP_OF_PROJECTION,
+    STEPS_BETWEEN_REFITS,
     Adam,
     Schedule,
     sharpness,
@@ -41,10 +42,8 @@ MAX_CLASSES = 2048
 _EPOCHS = 8
 _ROWS_PER_STEP, _MIN_STEPS_PER_EPOCH = 512, 16
 _ROWS_PER_CLASS, _MAX_ROWS = 100, 40_000
-_FURTHER_COORDINATES = 384
 # Steps are smaller than those of refinement, in units of which they are.
 _STEP = 0.1
-_STEPS_BETWEEN_REFITS = 16
 # Rows per class that the result is judged by, and how much of the recall it must reach.
 _ROWS_TO_JUDGE, _MIN_SHARE_OF_RECALL = 30, 0.9
 
@@ -77,10 +76,7 @@ def extend(
     """
     n_classes, n_bits = weights.shape
     scatter = scatter_of(sums)
-    n_coordinates = len(scatter.values)
-    if hash_function.anchors is None:
-        n_coordinates = max(_FURTHER_COORDINATES + n_bits, scatter.n_clear(alpha))
-    coordinates = coordinates_of(scatter, alpha, n_coordinates)
+    coordinates = coordinates_to_refine(scatter, alpha, n_bits, hash_function.anchors)
     Q, t = (values.astype(np.float32) for values in coordinates.projected(hash_function, sums))
     start = Q.copy(), t.copy()
     signs = weights.astype(np.float32)
@@ -120,7 +116,7 @@ def extend(
             of_projection.move(Q, A[rows].T @ of_scores, size * step_of_projection, step)
             of_intercept.move(t, of_scores.sum(axis=0), size * step_of_intercept, step)
             Q *= length / np.maximum(np.linalg.norm(Q, axis=0), np.float32(1e-9))
-            if step % _STEPS_BETWEEN_REFITS == 0:
+            if step % STEPS_BETWEEN_REFITS == 0:
                 refit()
     refit()
     if not _tells_new_classes_apart(coordinates, scatter, alpha, (Q, t, signs), is_new, seed):

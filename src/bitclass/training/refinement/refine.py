@@ -24,7 +24,7 @@ from bitclass.model import PackedModel
 from bitclass.training.discriminant import (
     Coordinates,
     best_alpha,
-    coordinates_of,
+    coordinates_to_refine,
     scatter_of,
     spread_of,
 )
@@ -48,9 +48,6 @@ RESCORE_LENGTHS = (16, 0, 64)
 # Epochs, and rows shown in all; similarities to kernel anchors need more of both.
 _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
-# Coordinates beside one per bit: classes differ in the first, and the others still help. Of
-# similarities to anchors even directions of little variance do.
-_FURTHER_COORDINATES = 384
 # Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
 _EPOCHS_PER_SAMPLE = 4
 # With more classes than this their weights follow from the projection, and a step scores some.
@@ -136,12 +133,10 @@ def refine(
     if alpha is None:
         Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
         alpha = best_alpha(scatter, Z, held_out.own)
-    n_directions = max(_FURTHER_COORDINATES + n_bits, scatter.n_clear(alpha))
+    coordinates = coordinates_to_refine(scatter, alpha, n_bits, statistics.anchors)
     max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
     if statistics.anchors is not None:
-        n_directions = len(scatter.values)
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
-    coordinates = coordinates_of(scatter, alpha, n_directions)
     before = None
     for hash_function, weights in start(sums, coordinates):
         model = _model(sums, hash_function, weights)

@@ -42,7 +42,7 @@ _RANDOM_CLASSES = 512
 _NEAREST_CLASSES = 4
 # Weights are refitted after so many steps, or one for so many classes, because a refit of 1,000,000
 # costs as much as a hundred steps.
-_STEPS_BETWEEN_REFITS = 16
+STEPS_BETWEEN_REFITS = 16
 _CLASSES_PER_STEP = 4096
 # Parts of a mini-batch that may be computed at the same time. Their number is fixed, so that
 # rounding does not depend on the number of threads.
@@ -175,7 +175,7 @@ class Refinement:
         self.projection = np.ascontiguousarray(unit * self._length, dtype=np.float32)
         self.intercept = np.asarray(intercept / lengths * self._length, dtype=np.float32)
         self._refit = refit
-        self._steps_between_refits = max(_STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
+        self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
         self._signs = weights.astype(np.float32)
         self._schedule = schedule
         self._random = random
