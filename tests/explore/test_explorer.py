@@ -42,7 +42,7 @@ def test_nearest_classes_have_the_probabilities_that_the_model_gives(explored):
 
 def test_a_image_that_is_brought_is_told_of_like_one_of_the_gallery(explored):
     explorer, _, gallery = explored
-    content = gallery.images.source.read(5)
+    content = gallery.images.read(5)
     brought, known = explorer.look(content), explorer.look_at(5)
     assert brought["bits"] == known["bits"]
     assert brought["classes"] == known["classes"]
@@ -86,11 +86,9 @@ def test_what_is_no_image_is_an_error(explored, content):
 def test_images_that_cannot_be_read_are_not_in_the_gallery(explored, tmp_path):
     _, model, gallery = explored
 
-    class Source:
-        def read(self, row):
-            return b"broken" if row % 2 else gallery.images.source.read(row)
-
-    images = ImageSet(("a", "b", "c"), None, Source())
+    files = [gallery.images.files[0], tmp_path / "b", gallery.images.files[2]]
+    files[1].write_bytes(b"broken")
+    images = ImageSet(("a", "b", "c"), None, files)
     with pytest.warns(UserWarning, match="skipped b: cannot be read"):
         found = Gallery.of_rows(image_rows(images, Gist(), n_jobs=1), model)
     assert found.images.names == ("a", "c")
