@@ -66,7 +66,7 @@ class Dataset:
     synthetic : bool
         Rows are drawn; only times and sizes are measured.
     untrained : bool
-        Too many classes to train the compared methods: only prediction is measured.
+        Too many classes to train the baselines: only prediction is measured.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Sets of images, read one image at a time."""
+"""Image datasets: which files belong to them, and the class of each."""
 
 from __future__ import annotations
 
