@@ -40,7 +40,7 @@ def test_nearest_classes_have_the_probabilities_that_the_model_gives(explored):
         assert n_other == each["distance"]
 
 
-def test_a_image_that_is_brought_is_told_of_like_one_of_the_gallery(explored):
+def test_an_image_that_is_brought_is_told_of_like_one_of_the_gallery(explored):
     explorer, _, gallery = explored
     content = gallery.images.read(5)
     brought, known = explorer.look(content), explorer.look_at(5)
@@ -70,7 +70,7 @@ def test_small_images_are_small_and_made_once(explored):
 
 
 @pytest.mark.parametrize("row", [-1, 48, 10**8])
-def test_a_image_that_is_not_there_is_an_error(explored, row):
+def test_an_image_that_is_not_there_is_an_error(explored, row):
     with pytest.raises(IndexError, match="there are 48"):
         explored[0].look_at(row)
     with pytest.raises(IndexError, match="there are 48"):

@@ -65,7 +65,7 @@ def test_the_number_of_threads_changes_nothing():
 
 
 @pytest.mark.parametrize("level", [0, 77, 255])
-def test_a_image_of_one_colour_has_no_energy(level):
+def test_an_image_of_one_colour_has_no_energy(level):
     features = features_of([np.full((40, 40, 3), level, dtype=np.uint8)])
     np.testing.assert_allclose(features, 0, atol=1e-6)
 
