@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.codes import pack, unpack
 from bitclass.losses import LOSSES, tabulate
-from bitclass.training.alternation import alternate, hinge_weights
+from bitclass.training.alternation import Groups, alternate, hinge_weights
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.starting_codes import STARTING_CODES
 from brute_force import EVERY_LOSS, objective
@@ -276,7 +276,7 @@ def test_the_hash_function_regresses_the_codes_of_the_samples_themselves():
     classifier = make(12, alpha=0.1, **given).fit(X, y)
     sums = classifier.statistics_.code_sums
     found = alternate(
-        classifier.statistics_.groups(sums),
+        Groups.of_samples(*classifier.statistics_.kept_rows()),
         hinge_weights(sums),
         tabulate(LOSSES["exponential"], 12, 0.5),
         SOLVERS["flip"],

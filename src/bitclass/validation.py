@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
+from bitclass.codes import MAX_BITS
 from bitclass.losses import LOSSES, resolve_loss, tabulate
 from bitclass.rows import Features
 from bitclass.training import Settings, Statistics
@@ -36,8 +37,6 @@ __all__ = [
 #: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
-# Sums and differences of two half margins must fit into int16.
-MAX_BITS = int(np.iinfo(np.int16).max) // 2
 # Positive sample weights outside this range are refused: their sums would leave float64's range.
 MIN_SAMPLE_WEIGHT, MAX_SAMPLE_WEIGHT = 1e-30, 1e30
 

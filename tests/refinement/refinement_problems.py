@@ -42,11 +42,12 @@ def start(rng, d=4, r=6, n_classes=3, n_steps=10, refit=None):
         rng.standard_normal(r),
         weights,
         means=rng.standard_normal((n_classes, d)).astype(np.float32),
-        spread=1.2,
-        deviation=rng.uniform(0.5, 2.0, d),
+        length=1.5,
+        score_deviation=1.2,
         schedule=Schedule(n_steps),
         random=np.random.default_rng(5),
         refit=refit,
+        score_all=refit is None,
     )
 
 

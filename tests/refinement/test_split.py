@@ -10,8 +10,7 @@ from refinement_problems import blobs, make, refined, refining, split_of, statis
 from scipy.sparse import csr_array
 
 from bitclass.training import Statistics, fit
-from bitclass.training.alternation import hinge_weights
-from bitclass.training.distinct import make_distinct
+from bitclass.training.alternation import hinge_weights, make_distinct
 from bitclass.training.refinement.split import Split
 from bitclass.training.refinement.steps import Refinement
 from bitclass.training.starting_codes import STARTING_CODES
