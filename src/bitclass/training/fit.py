@@ -139,6 +139,7 @@ def fit_model(
     statistics: Statistics,
     rows: Rows | None = None,
     n_rows: int | None = None,
+    groups: NDArray[np.intp] | None = None,
 ) -> Fitted:
     """Learn a model from sums over rows, and from the rows where they are at hand.
 
@@ -149,6 +150,7 @@ def fit_model(
     rows : passes over the rows that were summed, where they are at hand
         Without them, a row counts in the regression with the code that most of its class has.
     n_rows : int, how many rows pass, where they are a sample of those that were summed
+    groups : (n,) index of each row's group, none of which refinement holds out in part, or None
 
     Returns
     -------
@@ -167,7 +169,7 @@ def fit_model(
         if by_discriminant
         else _Regression(settings, statistics, rows if n_rows is None else None)
     )
-    refined = _refined(settings, statistics, learned, rows, n_rows)
+    refined = _refined(settings, statistics, learned, rows, n_rows, groups)
     return learned.fitted(refined)
 
 
@@ -371,6 +373,7 @@ def _refined(
     learned: _Discriminant | _Regression,
     rows: Rows | None,
     n_rows: int | None,
+    groups: NDArray[np.intp] | None,
 ) -> Refined | None:
     """Refine the model where that is wanted and can be done."""
     n_classes = int(np.count_nonzero(statistics.class_weights > 0))
@@ -385,9 +388,17 @@ def _refined(
             "longer available; call fit or fit_batches"
         )
         return None
+    if settings.out_of_time:
+        settings.report("refinement: skipped, max_time has passed")
+        return None
     n_rows = statistics.n_rows if n_rows is None else n_rows
-    refined = refine(settings, statistics, rows, n_rows, learned.start, learned.steepness)
-    if refined is None and settings.refine != "auto":
+    refined = refine(settings, statistics, rows, n_rows, learned.start, learned.steepness, groups)
+    if refined is None and groups is not None:
+        warn(
+            "groups: the model was not refined, because every group has more than half of some "
+            "class, and none can be held out"
+        )
+    elif refined is None and settings.refine != "auto":
         warn(
             f"refine=True: the model was not refined, because {statistics.n_rows} rows of "
             f"{n_classes} classes are too few to hold some out"

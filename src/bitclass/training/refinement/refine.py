@@ -37,7 +37,7 @@ from bitclass.training.refinement.steps import (
     mini_batches,
     rows_per_step,
 )
-from bitclass.training.settings import Settings
+from bitclass.training.settings import Epoch, Settings
 from bitclass.training.statistics import Statistics, Sums
 
 __all__ = [
@@ -101,6 +101,7 @@ def refine(
     n_rows: int,
     start: Start,
     steepness: float,
+    groups: NDArray[np.intp] | None = None,
 ) -> Refined | None:
     """Learn a model from sums over rows, and refine it on the rows.
 
@@ -112,13 +113,14 @@ def refine(
     n_rows : int, how many rows pass
     start : learns the model to start from
     steepness : float, of the scores of the model to start from
+    groups : (n_rows,) index of each row's group, none of which is held out in part, or None
 
     Returns
     -------
     Refined, or None where too few rows can be held out
     """
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
-    split = Split(statistics, rows, n_rows, seed, settings.max_bytes // 4)
+    split = Split(statistics, rows, n_rows, seed, settings.max_bytes // 4, groups)
     held_out = split.held_out
     if len(held_out) < 2:
         return None
@@ -172,9 +174,12 @@ def refine(
     )
     best = BestEpoch(held_out.effective_size)
     A_held_out = coordinates.rows(statistics, held_out.X)
-    n_epochs = 0
+    n_planned = math.ceil(n_steps / max(1, split.n_per_sample // n_per_step))
+    if split.holds_all:
+        n_planned = min(n_planned, max_epochs)
+    n_epochs, stopped = 0, None
     for sample in _epochs(split, max_epochs, lambda X: coordinates.rows(statistics, X)):
-        _epoch(refinement, sample, n_per_step, random)
+        _epoch(refinement, sample, n_per_step, random, settings)
         n_epochs += 1
         found = refinement.classify(A_held_out, rescored=settings.rescore != 0)
         accuracy = held_out.mean(found == held_out.own)
@@ -183,7 +188,13 @@ def refine(
             accuracy,
             (refinement.projection.copy(), refinement.intercept.copy(), refinement.weights),
         )
-        if refinement.finished or (refinement.progress > 0.5 and best.is_far_above(accuracy)):
+        epoch = Epoch(n_epochs, max(n_planned, n_epochs), accuracy, refinement.mean_loss())
+        if settings.callback is not None and settings.callback(epoch):
+            stopped = "callback"
+        elif settings.out_of_time and not refinement.finished:
+            stopped = "max_time"
+        behind = refinement.progress > 0.5 and best.is_far_above(accuracy)
+        if refinement.finished or behind or stopped is not None:
             break
     refinement.close()
 
@@ -207,7 +218,7 @@ def refine(
         f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}; "
         f"short list of {chosen.rescore}"
     )
-    facts = {
+    facts: dict[str, Any] = {
         "taken": taken,
         "held_out_rows": len(held_out),
         "accuracy_before": before.accuracy,
@@ -217,6 +228,8 @@ def refine(
         "weights_follow_means": bool(taken and follow),
         "alpha": alpha,
     }
+    if stopped is not None:
+        facts["stopped"] = stopped
     return Refined(chosen, alpha, facts)
 
 
@@ -301,14 +314,13 @@ def _epochs(
     split: Split, max_epochs: int, transform: Callable[[NDArray[Any]], NDArray[np.float32]]
 ) -> Iterator[Sample]:
     """Coordinates of the training rows, once per epoch: the same, or fresh samples of very many."""
-    all_fit = split.n_per_sample == split.n_training
     while True:
         sample = split.training_sample(transform)
         if len(sample) == 0:
             return
-        for _ in range(max_epochs if all_fit else _EPOCHS_PER_SAMPLE):
+        for _ in range(max_epochs if split.holds_all else _EPOCHS_PER_SAMPLE):
             yield sample
-        if all_fit:
+        if split.holds_all:
             return
         del sample  # or two samples would be held at once
 
@@ -318,6 +330,7 @@ def _epoch(
     sample: Sample,
     n_per_step: int,
     random: np.random.Generator,
+    settings: Settings,
 ) -> None:
     """Show all rows of a sample once, in another order each time."""
     sample_weight = None
@@ -327,7 +340,7 @@ def _epoch(
         refinement.step(
             sample.X[rows], sample.own[rows], None if sample_weight is None else sample_weight[rows]
         )
-        if refinement.finished:
+        if refinement.finished or settings.out_of_time:
             return
 
 

@@ -142,8 +142,9 @@ class Adam:
 
 @dataclass(frozen=True)
 class _Gradient:
-    """Gradient of the loss by projection (k, r), intercept (r,) and weights (C, r) or None."""
+    """Loss, and its gradient by projection (k, r), intercept (r,) and weights (C, r) or None."""
 
+    loss: float
     projection: NDArray[np.float32]
     intercept: NDArray[np.float32]
     weights: NDArray[np.float32] | None
@@ -208,6 +209,7 @@ class Refinement:
         self._schedule = schedule
         self._random = random
         self._steps = 0
+        self._losses: list[float] = []
         self._sharp_signs, self._sharp_tanh = sharpness(n_classes, n_bits)
         self._step_of_projection = (
             STEP_OF_PROJECTION * float(self._length) / math.sqrt(n_coordinates)
@@ -225,6 +227,11 @@ class Refinement:
     def weights(self) -> NDArray[np.int8]:
         """Weights of the classes, (C, r) in {-1, +1}."""
         return self._signs.astype(np.int8)
+
+    def mean_loss(self) -> float:
+        """Mean cross-entropy of the rows of the steps since this was last called."""
+        losses, self._losses = self._losses, []
+        return float(np.mean(losses)) if losses else 0.0
 
     @property
     def progress(self) -> float:
@@ -267,6 +274,7 @@ class Refinement:
             return self._gradient(A[part], place[part], factors[part], signs, some)
 
         gradient, *others = self._pool.map(gradient_of, parts)
+        self._losses.append(gradient.loss + sum(other.loss for other in others))
         for other in others:
             gradient.add(other)
         self._move(gradient)
@@ -283,10 +291,14 @@ class Refinement:
         codes, scores = signs_and_tanh(A, self.projection, self.intercept)
         of_signs = softmax(codes @ signs.T * self._sharp_signs)
         of_tanh = softmax(scores @ signs.T * self._sharp_tanh)
+        loss, at = 0.0, (np.arange(len(own)), own)
         # Slopes of the cross-entropies by the scores of the classes.
         if targets is None:
-            of_signs[np.arange(len(own)), own] -= 1.0
-            of_tanh[np.arange(len(own)), own] -= 1.0
+            log_likelihood = SHARE_OF_SIGNS * np.log(of_signs[at] + np.float32(_TINY))
+            log_likelihood += (1.0 - SHARE_OF_SIGNS) * np.log(of_tanh[at] + np.float32(_TINY))
+            loss = -float(factors @ log_likelihood)
+            of_signs[at] -= 1.0
+            of_tanh[at] -= 1.0
         else:
             of_signs -= targets[0]
             of_tanh -= targets[1]
@@ -301,7 +313,7 @@ class Refinement:
         # The slope of tanh, also in the place of that of sign.
         scores *= scores
         of_scores -= of_scores * scores
-        return _Gradient(A.T @ of_scores, of_scores.sum(axis=0), of_weights)
+        return _Gradient(loss, A.T @ of_scores, of_scores.sum(axis=0), of_weights)
 
     def _move(self, gradient: _Gradient) -> None:
         factor = self._schedule.at(self._steps)
