@@ -15,19 +15,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
 from bitclass.blas import prediction_threads, training_threads
-from bitclass.losses import resolve_loss
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
 from bitclass.storage import save as save_model
-from bitclass.summary import (
-    restore_feature_names,
-    restore_history,
-    restore_parameters,
-    restore_refinement,
-    summarise,
-)
+from bitclass.summary import restore, summarise
 from bitclass.training import (
     Epoch,
     Fitted,
@@ -561,15 +554,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Become fitted."""
         parameters = self.get_params(deep=False) if parameters is None else parameters
         if statistics is not None:
-            fitted.model.summary = summarise(
-                parameters,
-                resolve_loss(parameters["loss"]).name,
-                statistics.n_rows,
-                fitted.history,
-                fitted.n_rounds,
-                fitted.refinement,
-                getattr(self, "feature_names_in_", None),
-            )
+            names = getattr(self, "feature_names_in_", None)
+            fitted.model.summary = summarise(parameters, fitted, statistics.n_rows, names)
             self._fitted_at = statistics.n_changes
         self._statistics, self._fitted = statistics, fitted
         self._fit_parameters = parameters
@@ -727,9 +713,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Columns of `classes_` from those of the classes that have samples."""
         if values.shape[1] == len(self.classes_):
             return values
-        spread = np.full((len(values), len(self.classes_)), of_others)
-        spread[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
-        return spread
+        columns = np.full((len(values), len(self.classes_)), of_others)
+        columns[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
+        return columns
 
     # ---------------------------------------------------------------------------------------------
     # Attributes
@@ -889,10 +875,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         model = load_model(path)
         classifier = cls()
         try:
-            parameters = restore_parameters(model.summary, classifier.get_params(deep=False))
-            history, n_rounds = restore_history(model.summary, model.n_bits)
-            refinement = restore_refinement(model.summary)
-            names = restore_feature_names(model.summary, model.n_features)
+            parameters, fitted = restore(model, classifier.get_params(deep=False))
         except ModelFileError as error:
             raise ModelFileError(f"{os.fspath(path)}: {error}") from None
         parameters["n_bits"] = model.n_bits
@@ -903,9 +886,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         classifier.set_params(**parameters)
         classifier.n_features_in_ = model.n_features
         classifier._classes = model.classes
-        if names is not None:
-            classifier.feature_names_in_ = names
-        fitted = Fitted(model, history, n_rounds, refinement=refinement)
+        if model.feature_names is not None:
+            classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
         classifier._keep(None, fitted)
         if statistics is not None:
             classifier._attach(statistics)
