@@ -11,20 +11,22 @@ import bitclass
 SOURCE = Path(bitclass.__file__).parent
 
 # Each room may import the rooms named here, and itself: imports point one way.
-FOUNDATION = {"codes", "rows", "_native"}
-MODEL = FOUNDATION | {"hash_function", "model", "storage"}
+FOUNDATION = {"array_api", "codes", "rows", "_native"}
+MODEL = FOUNDATION | {"device", "hash_function", "model", "storage"}
 LEARNING = MODEL | {"_warn", "blas", "losses", "training"}
 ESTIMATOR = LEARNING | {"summary", "validation", "classifier"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
+    "array_api": set(),
     "codes": set(),
-    "rows": set(),
+    "rows": {"array_api"},
+    "device": FOUNDATION,
     "losses": set(),
     "_warn": set(),
     "_native": {"codes"},
     "blas": {"_native"},
     "hash_function": FOUNDATION,
-    "model": FOUNDATION | {"hash_function"},
+    "model": FOUNDATION | {"device", "hash_function"},
     "storage": MODEL,
     "training": LEARNING,
     "summary": LEARNING | {""},

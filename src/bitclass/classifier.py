@@ -11,9 +11,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
+from bitclass.array_api import is_foreign, like, namespace, take, to_host, unique_labels
 from bitclass.blas import prediction_threads, training_threads
 from bitclass.model import PackedModel
 from bitclass.rows import Features
@@ -37,6 +39,7 @@ from bitclass.validation import (
     check_class_count,
     check_classes,
     check_continuation,
+    check_foreign_rows,
     check_groups,
     check_initial_codes,
     check_rows,
@@ -312,16 +315,17 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         with self._unchanged_on_error():
             settings = self._checked_settings()
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
-            initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
-            group_of_row = None if groups is None else check_groups(groups, len(labels))
-            classes = np.unique(labels)
+            n_rows = X.shape[0]
+            initial_codes = check_initial_codes(self.initial_codes, n_rows, self.n_bits)
+            group_of_row = None if groups is None else check_groups(to_host(groups), n_rows)
+            classes = unique_labels(labels)
             counts = slice(None) if weights is None else weights > 0
             if group_of_row is not None:
                 group_of_row = np.unique(group_of_row[counts], return_inverse=True)[1]
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
             batch = _with_weight(X, labels, weights)
-            check_class_count(np.unique(batch[1]))
+            check_class_count(unique_labels(batch[1]))
             with training_threads(self.n_jobs):
                 statistics = start_statistics(settings, *batch, initial_codes)
                 statistics.add(*batch, classes)
@@ -459,12 +463,12 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=first)
             announced = check_classes(classes, labels)
             if announced is None:
-                announced = np.unique(labels)
+                announced = unique_labels(labels)
             batch = _with_weight(X, labels, weights)
             codes = check_initial_codes(self.initial_codes, None, self.n_bits)
             with training_threads(self.n_jobs):
                 if first:
-                    if len(batch[1]) == 0:
+                    if batch[0].shape[0] == 0:
                         raise ValueError(
                             "sample_weight must be positive somewhere in the first batch"
                         )
@@ -536,7 +540,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def statistics_(self) -> Statistics:
         """The sums over all rows seen, from which `partial_fit` continues."""
         check_is_fitted(self)
-        return self._require_statistics(AttributeError)
+        statistics = self._require_statistics(AttributeError)
+        statistics.to_host()
+        return statistics
 
     def _require_statistics(self, error: type[Exception]) -> Statistics:
         if self._statistics is None:
@@ -679,6 +685,22 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         with self._threads(model):
             return model.top_classes(X, k, probabilities=probabilities)
 
+    def score(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Mean accuracy.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+        """
+        predicted, labels = to_host(self.predict(X)), to_host(y)
+        return float(accuracy_score(labels, predicted, sample_weight=to_host(sample_weight)))
+
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Codes of samples, packed.
 
@@ -706,6 +728,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
         self.solve()
+        if is_foreign(X):
+            check_foreign_rows(self, X, reset=False)
+            return self._solved().model, X
         # The kernels refuse what is not finite, at no cost.
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
         return self._solved().model, X
@@ -720,6 +745,13 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Columns of `classes_` from those of the classes that have samples."""
         if values.shape[1] == len(self.classes_):
             return values
+        if is_foreign(values):
+            xp = namespace(values)
+            place = np.full(len(self.classes_), values.shape[1])
+            known = np.searchsorted(self.classes_, self._solved().model.classes)
+            place[known] = np.arange(values.shape[1])
+            others = xp.full_like(values[:, :1], of_others)
+            return xp.take(xp.concat([values, others], axis=1), like(place, values), axis=1)
         columns = np.full((len(values), len(self.classes_)), of_others)
         columns[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
         return columns
@@ -916,5 +948,5 @@ def _with_weight(X: Features, labels: NDArray[Any], weights: NDArray[np.float64]
     """The rows that have weight: those of weight 0 are as if absent."""
     if weights is None or weights.all():
         return X, labels, weights
-    counts = weights > 0
-    return X[counts], labels[counts], weights[counts]
+    counts = np.flatnonzero(weights > 0)
+    return take(X, counts), take(labels, counts), weights[counts]

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitclass._native import HammingIndex, predict, predict_rescored
+from bitclass.array_api import is_foreign, namespace, to_host
 from bitclass.codes import unpack
+from bitclass.device import DeviceModel
 from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, as_features
 
@@ -118,6 +120,8 @@ class PackedModel:
         -------
         ndarray of shape (n, ceil(r / 8)), uint8
         """
+        if self._on_device(X):
+            return DeviceModel(self, X).encode()
         return self.hash_function.encode(self._rows(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -133,6 +137,8 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
+        if self._on_device(X):
+            return DeviceModel(self, X).predict()
         features = self._rows(X)
         if features.shape[0] <= _ROWS_PER_CALL and self.hash_function.takes(features):
             return self.classes[self._best(features, 0)]
@@ -170,6 +176,8 @@ class PackedModel:
             Where asked for.
         """
         k = self._check_k(k)
+        if self._on_device(X):
+            return DeviceModel(self, X).top_classes(k, probabilities)
         features = self._rows(X)
         indices = np.empty((features.shape[0], k), dtype=np.int64)
         distances = np.empty((features.shape[0], k), dtype=np.int32)
@@ -197,6 +205,8 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
+        if self._on_device(X):
+            return DeviceModel(self, X).scores()
         features = self._rows(X)
         scores = np.empty((features.shape[0], len(self.classes)))
         for rows, block in self._blocks(features):
@@ -214,6 +224,8 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
+        if self._on_device(X):
+            return namespace(X).exp(DeviceModel(self, X).predict_log_proba())
         return self._softmax(self.scores(X))
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -227,6 +239,8 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
+        if self._on_device(X):
+            return DeviceModel(self, X).predict_log_proba()
         scores = self.scores(X)
         scores /= self.temperature
         scores -= scores.max(axis=1, keepdims=True)
@@ -306,8 +320,12 @@ class PackedModel:
             f"{self.n_bits} bits, {self.hash_function.precision}>"
         )
 
+    def _on_device(self, X: Any) -> bool:
+        """Whether to compute where the rows lie; similarities to anchors are NumPy's."""
+        return is_foreign(X) and self.hash_function.anchors is None
+
     def _rows(self, X: Any) -> Features:
-        return as_features(X, self.n_features, self.feature_names)
+        return as_features(to_host(X), self.n_features, self.feature_names)
 
     def _blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Blocks of what is projected, between which an interrupt is heard."""

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.array_api import is_foreign, namespace, take
+
 __all__ = [
     "Features",
     "as_features",
@@ -94,7 +96,14 @@ def compute_dtype(X: Features) -> np.dtype[Any]:
 
 
 def dense_rows(X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-    """Chosen rows of X as a dense float array; a view where X is already one."""
+    """Chosen rows of X as a dense float array; a view where X is already one.
+
+    Of an array of another library they are chosen by index, or all of them.
+    """
+    if is_foreign(X):
+        xp, chosen = namespace(X), X if isinstance(rows, slice) else take(X, rows)
+        exact = chosen.dtype in (xp.float32, xp.float64)
+        return chosen if exact else xp.astype(chosen, xp.float32)
     chosen = X[rows]
     dense = chosen if isinstance(chosen, np.ndarray) else chosen.toarray()
     block: NDArray[Any] = dense.astype(compute_dtype(X), copy=False)

@@ -13,10 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    column_or_1d,
+    validate_data,
+)
 
 from bitclass._native import effective_threads
+from bitclass.array_api import Array, device, is_foreign, namespace, to_host
 from bitclass.codes import MAX_BITS
+from bitclass.device import check_array
 from bitclass.hash_function import MAX_GAMMA, MIN_GAMMA
 from bitclass.losses import LOSSES, resolve_loss, tabulate
 from bitclass.rows import Features
@@ -31,6 +39,7 @@ __all__ = [
     "check_class_count",
     "check_classes",
     "check_continuation",
+    "check_foreign_rows",
     "check_groups",
     "check_initial_codes",
     "check_rows",
@@ -212,18 +221,19 @@ def check_rows(
 ) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
     """Rows, their labels, and their weights (None for ones), with class weights applied."""
     # The sums over the rows are checked instead of the rows themselves: see `Statistics.add`.
-    X, labels = validate_data(estimator, X, y, reset=reset, **ACCEPTED)
-    with warnings.catch_warnings():
-        # A batch of few rows of very many classes is what this is made for.
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        check_classification_targets(labels)
+    if is_foreign(X) and estimator.kernel is None and _are_discriminant(estimator.initial_codes):
+        X, labels = check_foreign_rows(estimator, X, reset=reset), _check_labels(y, X)
+    else:
+        X, labels = validate_data(estimator, to_host(X), to_host(y), reset=reset, **ACCEPTED)
+        _check_targets(labels)
     if sample_weight is None and estimator.class_weight is None:
         return X, labels, None
+    of_rows = np.empty((X.shape[0], 1)) if is_foreign(X) else X
     weights = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, copy=True, ensure_non_negative=True
+        to_host(sample_weight), of_rows, dtype=np.float64, copy=True, ensure_non_negative=True
     )
     if estimator.class_weight is not None:
-        classes, own = np.unique(labels, return_inverse=True)
+        classes, own = np.unique(to_host(labels), return_inverse=True)
         weights *= _class_weights(estimator.class_weight, classes, own, weights)[own]
     wrong = (weights > MAX_SAMPLE_WEIGHT) | ((weights > 0) & (weights < MIN_SAMPLE_WEIGHT))
     if wrong.any():
@@ -233,6 +243,56 @@ def check_rows(
             "a constant"
         )
     return X, labels, weights
+
+
+def _are_discriminant(initial_codes: Any) -> bool:
+    """Whether training works where the rows lie; for other codes rows become NumPy arrays."""
+    return isinstance(initial_codes, str) and initial_codes == "discriminant"
+
+
+def check_foreign_rows(estimator: Any, X: Array, *, reset: bool) -> Array:
+    """Rows of another library than NumPy, left where they lie."""
+    check_array(X)
+    xp = namespace(X)
+    if X.ndim != 2 or X.shape[0] == 0 or not xp.isdtype(X.dtype, ("real floating", "integral")):
+        raise ValueError(
+            "X must hold real numbers in shape (n_samples, n_features) with at least one sample, "
+            f"found {X.dtype} in shape {tuple(X.shape)}"
+        )
+    try:
+        xp.zeros(1, dtype=xp.float64, device=device(X))
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(f"X lies on {device(X)}, which has no float64: {error}") from None
+    _check_feature_names(estimator, X, reset=reset)
+    _check_n_features(estimator, X, reset=reset)
+    return X
+
+
+def _check_labels(y: Any, X: Array) -> Array:
+    """Labels beside rows of another library: integers that lie there too, or any in NumPy."""
+    if not is_foreign(y):
+        labels = column_or_1d(y, warn=True)
+        _check_targets(labels)
+    else:
+        check_array(y, "y", beside=X)
+        labels = y
+        if not namespace(y).isdtype(y.dtype, "integral") or y.ndim != 1:
+            raise ValueError(
+                "y must hold integers in shape (n_samples,), or be a NumPy array, found "
+                f"{y.dtype} in shape {tuple(y.shape)}"
+            )
+    if labels.shape[0] != X.shape[0]:
+        raise ValueError(
+            f"y must have one label per row of X, {X.shape[0]}, found {labels.shape[0]}"
+        )
+    return labels
+
+
+def _check_targets(labels: NDArray[Any]) -> None:
+    with warnings.catch_warnings():
+        # A batch of few rows of very many classes is what this is made for.
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        check_classification_targets(labels)
 
 
 def _class_weights(

@@ -10,6 +10,7 @@ import scipy.optimize
 import scipy.special
 from numpy.typing import NDArray
 
+from bitclass.array_api import like, namespace, take, to_host
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.training.discriminant import Coordinates
@@ -112,8 +113,10 @@ def temperature_of_means(
     """
     Q, t = coordinates.projected(hash_function, sums)
     deviations = np.maximum(np.linalg.norm(Q, axis=0), 1e-12)
-    some = coordinates.means[:: 1 + len(coordinates.means) // _MAX_MEANS]
-    values = some @ Q + t
+    means, n_classes = coordinates.means, len(weights)
+    some = take(means, np.arange(0, n_classes, 1 + n_classes // _MAX_MEANS))
+    factors = like(Q, means)
+    values = to_host(namespace(means).astype(some, factors.dtype) @ factors) + t
     distances = np.abs(values) / deviations
     error = float(np.mean(scipy.special.ndtr(-distances)))
     temperature = _temperature_of_errors(error, *weights.shape[::-1])

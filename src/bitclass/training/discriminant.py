@@ -17,7 +17,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from bitclass._native import Precision, effective_threads
-from bitclass.codes import sign
+from bitclass.array_api import Array, device, is_foreign, like, namespace, take, to_host
 from bitclass.hash_function import HashFunction, RbfAnchors
 from bitclass.rows import dense_rows
 
@@ -56,6 +56,10 @@ _MIN_SHARE_WITHIN = 1e-6
 _MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
 _ROWS_PER_BLOCK = 1024
 _CLASSES_PER_BLOCK = 1 << 14
+# On a device: rounds of subspace iteration, where so many times fewer directions are wanted than
+# there are; and rounds towards the nearest rotation, with the error at which they have failed.
+_SUBSPACE_ROUNDS, _MIN_SUBSPACE = 12, 4
+_POLAR_ROUNDS, _POLAR_ERROR = 40, 1e-6
 
 
 @dataclass(frozen=True)
@@ -113,11 +117,11 @@ class Coordinates:
         self, hash_function: HashFunction, sums: Sums
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Projection Q (k, r) and intercept (r,) of a hash function, for these coordinates."""
-        P = hash_function.projection.astype(np.float64) * sums.scale[:, None]
+        P = like(hash_function.projection.astype(np.float64) * sums.scale[:, None], self.inverse)
         t = hash_function.intercept + (sums.shift + self.mean * sums.scale) @ (
             hash_function.projection.astype(np.float64)
         )
-        return self.inverse @ P, t
+        return to_host(self.inverse @ P), t
 
     def hash_function(
         self,
@@ -128,12 +132,13 @@ class Coordinates:
         anchors: RbfAnchors | None,
     ) -> HashFunction:
         """The hash function for rows as they are, of Q (k, r) and t (r,) for these coordinates."""
-        P = (self.transform @ Q.astype(np.float64)) / sums.scale[:, None]
+        P = to_host(self.transform @ like(Q.astype(np.float64), self.transform))
+        P = P / sums.scale[:, None]
         projection = np.ascontiguousarray(P, dtype=np.float32)
         centre = sums.shift + self.mean * sums.scale
         # From the rounded projection, so that rounding does not move the codes of the mean.
         intercept = t.astype(np.float64) - centre @ projection.astype(np.float64)
-        variance = np.diag(sums.gram) / sums.total_weight - self.mean**2
+        variance = sums.diagonal / sums.total_weight - self.mean**2
         deviation = np.sqrt(np.where(sums.constant, 1.0, variance)) * sums.scale
         return HashFunction(
             projection,
@@ -181,23 +186,24 @@ class Scatter:
 
 def scatter_of(sums: Sums) -> Scatter:
     """Scatter within the classes of all rows."""
-    total = sums.total_weight
+    gram, total = sums.gram, sums.total_weight
+    xp = namespace(gram)
     mean = sums.column_sums / total
     shares = sums.class_weights / total
-    centred = sums.feature_sums / sums.class_weights[:, None] - mean
-    weighted = centred * np.sqrt(shares)[:, None]
-    scatter = sums.gram / total - np.outer(mean, mean)
-    variances = np.diag(scatter)
+    centred = sums.feature_sums / like(sums.class_weights[:, None], gram) - like(mean, gram)
+    weighted = centred * like(np.sqrt(shares)[:, None], gram)
+    scatter = gram / total - like(np.outer(mean, mean), gram)
+    variances = to_host(xp.linalg.diagonal(scatter))
     deviations = np.sqrt(np.where(sums.constant, 1.0, variances))
     scatter -= weighted.T @ weighted
-    scatter /= np.outer(deviations, deviations)
+    scatter /= like(np.outer(deviations, deviations), gram)
     overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
-    values, vectors = scipy.linalg.eigh(scatter, check_finite=False, overwrite_a=True)
-    values = np.maximum(values[::-1], 0.0)
+    values, vectors = _eigh(scatter)
+    values = np.maximum(to_host(values)[::-1], 0.0)
     mean_variance = max(float(values.mean()), _MIN_SHARE_WITHIN * overall)
-    vectors = vectors[:, ::-1]
-    inverse = vectors.T * deviations
-    vectors = vectors / deviations[:, None]
+    vectors = xp.flip(vectors, axis=1)
+    inverse = vectors.T * like(deviations, gram)
+    vectors = vectors / like(deviations[:, None], gram)
     return Scatter(mean, values, vectors, inverse, centred, shares, mean_variance)
 
 
@@ -250,39 +256,75 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
     n_directions : int
         Number of coordinates, unless there are fewer features.
     """
-    lengths, vectors, d = scatter.lengths(alpha), scatter.vectors, len(scatter.values)
-    k = min(n_directions, d)
+    centred, n_classes, d = scatter.centred, len(scatter.shares), len(scatter.values)
+    xp, k = namespace(centred), min(n_directions, d)
+    lengths = scatter.lengths(alpha)
+    vectors = scatter.vectors / like(lengths, centred)
     # Directions of the class means, in coordinates of unit variance within classes.
-    in_white = (scatter.centred * np.sqrt(scatter.shares)[:, None]) @ (vectors / lengths)
-    q = min(len(scatter.centred) - 1, k)
+    in_white = (centred * like(np.sqrt(scatter.shares)[:, None], centred)) @ vectors
+    q = min(n_classes - 1, k)
     basis = _leading_directions(in_white, q)
     if k > q:
         rest = np.zeros((d, k - q))
         rest[np.arange(k - q), np.arange(k - q)] = 1.0
-        basis, _ = np.linalg.qr(np.concatenate([basis, rest], axis=1))
-    transform = (vectors / lengths) @ basis
-    inverse = (basis.T * lengths) @ scatter.inverse
-    means = np.empty((len(scatter.centred), k), dtype=np.float32)
-    for start in range(0, len(means), _CLASSES_PER_BLOCK):
-        part = slice(start, start + _CLASSES_PER_BLOCK)
-        means[part] = scatter.centred[part] @ transform
-    variance = (basis**2).T @ (scatter.values / lengths**2)
-    variance += np.sum((in_white @ basis) ** 2, axis=0)
-    return Coordinates(scatter.mean, transform, inverse, q, means, np.sqrt(variance))
+        basis, _ = xp.linalg.qr(xp.concat([basis, like(rest, centred)], axis=1))
+    transform = vectors @ basis
+    inverse = (basis.T * like(lengths, centred)) @ scatter.inverse
+    means = xp.empty((n_classes, k), dtype=xp.float32, device=device(centred))
+    for start in range(0, n_classes, _CLASSES_PER_BLOCK):
+        stop = min(start + _CLASSES_PER_BLOCK, n_classes)
+        means[start:stop, :] = xp.astype(centred[start:stop, :] @ transform, xp.float32)
+    variance = (basis**2).T @ like(scatter.values / lengths**2, centred)
+    variance += xp.sum((in_white @ basis) ** 2, axis=0)
+    return Coordinates(scatter.mean, transform, inverse, q, means, np.sqrt(to_host(variance)))
 
 
-def _leading_directions(rows: NDArray[np.float64], q: int) -> NDArray[np.float64]:
+def _eigh(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues, ascending, and eigenvectors of a matrix, which is overwritten."""
+    if is_foreign(matrix):
+        values, vectors = namespace(matrix).linalg.eigh(matrix)
+        return values, vectors
+    values, vectors = scipy.linalg.eigh(matrix, check_finite=False, overwrite_a=True)
+    return values, vectors
+
+
+def _leading_directions(rows: Array, q: int) -> Array:
     """The q leading right singular vectors (d, q) of rows (C, d)."""
+    xp = namespace(rows)
     n, d = rows.shape
     if n < d:
-        values, vectors = scipy.linalg.eigh(rows @ rows.T, check_finite=False)
-        left, sizes = vectors[:, ::-1][:, :q], np.sqrt(np.maximum(values[::-1][:q], 0.0))
-        found = rows.T @ left / np.maximum(sizes, 1e-12 * max(sizes[0], 1e-300))
-        return np.asarray(np.linalg.qr(found)[0])
+        values, vectors = _eigh(rows @ rows.T)
+        left, sizes = xp.flip(vectors, axis=1)[:, :q], np.sqrt(np.maximum(to_host(values), 0.0))
+        sizes = np.maximum(sizes[::-1][:q], 1e-12 * max(sizes[-1], 1e-300))
+        return xp.linalg.qr(rows.T @ left / like(sizes, rows))[0]
+    if is_foreign(rows):
+        return _leading_eigenvectors(rows.T @ rows, q)
     _, vectors = scipy.linalg.eigh(
         rows.T @ rows, subset_by_index=(d - q, d - 1), check_finite=False
     )
     return np.asarray(vectors[:, ::-1])
+
+
+def _leading_eigenvectors(matrix: Array, q: int) -> Array:
+    """The q leading eigenvectors (d, q) of a matrix, by products alone where they are few.
+
+    A device multiplies matrices many times faster than it takes them apart.
+    """
+    xp, d = namespace(matrix), matrix.shape[0]
+    if d < _MIN_SUBSPACE * q:
+        return xp.flip(xp.linalg.eigh(matrix)[1], axis=1)[:, :q]
+    width = q + q // 8 + 8
+    basis = like(np.random.default_rng(0).standard_normal((d, width)), matrix)
+    for _ in range(_SUBSPACE_ROUNDS):
+        basis = matrix @ basis
+        for _ in range(2):  # once would leave them orthogonal only in part
+            basis /= xp.sqrt(xp.sum(basis**2, axis=0))
+            factor = xp.linalg.cholesky(
+                basis.T @ basis + 1e-14 * xp.eye(width, device=device(matrix))
+            )
+            basis = xp.linalg.solve(factor, basis.T).T
+    vectors = xp.linalg.eigh(basis.T @ (matrix @ basis))[1]
+    return basis @ xp.flip(vectors, axis=1)[:, :q]
 
 
 def discriminant_projection(
@@ -306,26 +348,27 @@ def discriminant_projection(
     weights : (C, r) int8, signs of the class means
     """
     k = min(n_bits, coordinates.n_discriminant)
-    means = coordinates.means[:, :k].astype(np.float64)
-    centre = shares @ means
+    xp, n_classes = namespace(coordinates.means), len(shares)
+    means = xp.astype(coordinates.means[:, :k], xp.float64)
+    centre = like(shares, means) @ means
     means = means - centre
     random = np.random.default_rng(seed)
     chosen = means
-    if len(means) > _MAX_ITQ_MEANS:
-        chosen = means[np.sort(random.choice(len(means), _MAX_ITQ_MEANS, replace=False))]
+    if n_classes > _MAX_ITQ_MEANS:
+        chosen = take(means, np.sort(random.choice(n_classes, _MAX_ITQ_MEANS, replace=False)))
     # What is drawn is tied to the classes, and not to the axes, whose signs and order may depend on
     # rounding.
-    left, _, right = scipy.linalg.svd(chosen, full_matrices=False, check_finite=False)
-    axes = (left @ right).T
-    blocks: list[NDArray[np.float64]] = []
+    axes = _nearest_rotation(chosen).T
+    blocks: list[Array] = []
     while len(blocks) * k < n_bits:
         n_rounds = 0 if blocks and k <= _FEW_DIRECTIONS else _ITQ_ROUNDS
-        start = _nearest_rotation(axes @ random.standard_normal(chosen.shape))
-        blocks.append(itq(chosen.astype(np.float32), start, n_rounds))
-    rotation = np.concatenate(blocks, axis=1)[:, :n_bits]
+        start = _nearest_rotation(axes @ like(random.standard_normal(chosen.shape), means))
+        blocks.append(itq(xp.astype(chosen, xp.float32), start, n_rounds))
+    rotation = xp.concat(blocks, axis=1)[:, :n_bits]
     Q = np.zeros((coordinates.means.shape[1], n_bits))
-    Q[:k] = rotation
-    return Q, -(centre @ rotation), sign(means @ rotation)
+    Q[:k] = to_host(rotation)
+    positive = to_host(xp.astype(means @ rotation >= 0, xp.int8))
+    return Q, to_host(-(centre @ rotation)), positive * np.int8(2) - np.int8(1)
 
 
 def drawn_rows(
@@ -347,7 +390,7 @@ def drawn_rows(
 def default_alpha(sums: Sums) -> float:
     """Penalty where no rows can be held out to choose one: the fewer rows per feature, the more."""
     n_within = max(sums.count - len(sums.classes), 1.0)
-    return float(np.clip(len(sums.gram) / n_within, 1e-4, 1.0))
+    return float(np.clip(len(sums.shift) / n_within, 1e-4, 1.0))
 
 
 def target_deviation(sums: Sums) -> float:
@@ -356,7 +399,7 @@ def target_deviation(sums: Sums) -> float:
     return float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
 
 
-def itq(rows: NDArray[Any], rotation: NDArray[np.float64], n_rounds: int) -> NDArray[np.float64]:
+def itq(rows: Array, rotation: Array, n_rounds: int) -> Array:
     """Iterative quantisation: rotate rows near to their own signs.
 
     Parameters
@@ -369,13 +412,23 @@ def itq(rows: NDArray[Any], rotation: NDArray[np.float64], n_rounds: int) -> NDA
     -------
     (k, r), with orthonormal rows
     """
+    xp = namespace(rows)
     for _ in range(n_rounds):
-        rotated = rows @ rotation.astype(rows.dtype)
-        signs = np.where(rotated >= 0, rotated.dtype.type(1), rotated.dtype.type(-1))
-        rotation = _nearest_rotation(np.asarray(rows.T @ signs, np.float64))
+        rotated = rows @ xp.astype(rotation, rows.dtype)
+        signs = xp.astype(rotated >= 0, rows.dtype) * 2 - 1
+        rotation = _nearest_rotation(xp.astype(rows.T @ signs, xp.float64))
     return rotation
 
 
-def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def _nearest_rotation(matrix: Array) -> Array:
+    if is_foreign(matrix):
+        xp, k = namespace(matrix), matrix.shape[1]
+        identity = xp.eye(k, dtype=matrix.dtype, device=device(matrix))
+        found = matrix / xp.sqrt(xp.sum(matrix**2))
+        for _ in range(_POLAR_ROUNDS):  # products take less time than a decomposition
+            found = found @ (1.5 * identity - 0.5 * (found.T @ found))
+        if float(xp.max(xp.abs(found.T @ found - identity))) < _POLAR_ERROR:
+            return found
+        return like(_nearest_rotation(to_host(matrix)), matrix)
     left, _, right = scipy.linalg.svd(matrix, full_matrices=False, check_finite=False)
     return np.asarray(left @ right)

@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
+from bitclass.array_api import hosted
 from bitclass.codes import pack, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -116,7 +117,7 @@ def start_statistics(
     sample_weight : (n,), or None for ones
     initial_codes : name of the starting codes, or (n, r) codes
     """
-    sample_weight = np.ones(len(labels)) if sample_weight is None else sample_weight
+    sample_weight = np.ones(X.shape[0]) if sample_weight is None else sample_weight
     centre, scale = standardisation(X, sample_weight)
     random = check_random_state(settings.random_state)
     anchors = None
@@ -164,6 +165,8 @@ def fit_model(
         and settings.loss.closed_form
         and not settings.class_weighted
     )
+    if not by_discriminant:
+        statistics.to_host()
     learned = (
         _Discriminant(settings, statistics)
         if by_discriminant
@@ -292,6 +295,7 @@ class _Discriminant:
         Discriminant directions do not know how frequent classes are; the regression does, and is
         better where frequent classes overlap with rare ones.
         """
+        sums = hosted(sums)
         weights = hinge_weights(codes * sums.class_weights[:, None])
         signs = weights.astype(np.float64)
         cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
@@ -341,7 +345,8 @@ def _best_on_drawn_rows(
         return candidates[0]
     random = np.random.default_rng(0)
     own = random.choice(len(scatter.shares), _ROWS_TO_JUDGE, p=scatter.shares)
-    A = drawn_rows(coordinates, scatter, alpha, own, random)
+    coordinates = hosted(coordinates)
+    A = drawn_rows(coordinates, hosted(scatter), alpha, own, random)
 
     def accuracy(candidate: _Candidate) -> float:
         Q, t = coordinates.projected(candidate[0], sums)

@@ -22,6 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import add_gram, class_sums
+from bitclass.array_api import (
+    Array,
+    add_by_class,
+    device,
+    hosted,
+    is_foreign,
+    like,
+    namespace,
+    take,
+    to_host,
+    unique_inverse,
+)
+from bitclass.array_api import add_gram as add_gram_on_device
 from bitclass.codes import pack, packed_width, unpack
 from bitclass.hash_function import RbfAnchors
 from bitclass.rows import Features, compute_dtype, dense_rows, row_blocks, sample_rows
@@ -50,10 +63,12 @@ _FLOAT32_DIGITS, _FLOAT64_DIGITS = 1e-7, 1e-13
 # Less of a feature's scatter than this, relative to its mean square, is the rounding of sums; and
 # what subtracting sums of float32 from each other leaves.
 _ROUNDING_OF_SUMS, _ROUNDING_OF_DIFFERENCES = 1e-12, 1e-5
-_STANDARDISATION_ROWS = 10_000
+_STANDARDISATION_ROWS, _DEVICE_STANDARDISATION_ROWS = 10_000, 2_000
 # A single row has all of the variance of a feature: it may hide all others.
 _ALL_OF_VARIANCE = 0.9
 _ROWS_PER_BLOCK = 4096
+# Bytes of the standardised rows that a device holds at once.
+_DEVICE_BLOCK_BYTES = 1 << 30
 
 
 class KeptRows(NamedTuple):
@@ -90,6 +105,8 @@ class Correlation:
 @dataclass(frozen=True)
 class Sums:
     """Sums over rows of C classes, each of which has rows.
+
+    Those over features lie where the rows lay, all others are NumPy arrays.
 
     Attributes
     ----------
@@ -143,7 +160,7 @@ class Sums:
     def constant(self) -> NDArray[np.bool_]:
         """Which features (d,) do not vary, as far as their values and these sums can tell."""
         total = max(self.total_weight, np.finfo(np.float64).tiny)
-        mean, mean_square = self.column_sums / total, np.diag(self.gram) / total
+        mean, mean_square = self.column_sums / total, self.diagonal / total
         # Rounding of the values, and of the sums; a feature that did not vary when it was
         # standardised keeps its own unit, and very small deviations from it are rounding too.
         of_values = _FLOAT32_DIGITS * (self.shift / self.scale + mean)
@@ -158,7 +175,12 @@ class Sums:
     @property
     def column_sums(self) -> NDArray[np.float64]:
         """Sum of ``weight z`` over all rows, shape (d,)."""
-        return np.asarray(self.feature_sums.sum(axis=0))
+        return np.asarray(to_host(namespace(self.gram).sum(self.feature_sums, axis=0)))
+
+    @property
+    def diagonal(self) -> NDArray[np.float64]:
+        """Sum of ``weight z^2`` over all rows, shape (d,)."""
+        return np.asarray(to_host(namespace(self.gram).linalg.diagonal(self.gram)))
 
     def correlation(self) -> Correlation:
         """Correlations of the features over all rows."""
@@ -214,8 +236,9 @@ def standardisation(
     centre : (d,) weighted means
     scale : (d,) weighted standard deviations, 1 for constant features
     """
-    chosen = sample_rows(X.shape[0], _STANDARDISATION_ROWS)
-    sample, sample_weight = X[chosen], sample_weight[chosen]
+    n_rows = _DEVICE_STANDARDISATION_ROWS if is_foreign(X) else _STANDARDISATION_ROWS
+    chosen = sample_rows(X.shape[0], n_rows)
+    sample, sample_weight = to_host(take(X, chosen)), sample_weight[chosen]
     total = sample_weight.sum()
     centre = np.zeros(X.shape[1])
     for rows, block in row_blocks(sample):
@@ -228,7 +251,7 @@ def standardisation(
         np.maximum(largest, np.abs(deviation).max(axis=0, initial=0.0), out=largest)
         variance += sample_weight[rows] @ deviation**2
     variance /= total
-    digits = _FLOAT32_DIGITS if compute_dtype(X) == np.float32 else _FLOAT64_DIGITS
+    digits = _FLOAT32_DIGITS if compute_dtype(sample) == np.float32 else _FLOAT64_DIGITS
     # Below this a column is constant, and what is left is the rounding of its values.
     constant = largest <= digits * np.abs(centre)
     scale = np.where(constant, 1.0, np.sqrt(variance))
@@ -281,6 +304,10 @@ class Statistics:
     n_rows : int
     n_changes : int
         How often rows or classes were added or removed.
+
+    Notes
+    -----
+    `gram` and `feature_sums` lie where the rows of the last batch lay: see `to_host`.
     """
 
     def __init__(
@@ -334,6 +361,7 @@ class Statistics:
             If the sums of the batch are not finite; the message names a row and a feature.
         """
         rows = np.arange(self.n_rows, self.n_rows + X.shape[0])
+        self._move_beside(X)
         sums, codes = self.summed(X, labels, sample_weight, rows)
         self._check_sums(sums, X, sample_weight)
         announced = sums.classes if classes is None else joined_labels(sums.classes, classes)
@@ -366,6 +394,8 @@ class Statistics:
         sums : Sums, of the classes that occur
         codes : (n, bytes) packed starting codes, or None where they are not kept
         """
+        if is_foreign(X):
+            return self._summed_on_device(X, labels, sample_weight), None
         classes, own = np.unique(labels, return_inverse=True)
         check_label_kinds(self.classes, classes)
         n_bits = self.code_sums.shape[1]
@@ -400,15 +430,64 @@ class Statistics:
         empty = np.empty((0, packed_width(self.starting.n_bits)), dtype=np.uint8)
         return sums, np.concatenate(kept or [empty])
 
+    def _summed_on_device(
+        self, X: Array, labels: Array, sample_weight: NDArray[np.float64] | None
+    ) -> Sums:
+        """Sums of some rows where they lie: of float32, block by block, in float64."""
+        xp, place = namespace(X), device(X)
+        classes, own = unique_inverse(labels)
+        check_label_kinds(self.classes, classes)
+        own = own if is_foreign(own) else like(own, X)
+        n_rows, d = X.shape
+        gram = xp.zeros((d, d), dtype=xp.float64, device=place)
+        feature_sums = xp.zeros((len(classes), d), dtype=xp.float32, device=place)
+        class_weights = xp.zeros((len(classes), 1), dtype=xp.float64, device=place)
+        step = max(1, _DEVICE_BLOCK_BYTES // (4 * d))
+        for start in range(0, n_rows, step):
+            stop = min(start + step, n_rows)
+            Z = self.standardised(dense_rows(X[start:stop, :], slice(None)))
+            Z = xp.astype(Z, xp.float32, copy=False)
+            if sample_weight is None:
+                weight = xp.ones((stop - start, 1), dtype=xp.float64, device=place)
+                add_by_class(Z, own[start:stop], feature_sums)
+            else:
+                weight = like(sample_weight[start:stop, None], X)
+                add_by_class(Z * xp.astype(weight, xp.float32), own[start:stop], feature_sums)
+                Z *= xp.astype(xp.sqrt(weight), xp.float32)
+            add_by_class(weight, own[start:stop], class_weights)
+            add_gram_on_device(Z, gram)
+        return Sums(
+            classes=classes,
+            gram=xp.triu(gram) + xp.triu(gram, k=1).T,
+            feature_sums=feature_sums,
+            class_weights=to_host(class_weights)[:, 0],
+            code_sums=np.zeros((len(classes), 0)),
+            n_rows=n_rows,
+            shift=self.shift,
+            scale=self.scale,
+        )
+
+    def _move_beside(self, X: Features) -> None:
+        """Let the sums over features lie where the rows lie."""
+        if not is_foreign(X):
+            self.to_host()
+        elif not is_foreign(self.gram) or device(self.gram) != device(X):
+            self.to_host()
+            self.gram, self.feature_sums = like(self.gram, X), like(self.feature_sums, X)
+
+    def to_host(self) -> None:
+        """Make all sums NumPy arrays, wherever the rows lay."""
+        self.gram, self.feature_sums = to_host(self.gram), to_host(self.feature_sums)
+
     def _check_sums(
         self, sums: Sums, X: Features, sample_weight: NDArray[np.float64] | None
     ) -> None:
         """Refuse a batch with a value too large to be summed, naming row and feature."""
-        largest = np.diag(sums.gram).max(initial=0.0)
+        largest = sums.diagonal.max(initial=0.0)
         heaviest = 1.0 if sample_weight is None else float(sample_weight.max(initial=1.0))
         if _all_finite(sums) and largest <= MAX_DEVIATIONS**2 * heaviest:
             return
-        message, n_deviations = self._overflow(X)
+        message, n_deviations = self._overflow(to_host(X))
         if not _all_finite(sums) or n_deviations > MAX_DEVIATIONS:
             raise ValueError(message)
 
@@ -448,6 +527,10 @@ class Statistics:
         updates = []
         for name, added in per_class:
             values = getattr(self, name)
+            if is_foreign(values):
+                known = _spread(values, old, len(union))
+                grown[name] = known + _spread(added, new, len(union))
+                continue
             if grows:
                 values = np.zeros((len(union), *values.shape[1:]))
                 values[old] = getattr(self, name)
@@ -457,7 +540,8 @@ class Statistics:
                 updates.append((values, new, before, before + added))
         if sums.n_rows:
             grown["gram"] = self.gram + sums.gram
-            if not np.isfinite(grown["gram"]).all():
+            xp = namespace(grown["gram"])
+            if not xp.all(xp.isfinite(grown["gram"])):
                 raise ValueError(
                     "X must hold numbers whose squares can be summed, found sums past the range of "
                     "float64; the batch was not added"
@@ -495,8 +579,9 @@ class Statistics:
 
     def standardised(self, block: NDArray[Any]) -> NDArray[Any]:
         """``(x - shift) / scale`` of a block of rows (n, d), in its own dtype; always a copy."""
-        Z: NDArray[Any] = block - self.shift.astype(block.dtype)
-        Z *= (1.0 / self.scale).astype(block.dtype)
+        xp = namespace(block)
+        Z: NDArray[Any] = block - xp.astype(like(self.shift, block), block.dtype)
+        Z *= xp.astype(like(1.0 / self.scale, block), block.dtype)
         return Z
 
     def standardised_rows(self, X: Features, rows: NDArray[np.intp]) -> NDArray[Any]:
@@ -515,12 +600,15 @@ class Statistics:
     def sums(self) -> Sums:
         """Sums of the classes that have rows; a view where all have."""
         seen: Any = self.class_weights > 0
+        feature_sums = self.feature_sums
         if seen.all():
             seen = slice(None)
+        else:
+            feature_sums = take(feature_sums, np.flatnonzero(seen))
         return Sums(
             self.classes[seen],
             self.gram,
-            self.feature_sums[seen],
+            feature_sums,
             self.class_weights[seen],
             self.code_sums[seen],
             self.n_rows,
@@ -543,6 +631,7 @@ class Statistics:
 
     def fingerprint(self) -> str:
         """Text of 32 digits that differs for the sums of other rows."""
+        self.to_host()
         about = f"{self.starting.fingerprint()} {self.n_rows}"
         digest = hashlib.blake2b(about.encode(), digest_size=16)
         for sums in (self.gram, self.feature_sums, self.code_sums, self.class_weights):
@@ -608,7 +697,8 @@ class Statistics:
         if other.starting.fingerprint() != self.starting.fingerprint():
             raise ValueError("statistics of different starting codes cannot be merged")
         check_label_kinds(self.classes, other.classes)
-        theirs = other.sums()
+        self.to_host()
+        theirs = hosted(other.sums())
         if not (
             np.array_equal(other.shift, self.shift) and np.array_equal(other.scale, self.scale)
         ):
@@ -633,6 +723,7 @@ class Statistics:
         ----------
         labels : (k,) of known classes
         """
+        self.to_host()
         gone = np.isin(self.classes, labels)
         if gone.sum() != len(np.unique(labels)):
             raise ValueError(f"{labels!r} must be among the known classes")
@@ -668,9 +759,20 @@ class Statistics:
 
 def _all_finite(sums: Sums) -> bool:
     return all(
-        bool(np.isfinite(values).all())
+        bool(namespace(values).all(namespace(values).isfinite(values)))
         for values in (sums.gram, sums.feature_sums, sums.class_weights)
     )
+
+
+def _spread(values: Array, place: NDArray[np.intp], n_classes: int) -> Array:
+    """Sums (k, d) of some classes as those of all (C, d), 0 for the others."""
+    if len(place) == n_classes:
+        return values
+    xp = namespace(values)
+    index = np.full(n_classes, len(place))
+    index[place] = np.arange(len(place))
+    zero = xp.zeros((1, values.shape[1]), dtype=values.dtype, device=device(values))
+    return take(xp.concat([values, zero]), index)
 
 
 @contextmanager
