@@ -121,7 +121,7 @@ def test_adam_is_the_textbooks():
     sizes = rng.uniform(0.01, 0.2, 30)
     values = rng.standard_normal((5, 3)).astype(np.float32)
     expected = textbook_adam(values.astype(float), given, sizes)
-    adam = steps.Adam(values.shape)
+    adam = steps.Adam(values)
     for t, (gradient, size) in enumerate(zip(given, sizes, strict=True), start=1):
         adam.move(values, gradient.astype(np.float32), size, t)
     np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-4)

@@ -44,7 +44,8 @@ def fitted_temperature(
     sample_weight : (n,), or None for ones
     """
     n_rows = max(256, _MAX_CALIBRATION_PAIRS // len(model.classes))
-    X, own = X[:n_rows], own[:n_rows]
+    own = own[:n_rows]
+    X = X[: len(own), :]
     sample_weight = None if sample_weight is None else sample_weight[:n_rows]
     listed, counts, right = _score_gaps(model, X, own)
     steps = 2.0 * np.arange(counts.shape[1])
@@ -76,13 +77,14 @@ def _score_gaps(
     right : (n,) whether the own class is the predicted one
     """
     m, width = model.n_rescored, model.n_bits + 1
-    listed = np.zeros((len(X), m + 1))
-    counts = np.zeros((len(X), width))
-    right = np.empty(len(X), dtype=bool)
+    n_rows = len(own)
+    listed = np.zeros((n_rows, m + 1))
+    counts = np.zeros((n_rows, width))
+    right = np.empty(n_rows, dtype=bool)
     step = max(1, _SCORES_PER_BLOCK // len(model.classes))
-    for begin in range(0, len(X), step):
-        part = slice(begin, begin + step)
-        gaps = model.scores(X[part])
+    for begin in range(0, n_rows, step):
+        part = slice(begin, min(begin + step, n_rows))
+        gaps = np.asarray(to_host(model.scores(X[part, :])), dtype=np.float64)
         right[part] = gaps.argmax(axis=1) == own[part]
         np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
         rows = np.arange(len(gaps))

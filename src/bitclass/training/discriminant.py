@@ -88,6 +88,10 @@ class Coordinates:
 
     def rows(self, statistics: Statistics, X: NDArray[Any]) -> NDArray[np.float32]:
         """Coordinates (n, k) float32 of dense rows as the estimator takes them."""
+        if is_foreign(X):
+            xp, Z = namespace(X), statistics.standardised(dense_rows(X, slice(None)))
+            Z -= xp.astype(like(self.mean, Z), Z.dtype)
+            return xp.astype(Z, xp.float32, copy=False) @ xp.astype(self.transform, xp.float32)
         transform = self.transform.astype(np.float32)
         found = np.empty((len(X), transform.shape[1]), dtype=np.float32)
 
@@ -216,18 +220,20 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     Z : (n, d) held-out rows, as they are summed
     own : (n,) index of each row's class
     """
-    Z, own = Z[:_MAX_ALPHA_ROWS], own[:_MAX_ALPHA_ROWS]
-    classes = np.arange(len(scatter.centred))
+    own = own[:_MAX_ALPHA_ROWS]
+    xp, Z = namespace(Z), Z[: len(own), :]
+    classes = np.arange(len(scatter.shares))
     if len(classes) > _MAX_ALPHA_CLASSES:  # the own classes, and as many others as fit
         classes = np.unique(np.concatenate([own, classes[:: len(classes) // _MAX_ALPHA_CLASSES]]))
-    rows = ((Z - scatter.mean) @ scatter.vectors).astype(np.float32)
-    means = (scatter.centred[classes] @ scatter.vectors).astype(np.float32)
+    centred = xp.astype(Z, xp.float64, copy=False) - like(scatter.mean, Z)
+    rows = xp.astype(centred @ scatter.vectors, xp.float32)
+    means = xp.astype(take(scatter.centred, classes) @ scatter.vectors, xp.float32)
     accuracies = {}
     for alpha in _ALPHAS:
-        inverse = (1.0 / scatter.lengths(alpha)).astype(np.float32)
+        inverse = like((1.0 / scatter.lengths(alpha)).astype(np.float32), Z)
         white = means * inverse
-        scores = (rows * inverse) @ white.T - 0.5 * np.einsum("cd,cd->c", white, white)
-        accuracies[alpha] = float(np.mean(classes[scores.argmax(axis=1)] == own))
+        scores = (rows * inverse) @ white.T - 0.5 * xp.linalg.vecdot(white, white)
+        accuracies[alpha] = float(np.mean(classes[to_host(xp.argmax(scores, axis=1))] == own))
     return max(
         alpha
         for alpha, accuracy in accuracies.items()

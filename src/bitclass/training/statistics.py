@@ -199,19 +199,18 @@ class Sums:
     def without(self, other: Sums) -> Sums:
         """Sums over the rows that are not in `other`; every class must keep weight."""
         place = np.searchsorted(self.classes, other.classes)
-        feature_sums, code_sums = self.feature_sums.copy(), self.code_sums.copy()
-        class_weights = self.class_weights.copy()
-        feature_sums[place] -= other.feature_sums
+        code_sums, class_weights = self.code_sums.copy(), self.class_weights.copy()
+        if is_foreign(self.gram):
+            spread = _spread(other.feature_sums, place, len(self.classes))
+            feature_sums = self.feature_sums - spread
+        else:
+            feature_sums = self.feature_sums.copy()
+            feature_sums[place] -= other.feature_sums
         code_sums[place] -= other.code_sums
         class_weights[place] -= other.class_weights
         gram = self.gram - other.gram
         # A feature that varies only in the rows taken away leaves rounding, not scatter.
-        totals = feature_sums.sum(axis=0)
-        scatter = np.diag(gram) - totals**2 / class_weights.sum()
-        gone = scatter <= _ROUNDING_OF_DIFFERENCES * np.diag(self.gram)
-        gram[gone] = gram[:, gone] = 0.0
-        feature_sums[:, gone] = 0.0
-        return replace(
+        left = replace(
             self,
             gram=gram,
             feature_sums=feature_sums,
@@ -219,6 +218,16 @@ class Sums:
             code_sums=code_sums,
             n_rows=self.n_rows - other.n_rows,
         )
+        scatter = left.diagonal - left.column_sums**2 / class_weights.sum()
+        gone = scatter <= _ROUNDING_OF_DIFFERENCES * self.diagonal
+        if is_foreign(gram):
+            stays = like((~gone).astype(np.float64), gram)
+            return replace(
+                left, gram=gram * stays * stays[:, None], feature_sums=feature_sums * stays
+            )
+        gram[gone] = gram[:, gone] = 0.0
+        feature_sums[:, gone] = 0.0
+        return left
 
 
 def standardisation(

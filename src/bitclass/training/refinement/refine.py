@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from bitclass.array_api import Array, is_foreign, like, namespace, take, to_host
 from bitclass.codes import pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -59,6 +60,7 @@ _EPOCHS_PER_SAMPLE = 4
 # With more classes than this, weights are the codes of the class means, and a step scores only some
 # of the classes.
 _MAX_LEARNED_CLASSES = 2048
+_MAX_SCORED_ON_DEVICE = 1 << 17
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
 _ERRORS_TO_STOP = 4.0
@@ -158,7 +160,7 @@ def refine(
     # gain rows later on.
     by_means = _model(sums, hash_function, class_mean_weights(hash_function, sums))
     by_means.rescore = after.model.rescore
-    follow = held_out.mean(by_means.predict(held_out.X) == labels) >= after.accuracy
+    follow = held_out.mean(to_host(by_means.predict(held_out.X)) == labels) >= after.accuracy
     chosen = (after if taken else before).model
     chosen.temperature = fitted_temperature(chosen, held_out.X, held_out.own, held_out.weights)
     settings.report(
@@ -249,8 +251,9 @@ def _started(
     if len(weights) > _MAX_LEARNED_CLASSES:
         weights = class_mean_weights(start.hash_function, sums)
 
-        def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
-            return sign(coordinates.means @ Q + t)
+        def refit(Q: Array, t: Array) -> Array:
+            xp = namespace(Q)
+            return xp.astype(coordinates.means @ Q + t >= 0, xp.int8) * 2 - 1
 
     Q, t = coordinates.projected(start.hash_function, sums)
     score_deviation = target_deviation(sums)
@@ -264,7 +267,9 @@ def _started(
         schedule,
         random,
         refit,
-        score_all=refit is None,
+        # A device scores many more at a time.
+        score_all=refit is None
+        or (is_foreign(coordinates.means) and len(weights) <= _MAX_SCORED_ON_DEVICE),
     )
 
 
@@ -287,7 +292,7 @@ def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Jud
     right = {}
     for length in RESCORE_LENGTHS if rescore is None else (rescore,):
         model.rescore = length
-        right[length] = (model.predict(held_out.X) == labels).astype(np.float64)
+        right[length] = (to_host(model.predict(held_out.X)) == labels).astype(np.float64)
     chosen, *others = right
     for length in others:
         if _lead(right[length] - right[chosen], held_out) > 1.0:
@@ -331,7 +336,7 @@ class BestEpoch:
 
     def offer(self, accuracy: float, refinement: Refinement) -> None:
         """Consider the result of an epoch."""
-        Q, t = refinement.projection.copy(), refinement.intercept.copy()
+        Q, t = np.array(to_host(refinement.projection)), np.array(to_host(refinement.intercept))
         candidate = Q, t, refinement.weights
         if accuracy >= self._accuracy:
             self._accuracy, self._best = accuracy, candidate
@@ -375,7 +380,9 @@ def _epoch(
         sample_weight = (sample.weights / sample.weights.mean()).astype(np.float32)
     for rows in mini_batches(len(sample), n_per_step, random):
         refinement.step(
-            sample.X[rows], sample.own[rows], None if sample_weight is None else sample_weight[rows]
+            take(sample.X, rows),
+            sample.own[rows],
+            None if sample_weight is None else sample_weight[rows],
         )
         if refinement.finished or settings.out_of_time:
             return
@@ -387,10 +394,12 @@ def class_mean_weights(hash_function: HashFunction, sums: Sums) -> NDArray[np.in
     projection = (sums.scale[:, None] * hash_function.projection).astype(np.float32)
     intercept = hash_function.intercept + sums.shift @ hash_function.projection
     weights = np.empty((len(sums.class_weights), len(intercept)), dtype=np.int8)
+    xp = namespace(sums.gram)
     for begin in range(0, len(weights), _CLASSES_PER_BLOCK):
-        part = slice(begin, begin + _CLASSES_PER_BLOCK)
-        means = sums.feature_sums[part] / sums.class_weights[part, None]
-        weights[part] = sign(means.astype(np.float32) @ projection + intercept)
+        part = slice(begin, min(begin + _CLASSES_PER_BLOCK, len(weights)))
+        means = sums.feature_sums[part, :] / like(sums.class_weights[part, None], sums.gram)
+        scores = to_host(xp.astype(means, xp.float32) @ like(projection, sums.gram))
+        weights[part] = sign(scores + intercept)
     return weights
 
 

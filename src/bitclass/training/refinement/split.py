@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.array_api import is_foreign, namespace, take, to_host
 from bitclass.rows import Features, dense_rows
 from bitclass.training.statistics import Statistics
 
@@ -116,7 +117,7 @@ class Split:
         # The slack is for the order in which weights were added up.
         stay = np.flatnonzero(2.0 * lost[found.own] <= (1.0 + 1e-9) * available[found.own])
         kept = None if found.weights is None else found.weights[stay]
-        return Sample(found.X[stay], found.own[stay], kept, found.rows[stay])
+        return Sample(take(found.X, stay), found.own[stay], kept, found.rows[stay])
 
     def _held_out_groups(self, groups: NDArray[np.intp], n_wanted: float) -> Sample:
         """Whole groups, in random order; no class loses more than half of its weight to them.
@@ -124,8 +125,8 @@ class Split:
         The first group may have any number of rows, and others join it up to `n_wanted` rows.
         """
         everything = [
-            (labels, np.ones(len(labels)) if weights is None else weights)
-            for _, labels, weights in self._rows()
+            (to_host(labels), np.ones(X.shape[0]) if weights is None else weights)
+            for X, labels, weights in self._rows()
         ]
         labels, sample_weight = (np.concatenate(parts) for parts in zip(*everything, strict=True))
         own = np.searchsorted(self._classes, labels)
@@ -164,14 +165,14 @@ class Split:
     def _drawn(
         self,
         choose: Callable[[NDArray[np.intp]], NDArray[np.bool_]],
-        transform: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray,
+        transform: Callable[[NDArray[Any]], NDArray[Any]] = lambda X: X,
     ) -> Sample:
         """Rows that `choose` picks by their numbers."""
         blocks = _Blocks(transform)
         own, weights, numbers = [], [], []
         weighted, first_row = False, 0
         for X, labels, of_rows in self._rows():
-            rows = np.arange(first_row, first_row + X.shape[0])
+            rows, labels = np.arange(first_row, first_row + X.shape[0]), to_host(labels)
             first_row += X.shape[0]
             place = np.minimum(np.searchsorted(self._classes, labels), len(self._classes) - 1)
             # A class without rows in the sums is not in the model.
@@ -207,14 +208,17 @@ class _Blocks:
 
     def add(self, X: NDArray[Any]) -> None:
         """Add rows (m, d), at most as many as a block has."""
-        room = _ROWS_PER_BLOCK - sum(map(len, self._waiting))
-        self._waiting.append(X[:room])
-        if len(X) >= room:
+        n_rows, waiting = X.shape[0], sum(block.shape[0] for block in self._waiting)
+        room = min(_ROWS_PER_BLOCK - waiting, n_rows)
+        self._waiting.append(X[:room, :])
+        if waiting + room == _ROWS_PER_BLOCK:
             self._finish_block()
-            self._waiting = [X[room:]] if len(X) > room else []
+            self._waiting = [X[room:, :]] if n_rows > room else []
 
     def _finish_block(self) -> None:
-        one = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
+        one = self._waiting[0]
+        if len(self._waiting) > 1:
+            one = namespace(one).concat(self._waiting)
         self._done.append(self._transform(one))
 
     def joined(self, n_features: int) -> NDArray[Any]:
@@ -223,6 +227,8 @@ class _Blocks:
             self._finish_block()
         if not self._done:
             return np.empty((0, n_features), dtype=np.float32)
+        if is_foreign(self._done[0]):
+            return namespace(self._done[0]).concat(self._done)
         width = self._done[0].shape[1]
         found = np.empty((sum(map(len, self._done)), width), dtype=np.result_type(*self._done))
         self._done.reverse()

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex, effective_threads
+from bitclass.array_api import Array, device, is_foreign, like, namespace, take, to_host, top_k
 from bitclass.codes import pack
 
 __all__ = [
@@ -59,7 +60,7 @@ _PARTS = 2
 _ROWS_PER_BLOCK = 1024
 
 #: Weights (C, r) that suit a projection Q (k, r) and an intercept (r,).
-Refit = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.int8]]
+Refit = Callable[[Array, Array], Array]
 #: Probabilities (m, C) to learn, of the scores by signs and of those by tanh.
 Targets = tuple[NDArray[np.float32], NDArray[np.float32]]
 
@@ -99,32 +100,42 @@ def mini_batches(
         yield order[start : start + n_per_step]
 
 
-def sharpness(n_classes: int, n_bits: int) -> tuple[np.float32, np.float32]:
+def sharpness(n_classes: int, n_bits: int) -> tuple[float, float]:
     """Factors of the scores in the softmax, by signs and by real values."""
     # With few classes and many bits, scores are sharper than the classes need.
     nats = max(math.log(n_classes), math.log(n_bits) - 1.4)
     of_signs, of_tanh = SHARPNESS_OF_SIGNS * nats / n_bits, SHARPNESS_OF_TANH * nats / n_bits
-    return np.float32(of_signs), np.float32(of_tanh)
+    return float(np.float32(of_signs)), float(np.float32(of_tanh))
 
 
 class Adam:
     """Adam's moments of one array."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._mean = np.zeros(shape, dtype=np.float32)
-        self._square = np.zeros(shape, dtype=np.float32)
-        self._scratch = np.empty(shape, dtype=np.float32)
+    def __init__(self, values: Array) -> None:
+        xp = namespace(values)
+        self._mean = xp.zeros_like(values)
+        self._square = xp.zeros_like(values)
+        self._scratch = xp.empty_like(values)
 
     def move(
         self,
-        values: NDArray[np.float32],
-        gradient: NDArray[np.float32],
+        values: Array,
+        gradient: Array,
         size: float,
         step: int,
     ) -> None:
         """Move `values` against the gradient, in place."""
         mean, square, scratch = self._mean, self._square, self._scratch
+        # The corrections for the start of both means, as one factor of the step.
+        unbiased = math.sqrt(1.0 - _DECAY_OF_SQUARE**step)
+        factor = size * unbiased / (1.0 - _DECAY_OF_MEAN**step)
         mean *= _DECAY_OF_MEAN
+        if is_foreign(values):
+            mean += gradient * (1.0 - _DECAY_OF_MEAN)
+            square *= _DECAY_OF_SQUARE
+            square += gradient**2 * (1.0 - _DECAY_OF_SQUARE)
+            values -= mean / (namespace(values).sqrt(square) + _TINY * unbiased) * factor
+            return
         np.multiply(gradient, 1.0 - _DECAY_OF_MEAN, out=scratch)
         mean += scratch
         square *= _DECAY_OF_SQUARE
@@ -132,11 +143,9 @@ class Adam:
         scratch *= 1.0 - _DECAY_OF_SQUARE
         square += scratch
         np.sqrt(square, out=scratch)
-        # The corrections for the start of both means, as one factor of the step.
-        unbiased = math.sqrt(1.0 - _DECAY_OF_SQUARE**step)
         scratch += _TINY * unbiased
         np.divide(mean, scratch, out=scratch)
-        scratch *= size * unbiased / (1.0 - _DECAY_OF_MEAN**step)
+        scratch *= factor
         values -= scratch
 
 
@@ -144,10 +153,10 @@ class Adam:
 class _Gradient:
     """Loss, and its gradient by projection (k, r), intercept (r,) and weights (C, r) or None."""
 
-    loss: float
-    projection: NDArray[np.float32]
-    intercept: NDArray[np.float32]
-    weights: NDArray[np.float32] | None
+    loss: Array
+    projection: Array
+    intercept: Array
+    weights: Array | None
 
     def add(self, other: _Gradient) -> None:
         """Add the gradient of other rows."""
@@ -197,41 +206,40 @@ class Refinement:
         n_classes = len(weights)
         lengths = np.linalg.norm(projection, axis=0)
         lengths[lengths == 0] = 1.0
-        self._length = np.float32(length)
-        self.projection = np.ascontiguousarray(
-            projection / lengths * self._length, dtype=np.float32
-        )
-        self.intercept = np.asarray(intercept / lengths * self._length, dtype=np.float32)
+        xp, self._length = namespace(means), float(np.float32(length))
+        columns = np.ascontiguousarray(projection / lengths * self._length, dtype=np.float32)
+        self.projection = like(columns, means)
+        intercept = np.asarray(intercept / lengths * self._length, dtype=np.float32)
+        self.intercept = like(intercept, means)
         self._refit = refit
         self._score_all = score_all
         self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
-        self._signs = weights.astype(np.float32)
+        self._signs = xp.astype(like(weights, means), xp.float32)
         self._schedule = schedule
         self._random = random
         self._steps = 0
-        self._losses: list[float] = []
+        self._losses: list[Array] = []
         self._sharp_signs, self._sharp_tanh = sharpness(n_classes, n_bits)
-        self._step_of_projection = (
-            STEP_OF_PROJECTION * float(self._length) / math.sqrt(n_coordinates)
-        )
+        self._step_of_projection = STEP_OF_PROJECTION * self._length / math.sqrt(n_coordinates)
         self._step_of_intercept = STEP_OF_INTERCEPT * score_deviation
-        self._of_projection = Adam(self.projection.shape)
-        self._of_intercept = Adam(self.intercept.shape)
+        self._of_projection = Adam(self.projection)
+        self._of_intercept = Adam(self.intercept)
         if refit is None:
             self._latent = _latent_weights(means @ self.projection + self.intercept, self._signs)
-            self._of_weights = Adam(weights.shape)
+            self._of_weights = Adam(self._latent)
         self._index: HammingIndex | None = None
         self._pool = ThreadPoolExecutor(min(_PARTS, effective_threads(None)))
 
     @property
     def weights(self) -> NDArray[np.int8]:
         """Weights of the classes, (C, r) in {-1, +1}."""
-        return self._signs.astype(np.int8)
+        signs: NDArray[np.float32] = to_host(self._signs)
+        return signs.astype(np.int8)
 
     def mean_loss(self) -> float:
         """Mean cross-entropy of the rows of the steps since this was last called."""
         losses, self._losses = self._losses, []
-        return float(np.mean(losses)) if losses else 0.0
+        return float(np.mean([float(loss) for loss in losses])) if losses else 0.0
 
     @property
     def progress(self) -> float:
@@ -245,7 +253,7 @@ class Refinement:
 
     def step(
         self,
-        A: NDArray[np.float32],
+        A: Array,
         own: NDArray[np.intp],
         sample_weight: NDArray[np.float32] | None = None,
         targets: Targets | None = None,
@@ -261,11 +269,16 @@ class Refinement:
         """
         self._steps += 1
         classes = self._scored_classes(A, own)
-        signs = self._signs if classes is None else self._signs[classes]
+        signs = self._signs if classes is None else take(self._signs, classes)
         place = own if classes is None else np.searchsorted(classes, own)
         factors = np.full(len(own), 1.0 / len(own), dtype=np.float32)
         if sample_weight is not None:
             factors *= sample_weight
+        if is_foreign(A):
+            gradient = self._gradient(A, like(place, A), like(factors, A), signs, targets)
+            self._losses.append(gradient.loss)
+            self._move(gradient)
+            return
         bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
         parts = [slice(*pair) for pair in pairwise(bounds)]
 
@@ -281,29 +294,27 @@ class Refinement:
 
     def _gradient(
         self,
-        A: NDArray[np.float32],
-        own: NDArray[np.intp],
-        factors: NDArray[np.float32],
-        signs: NDArray[np.float32],
+        A: Array,
+        own: Array,
+        factors: Array,
+        signs: Array,
         targets: Targets | None,
     ) -> _Gradient:
         """Gradient of some rows; `factors` (m,) are their shares of the loss."""
         codes, scores = signs_and_tanh(A, self.projection, self.intercept)
         of_signs = softmax(codes @ signs.T * self._sharp_signs)
         of_tanh = softmax(scores @ signs.T * self._sharp_tanh)
-        loss, at = 0.0, (np.arange(len(own)), own)
+        xp, loss = namespace(A), 0.0
         # Slopes of the cross-entropies by the scores of the classes.
         if targets is None:
-            log_likelihood = SHARE_OF_SIGNS * np.log(of_signs[at] + np.float32(_TINY))
-            log_likelihood += (1.0 - SHARE_OF_SIGNS) * np.log(of_tanh[at] + np.float32(_TINY))
-            loss = -float(factors @ log_likelihood)
-            of_signs[at] -= 1.0
-            of_tanh[at] -= 1.0
+            log_likelihood = SHARE_OF_SIGNS * xp.log(_own_less_one(of_signs, own) + _TINY)
+            log_likelihood += (1.0 - SHARE_OF_SIGNS) * xp.log(_own_less_one(of_tanh, own) + _TINY)
+            loss = -(factors @ log_likelihood)
         else:
             of_signs -= targets[0]
             of_tanh -= targets[1]
-        of_signs *= (np.float32(SHARE_OF_SIGNS) * self._sharp_signs * factors)[:, None]
-        of_tanh *= (np.float32(1.0 - SHARE_OF_SIGNS) * self._sharp_tanh * factors)[:, None]
+        of_signs *= (SHARE_OF_SIGNS * self._sharp_signs * factors)[:, None]
+        of_tanh *= ((1.0 - SHARE_OF_SIGNS) * self._sharp_tanh * factors)[:, None]
         of_weights = None
         if self._refit is None:
             of_weights = of_signs.T @ codes
@@ -313,7 +324,7 @@ class Refinement:
         # The slope of tanh, also in the place of that of sign.
         scores *= scores
         of_scores -= of_scores * scores
-        return _Gradient(loss, A.T @ of_scores, of_scores.sum(axis=0), of_weights)
+        return _Gradient(loss, A.T @ of_scores, xp.sum(of_scores, axis=0), of_weights)
 
     def _move(self, gradient: _Gradient) -> None:
         factor = self._schedule.at(self._steps)
@@ -321,46 +332,58 @@ class Refinement:
         self._of_projection.move(self.projection, gradient.projection, size, self._steps)
         size = factor * self._step_of_intercept
         self._of_intercept.move(self.intercept, gradient.intercept, size, self._steps)
-        lengths = np.sqrt(np.einsum("dr,dr->r", self.projection, self.projection))
-        self.projection *= self._length / np.maximum(lengths, np.float32(_TINY))
+        xp = namespace(self.projection)
+        if is_foreign(self.projection):
+            squares = xp.sum(self.projection**2, axis=0)
+        else:
+            squares = np.einsum("dr,dr->r", self.projection, self.projection)
+        self.projection *= self._length / xp.clip(xp.sqrt(squares), _TINY, None)
         if self._refit is not None:
             if self._steps % self._steps_between_refits == 0 or self.finished:
-                self._signs = self._refit(self.projection, self.intercept).astype(np.float32)
+                self._signs = xp.astype(self._refit(self.projection, self.intercept), xp.float32)
                 self._index = None
             return
         assert gradient.weights is not None
         size = factor * STEP_OF_WEIGHTS
         self._of_weights.move(self._latent, gradient.weights, size, self._steps)
-        np.clip(self._latent, -1.0, 1.0, out=self._latent)
-        self._signs = np.where(self._latent >= 0, np.float32(1), np.float32(-1))
+        self._latent = xp.clip(self._latent, -1.0, 1.0)
+        self._signs = _signs(self._latent)
 
-    def _scored_classes(
-        self, A: NDArray[np.float32], own: NDArray[np.intp]
-    ) -> NDArray[np.intp] | None:
+    def _scored_classes(self, A: Array, own: NDArray[np.intp]) -> NDArray[np.intp] | None:
         """The classes that a step scores, ascending, or None for all of them.
 
         Of very many: those of the rows, those with the nearest codes, and some drawn at random.
         """
         if self._score_all:
             return None
-        if self._index is None:
-            self._index = HammingIndex(pack(self._signs))
-        codes = pack(A @ self.projection + self.intercept >= 0)
-        nearest, _ = self._index.top_k(codes, min(_NEAREST_CLASSES, len(self._signs)))
-        drawn = self._random.integers(len(self._signs), size=_RANDOM_CLASSES)
+        n_classes = self._signs.shape[0]
+        scores = A @ self.projection + self.intercept
+        nearest = self._nearest(scores, min(_NEAREST_CLASSES, n_classes))
+        drawn = self._random.integers(n_classes, size=_RANDOM_CLASSES)
         return np.unique(np.concatenate([own, nearest.ravel(), drawn]))
 
-    def classify(self, A: NDArray[np.float32], *, rescored: bool) -> NDArray[np.intp]:
+    def _nearest(self, scores: Array, k: int) -> NDArray[np.int64]:
+        """Indices (m, k) of the classes with the nearest codes, from the scores of the bits."""
+        if is_foreign(scores):
+            found: NDArray[np.int64] = to_host(
+                top_k(_signs(scores) @ self._signs.T, k, scores.shape[1])[0]
+            )
+            return found
+        if self._index is None:
+            self._index = HammingIndex(pack(self._signs))
+        return self._index.top_k(pack(scores >= 0), k)[0]
+
+    def classify(self, A: Array, *, rescored: bool) -> NDArray[np.intp]:
         """Index of the best class of rows (n, k), shape (n,): the nearest, or by real scores."""
-        found = np.empty(len(A), dtype=np.intp)
-        index = HammingIndex(pack(self._signs))
-        for start in range(0, len(A), _ROWS_PER_BLOCK):
-            part = slice(start, start + _ROWS_PER_BLOCK)
-            scores = A[part] @ self.projection + self.intercept
+        xp, n_rows = namespace(A), A.shape[0]
+        found = np.empty(n_rows, dtype=np.intp)
+        for start in range(0, n_rows, _ROWS_PER_BLOCK):
+            part = slice(start, min(start + _ROWS_PER_BLOCK, n_rows))
+            scores = A[part, :] @ self.projection + self.intercept
             if rescored and self._score_all:
-                found[part] = np.argmax(np.tanh(scores) @ self._signs.T, axis=1)
+                found[part] = to_host(xp.argmax(xp.tanh(scores) @ self._signs.T, axis=1))
             else:
-                found[part] = index.nearest(pack(scores >= 0))[0]
+                found[part] = self._nearest(scores, 1)[:, 0]
         return found
 
     def close(self) -> None:
@@ -368,7 +391,29 @@ class Refinement:
         self._pool.shutdown()
 
 
-def _latent_weights(values: NDArray[np.float32], signs: NDArray[np.float32]) -> NDArray[np.float32]:
+def _signs(values: Array) -> Array:
+    """Signs of float32 values as -1 and +1, in their own type."""
+    if not is_foreign(values):
+        return np.where(values >= 0, np.float32(1), np.float32(-1))
+    return namespace(values).astype(values >= 0, values.dtype) * 2 - 1
+
+
+def _own_less_one(probabilities: Array, own: Array) -> Array:
+    """Probabilities (m,) of the own classes; 1 is then subtracted from them in place."""
+    if not is_foreign(own):
+        at = np.arange(len(own)), own
+        found = probabilities[at]
+        probabilities[at] -= 1.0
+        return found
+    xp = namespace(own)
+    classes = xp.arange(probabilities.shape[1], device=device(own))
+    is_own = xp.astype(own[:, None] == classes, probabilities.dtype)
+    found = xp.sum(probabilities * is_own, axis=1)
+    probabilities -= is_own
+    return found
+
+
+def _latent_weights(values: Array, signs: Array) -> Array:
     """Latent weights (C, r) whose signs are given, larger where class means are clearer.
 
     Parameters
@@ -376,24 +421,24 @@ def _latent_weights(values: NDArray[np.float32], signs: NDArray[np.float32]) -> 
     values : (C, r), the scores of the class means
     signs : (C, r)
     """
-    size = max(float(np.sqrt(np.mean(values**2))), _TINY)
-    latent = np.where((values >= 0) == (signs > 0), values / size, 0.1 * signs)
-    return np.clip(LATENT_SIZE * latent, -1.0, 1.0).astype(np.float32)
+    xp = namespace(values)
+    size = max(float(xp.sqrt(xp.mean(values**2))), _TINY)
+    latent = xp.where((values >= 0) == (signs > 0), values / size, 0.1 * signs)
+    return xp.clip(LATENT_SIZE * latent, -1.0, 1.0)
 
 
-def signs_and_tanh(
-    A: NDArray[np.float32], Q: NDArray[np.float32], t: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def signs_and_tanh(A: Array, Q: Array, t: Array) -> tuple[Array, Array]:
     """Codes of rows (m, k) by signs and by tanh, each (m, r)."""
     scores = A @ Q
     scores += t
-    codes = np.where(scores >= 0, np.float32(1), np.float32(-1))
-    return codes, np.tanh(scores, out=scores)
+    codes = _signs(scores)
+    return codes, namespace(A).tanh(scores) if is_foreign(A) else np.tanh(scores, out=scores)
 
 
-def softmax(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+def softmax(scores: Array) -> Array:
     """Probabilities of the classes from their scores (m, C), which are overwritten."""
-    scores -= scores.max(axis=1, keepdims=True)
-    np.exp(scores, out=scores)
-    scores /= scores.sum(axis=1, keepdims=True)
+    xp = namespace(scores)
+    scores -= xp.max(scores, axis=1, keepdims=True)
+    scores = xp.exp(scores) if is_foreign(scores) else np.exp(scores, out=scores)
+    scores /= xp.sum(scores, axis=1, keepdims=True)
     return scores
