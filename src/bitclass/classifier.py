@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bitclass._native import thread_limit
 from bitclass.array_api import is_foreign, like, namespace, take, to_host, unique_labels
 from bitclass.blas import prediction_threads, training_threads
+from bitclass.device import memory_errors
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
@@ -578,7 +579,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Restore all attributes if the block raises."""
         before = dict(self.__dict__)
         try:
-            yield
+            with memory_errors():
+                yield
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -735,11 +737,13 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
         return self._solved().model, X
 
-    def _threads(self, model: PackedModel) -> AbstractContextManager[None]:
+    @contextmanager
+    def _threads(self, model: PackedModel) -> Iterator[None]:
         """Hold prediction to `n_jobs` threads; in float32 it is BLAS that has them."""
-        if model.hash_function.precision == "int8":
-            return thread_limit(self.n_jobs)
-        return prediction_threads(self.n_jobs)
+        in_integers = model.hash_function.precision == "int8"
+        limit = thread_limit if in_integers else prediction_threads
+        with memory_errors(), limit(self.n_jobs):
+            yield
 
     def _of_all_classes(self, values: NDArray[np.float64], of_others: float) -> NDArray[np.float64]:
         """Columns of `classes_` from those of the classes that have samples."""

@@ -7,6 +7,7 @@ weights, block by block. Both are exact, up to rounding of the scores P'x + t; s
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,7 @@ from bitclass._native.reference import MAX_ACTIVATION
 from bitclass.array_api import Array, device, is_foreign, like, namespace, to_host, top_k
 from bitclass.codes import packed_width
 
-__all__ = ["DeviceModel", "check_array"]
+__all__ = ["DeviceModel", "check_array", "memory_errors"]
 
 # Scores of rows and classes that are held at once.
 _SCORES_PER_BLOCK = 1 << 29
@@ -40,6 +41,20 @@ def check_array(X: Array, name: str = "X", beside: Array | None = None) -> None:
             f"{name} must lie where X lies, on {device(beside)}, or be a NumPy array; found "
             f"{type(X).__module__.partition('.')[0]} on {device(X)}"
         )
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Name the argument where a device has no more memory."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        raise MemoryError(
+            "X: the device has too little memory left; give fewer rows at a time, to partial_fit "
+            f"or fit_batches where it is training ({str(error).splitlines()[0]})"
+        ) from error
 
 
 class DeviceModel:

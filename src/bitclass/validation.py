@@ -204,10 +204,11 @@ def check_classes(classes: ArrayLike | None, labels: NDArray[Any]) -> NDArray[An
     """The labels that `partial_fit` is told will come."""
     if classes is None:
         return None
-    announced = np.unique(np.asarray(classes))
+    announced = np.unique(np.asarray(to_host(classes)))
     if announced.dtype.kind == "f" and np.isnan(announced).any():
         raise ValueError("classes must not hold NaN")
-    check_label_kinds(labels, announced)
+    # Labels on a device are integers, all of them.
+    check_label_kinds(to_host(labels[:1]) if is_foreign(labels) else labels, announced)
     return announced
 
 

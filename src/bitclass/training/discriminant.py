@@ -35,6 +35,7 @@ __all__ = [
     "discriminant_projection",
     "drawn_rows",
     "itq",
+    "quick_coordinates",
     "scatter_of",
     "target_deviation",
 ]
@@ -190,25 +191,69 @@ class Scatter:
 
 def scatter_of(sums: Sums) -> Scatter:
     """Scatter within the classes of all rows."""
+    mean, centred, matrix, deviations, overall = _within(sums)
+    values, vectors = _eigh(matrix)
+    values = np.maximum(to_host(values)[::-1], 0.0)
+    mean_variance = max(float(values.mean()), _MIN_SHARE_WITHIN * overall)
+    vectors = namespace(vectors).flip(vectors, axis=1)
+    inverse = vectors.T * like(deviations, vectors)
+    vectors = vectors / like(deviations[:, None], vectors)
+    shares = sums.class_weights / sums.total_weight
+    return Scatter(mean, values, vectors, inverse, centred, shares, mean_variance)
+
+
+def _within(
+    sums: Sums,
+) -> tuple[NDArray[np.float64], Array, Array, NDArray[np.float64], float]:
+    """Scatter within classes of features of unit variance, and what it is made from.
+
+    Returns
+    -------
+    mean : (d,)
+    centred : (C, d) class means less the mean
+    matrix : (d, d)
+    deviations : (d,) standard deviations of the features, 1 for constant ones
+    overall : float, mean variance of the features in units of these
+    """
     gram, total = sums.gram, sums.total_weight
-    xp = namespace(gram)
     mean = sums.column_sums / total
     shares = sums.class_weights / total
     centred = sums.feature_sums / like(sums.class_weights[:, None], gram) - like(mean, gram)
     weighted = centred * like(np.sqrt(shares)[:, None], gram)
     scatter = gram / total - like(np.outer(mean, mean), gram)
-    variances = to_host(xp.linalg.diagonal(scatter))
+    variances = to_host(namespace(gram).linalg.diagonal(scatter))
     deviations = np.sqrt(np.where(sums.constant, 1.0, variances))
     scatter -= weighted.T @ weighted
     scatter /= like(np.outer(deviations, deviations), gram)
     overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
-    values, vectors = _eigh(scatter)
-    values = np.maximum(to_host(values)[::-1], 0.0)
-    mean_variance = max(float(values.mean()), _MIN_SHARE_WITHIN * overall)
-    vectors = xp.flip(vectors, axis=1)
-    inverse = vectors.T * like(deviations, gram)
-    vectors = vectors / like(deviations[:, None], gram)
-    return Scatter(mean, values, vectors, inverse, centred, shares, mean_variance)
+    return mean, centred, scatter, deviations, overall
+
+
+def quick_coordinates(sums: Sums, alpha: float, n_directions: int) -> Coordinates:
+    """Coordinates as `coordinates_of` gives them, on a device, for a penalty that is known.
+
+    Whitening by a Cholesky factor is as good as by eigenvectors, and takes a tenth of the time.
+    """
+    mean, centred, matrix, deviations, overall = _within(sums)
+    xp, d = namespace(matrix), len(mean)
+    variance = float(xp.mean(xp.linalg.diagonal(matrix)))
+    penalty = max(alpha, _MIN_ALPHA) * max(variance, _MIN_SHARE_WITHIN * overall)
+    identity = xp.eye(d, dtype=matrix.dtype, device=device(matrix))
+    try:
+        factor = xp.linalg.cholesky(matrix + penalty * identity)
+    except (RuntimeError, ValueError):  # rounding of the sums is larger than the penalty
+        return coordinates_of(scatter_of(sums), alpha, n_directions)
+    whitening = xp.linalg.inv(factor).T
+    in_white = centred @ (whitening / like(deviations[:, None], matrix))
+    in_white *= like(np.sqrt(sums.class_weights / sums.total_weight)[:, None], matrix)
+    q = min(n_directions, d, len(sums.classes) - 1)
+    basis = _leading_directions(in_white, q)
+    within = 1.0 - penalty * xp.sum((whitening @ basis) ** 2, axis=0)
+    variances = to_host(within + xp.sum((in_white @ basis) ** 2, axis=0))
+    transform = (whitening @ basis) / like(deviations[:, None], matrix)
+    inverse = (basis.T @ factor.T) * like(deviations, matrix)
+    means = xp.astype(centred @ transform, xp.float32)
+    return Coordinates(mean, transform, inverse, q, means, np.sqrt(variances))
 
 
 def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
@@ -319,15 +364,14 @@ def _leading_eigenvectors(matrix: Array, q: int) -> Array:
     xp, d = namespace(matrix), matrix.shape[0]
     if d < _MIN_SUBSPACE * q:
         return xp.flip(xp.linalg.eigh(matrix)[1], axis=1)[:, :q]
-    width = q + q // 8 + 8
+    width = q + q // 2 + 8
+    tiny = 1e-14 * xp.eye(width, dtype=matrix.dtype, device=device(matrix))
     basis = like(np.random.default_rng(0).standard_normal((d, width)), matrix)
     for _ in range(_SUBSPACE_ROUNDS):
         basis = matrix @ basis
         for _ in range(2):  # once would leave them orthogonal only in part
             basis /= xp.sqrt(xp.sum(basis**2, axis=0))
-            factor = xp.linalg.cholesky(
-                basis.T @ basis + 1e-14 * xp.eye(width, device=device(matrix))
-            )
+            factor = xp.linalg.cholesky(basis.T @ basis + tiny)
             basis = xp.linalg.solve(factor, basis.T).T
     vectors = xp.linalg.eigh(basis.T @ (matrix @ basis))[1]
     return basis @ xp.flip(vectors, axis=1)[:, :q]

@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
-from bitclass.array_api import hosted
+from bitclass.array_api import hosted, is_foreign
 from bitclass.codes import pack, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -43,6 +43,7 @@ from bitclass.training.discriminant import (
     default_alpha,
     discriminant_projection,
     drawn_rows,
+    quick_coordinates,
     scatter_of,
     target_deviation,
 )
@@ -318,11 +319,15 @@ class _Discriminant:
         else:
             alpha = default_alpha(sums) if refined is None else refined.alpha
             alpha = alpha if settings.alpha is None else settings.alpha
-            scatter = scatter_of(sums)
-            coordinates = coordinates_of(scatter, alpha, settings.n_bits + FURTHER_COORDINATES)
-            hash_function, weights = _best_on_drawn_rows(
-                self.start(sums, coordinates), coordinates, scatter, alpha, sums
-            )
+            if is_foreign(sums.gram) and len(sums.classes) > _MAX_CLASSES_OF_REGRESSION:
+                coordinates = quick_coordinates(sums, alpha, settings.n_bits)
+                ((hash_function, weights),) = self.start(sums, coordinates)
+            else:
+                scatter = scatter_of(sums)
+                coordinates = coordinates_of(scatter, alpha, settings.n_bits + FURTHER_COORDINATES)
+                hash_function, weights = _best_on_drawn_rows(
+                    self.start(sums, coordinates), coordinates, scatter, alpha, sums
+                )
             weights = make_distinct(weights, weights.astype(np.float64), sums.classes.tolist())
             model = PackedModel(sums.classes, pack(weights), hash_function)
             temperature = temperature_of_means(

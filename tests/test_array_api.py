@@ -1,0 +1,339 @@
+"""Arrays of other libraries: the whole path where the rows lie, beside the one of NumPy arrays.
+
+array_api_strict holds the code to the standard. torch and CuPy are tested where they are installed,
+on CUDA where there is one.
+"""
+
+import pickle
+import subprocess
+import sys
+
+import array_api_strict
+import numpy as np
+import pytest
+import sklearn
+from sklearn.datasets import load_digits
+
+from bitclass import BinaryCodeClassifier
+from bitclass.array_api import add_by_class, add_gram, is_foreign, namespace, to_host, top_k
+from bitclass.training import Statistics
+from bitclass.training.discriminant import (
+    _leading_eigenvectors,
+    _nearest_rotation,
+    coordinates_of,
+    quick_coordinates,
+    scatter_of,
+)
+
+
+def libraries():
+    found = {"strict": array_api_strict.asarray}
+    try:
+        import torch
+    except ImportError:
+        return found
+    found["torch"] = torch.asarray
+    if torch.cuda.is_available():
+        found["cuda"] = lambda values: torch.asarray(values, device="cuda")
+    try:
+        import cupy
+    except ImportError:
+        return found
+    return found | {"cupy": cupy.asarray}
+
+
+LIBRARIES = libraries()
+
+
+@pytest.fixture(params=LIBRARIES)
+def put(request):
+    """Puts NumPy arrays where a library has them."""
+    return LIBRARIES[request.param]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    X = X.astype(np.float32)
+    return X[:1300], y[:1300], X[1300:], y[1300:]
+
+
+def many_classes(n_classes, n_rows, d=24, seed=0):
+    random = np.random.default_rng(seed)
+    means = 2.0 * random.standard_normal((n_classes, d))
+    y = np.arange(n_rows) % n_classes
+    X = means[y] + random.standard_normal((n_rows, d))
+    return X.astype(np.float32), y
+
+
+# Primitives, beside NumPy
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n_classes", "k"), [(5, 5), (64, 1), (700, 1), (1000, 3), (2111, 16)])
+def test_the_best_classes_of_equals_are_the_first(put, n_classes, k):
+    scores = 2 * np.random.default_rng(n_classes).integers(-6, 7, (40, n_classes))
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    indices, best = top_k(put(scores.astype(np.float32)), k, 12)
+    np.testing.assert_array_equal(to_host(indices), expected)
+    np.testing.assert_array_equal(to_host(best), np.take_along_axis(scores, expected, axis=1))
+
+
+def test_sums_of_squares_and_of_classes(put):
+    random = np.random.default_rng(0)
+    Z = random.standard_normal((300, 2100)).astype(np.float32)
+    own = random.integers(7, size=300)
+    gram, by_class = put(np.zeros((2100, 2100))), put(np.zeros((7, 2100), dtype=np.float32))
+    add_gram(put(Z), gram)
+    add_by_class(put(Z), put(own), by_class)
+    expected = np.triu(Z.T.astype(np.float64) @ Z)
+    assert np.abs(np.triu(to_host(gram)) - expected).max() < 5.0  # bfloat16 rounds by 1/256
+    assert np.abs(np.triu(to_host(gram)) - expected).mean() < 0.1
+    np.testing.assert_allclose(to_host(by_class), np.eye(7)[own].T @ Z, atol=1e-4)
+
+
+def test_leading_eigenvectors_by_products_alone(put):
+    rows = np.random.default_rng(0).standard_normal((400, 120)) * np.arange(1, 121) ** -0.7
+    matrix = rows.T @ rows
+    found = to_host(_leading_eigenvectors(put(matrix), 10))
+    np.testing.assert_allclose(found.T @ found, np.eye(10), atol=1e-9)
+    values = np.linalg.eigvalsh(matrix)[::-1][:10]
+    np.testing.assert_allclose(np.diag(found.T @ matrix @ found), values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("smallest", [1.0, 1e-4, 0.0])
+def test_nearest_rotation_also_of_what_has_none(put, smallest):
+    matrix = np.random.default_rng(0).standard_normal((50, 8))
+    matrix[:, -1] *= smallest
+    found = to_host(_nearest_rotation(put(matrix)))
+    np.testing.assert_allclose(found, _nearest_rotation(matrix), atol=1e-7)
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 1.0])
+def test_whitening_by_cholesky_gives_the_coordinates_of_eigenvectors(put, alpha):
+    X, y = many_classes(60, 600)
+    classifier = BinaryCodeClassifier(8, refine=False, random_state=0).fit(put(X), put(y))
+    sums = classifier._statistics.sums()
+    found = quick_coordinates(sums, alpha, 6)
+    expected = coordinates_of(scatter_of(sums), alpha, 6)
+    # Directions are known up to their signs.
+    np.testing.assert_allclose(found.deviation, expected.deviation, rtol=1e-4)
+    inner = np.abs(to_host(found.inverse) @ to_host(expected.transform))
+    np.testing.assert_allclose(inner, np.eye(6), atol=1e-2)
+
+
+# The estimator
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"refine": False}, {}, {"rescore": 0}, {"n_bits": 200}])
+def test_as_accurate_as_numpy_and_answers_in_kind(put, digits, options):
+    X, y, X_test, y_test = digits
+    options = {"n_bits": 64, "random_state": 0} | options
+    expected = BinaryCodeClassifier(**options).fit(X, y).score(X_test, y_test)
+    classifier = BinaryCodeClassifier(**options).fit(put(X), put(y))
+    assert abs(classifier.score(put(X_test), put(y_test)) - expected) < 0.015
+    assert type(classifier.predict(put(X_test))) is type(put(X))
+    # The model is the same for rows of any kind.
+    assert np.mean(to_host(classifier.predict(put(X_test))) == classifier.predict(X_test)) > 0.99
+
+
+@pytest.mark.parametrize("rescore", [0, 16, 64])
+def test_predictions_of_all_kinds_are_those_of_numpy(put, rescore):
+    X, y = many_classes(1500, 4500)
+    options = {"n_bits": 70, "refine": False, "rescore": rescore, "precision": "float32"}
+    classifier = BinaryCodeClassifier(**options, random_state=0).fit(X, y)
+    X = X[:200]
+    np.testing.assert_array_equal(to_host(classifier.predict(put(X))), classifier.predict(X))
+    np.testing.assert_array_equal(to_host(classifier.encode(put(X))), classifier.encode(X))
+    for method in ("decision_function", "predict_proba", "predict_log_proba"):
+        found = getattr(classifier, method)(put(X))
+        assert type(found) is type(put(X))
+        # Steps of real-valued codes are 1/127, and one of them may be rounded another way.
+        np.testing.assert_allclose(to_host(found), getattr(classifier, method)(X), atol=0.03)
+    for k in (3, 80):
+        found = classifier.top_classes(put(X), k, probabilities=True)
+        expected = classifier.top_classes(X, k, probabilities=True)
+        assert np.mean(to_host(found[0]) == expected[0]) > 0.995
+        assert np.mean(to_host(found[1]) == expected[1]) > 0.995
+        np.testing.assert_allclose(to_host(found[2]), expected[2], atol=1e-3)
+
+
+def test_batches_give_the_sums_of_all_rows(put):
+    X, y = many_classes(40, 900)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, 900)
+    weights[::7] = 0.0
+    options = {"n_bits": 16, "refine": False, "random_state": 0}
+    expected = BinaryCodeClassifier(**options)
+    found = BinaryCodeClassifier(**options)
+    # Classes come one after the other, and a batch in the middle is of NumPy arrays.
+    order = np.argsort(y, kind="stable")
+    for rows in np.array_split(order, 9):
+        batch = X[rows], y[rows]
+        expected.partial_fit(*batch, sample_weight=weights[rows])
+        if rows[0] != np.array_split(order, 9)[4][0]:
+            batch = put(X[rows]), put(y[rows])
+        found.partial_fit(*batch, sample_weight=weights[rows])
+    assert is_foreign(found._statistics.gram)
+    for name in ("gram", "feature_sums", "class_weights"):
+        ours, theirs = getattr(found.statistics_, name), getattr(expected.statistics_, name)
+        assert isinstance(ours, np.ndarray)
+        tolerance = 1e-2 if name == "gram" else 1e-4
+        np.testing.assert_allclose(
+            ours, theirs, rtol=tolerance, atol=tolerance * np.abs(ours).max()
+        )
+    np.testing.assert_array_equal(found.classes_, expected.classes_)
+
+
+def test_text_labels_stay_on_the_host(put, digits):
+    X, y, X_test, _ = digits
+    names = np.array([f"digit {label}" for label in range(10)])
+    classifier = BinaryCodeClassifier(64, refine=False, random_state=0).fit(put(X), names[y])
+    predicted = classifier.predict(put(X_test))
+    assert isinstance(predicted, np.ndarray)
+    assert set(predicted) <= set(names)
+
+
+@pytest.mark.parametrize("options", [{"kernel": "rbf"}, {"initial_codes": "cca_itq"}])
+def test_other_codes_are_learned_in_numpy(put, digits, options):
+    X, y, X_test, y_test = (values[:600] for values in digits)
+    expected = BinaryCodeClassifier(32, random_state=0, refine=False, **options).fit(X, y)
+    found = BinaryCodeClassifier(32, random_state=0, refine=False, **options).fit(put(X), put(y))
+    np.testing.assert_array_equal(found.weights_, expected.weights_)
+    assert found.score(put(X_test), put(y_test)) == pytest.approx(
+        expected.score(X_test, y_test), abs=0.02
+    )
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint8", "float64"])
+def test_features_of_any_type(put, digits, kind):
+    X, y, X_test, y_test = digits
+    classifier = BinaryCodeClassifier(64, refine=False, random_state=0)
+    classifier.fit(put(X.astype(kind)), put(y.astype("int32")))
+    assert classifier.score(put(X_test.astype(kind)), put(y_test)) > 0.85
+
+
+def test_very_many_classes_by_scoring_some_of_them(put, monkeypatch):
+    from bitclass.training.refinement import refine
+
+    monkeypatch.setattr(refine, "_MAX_LEARNED_CLASSES", 100)
+    X, y = many_classes(300, 3000)
+    accuracies = []
+    for limit in (0, 1000):  # a step scores some classes, or all
+        monkeypatch.setattr(refine, "_MAX_SCORED_ON_DEVICE", limit)
+        classifier = BinaryCodeClassifier(32, random_state=0).fit(put(X), put(y))
+        accuracies.append(classifier.score(put(X), put(y)))
+    assert min(accuracies) > 0.9
+
+
+def test_files_pickles_and_more_rows(put, digits, tmp_path):
+    X, y, X_test, _ = digits
+    classifier = BinaryCodeClassifier(32, random_state=0).fit(put(X), put(y))
+    expected = to_host(classifier.predict(put(X_test)))
+    classifier.save(tmp_path / "model.safetensors")
+    read = BinaryCodeClassifier.load(tmp_path / "model.safetensors")
+    for other in (read, pickle.loads(pickle.dumps(classifier))):
+        np.testing.assert_array_equal(to_host(other.predict(put(X_test))), expected)
+    classifier.partial_fit(put(X[:20]), put(np.full(20, 10)))  # a new class, after refinement
+    assert 10 in classifier.classes_
+    assert classifier.predict_proba(put(X_test)).shape == (len(X_test), 11)
+
+
+def test_announced_classes_without_rows(put, digits):
+    X, y, X_test, _ = digits
+    classifier = BinaryCodeClassifier(32, refine=False, random_state=0)
+    classifier.partial_fit(put(X), put(y), classes=np.arange(12))
+    found, expected = (to_host(classifier.predict_proba(rows)) for rows in (put(X_test), X_test))
+    np.testing.assert_allclose(found, expected, atol=0.05)
+    assert (found[:, 10:] == 0).all()
+
+
+# Bad input
+# -------------------------------------------------------------------------------------------------
+
+
+def attributes(estimator):
+    return {name: id(value) for name, value in estimator.__dict__.items()}
+
+
+def test_bad_rows_are_refused_and_nothing_changes(put, digits):
+    X, y, X_test, _ = digits
+    classifier = BinaryCodeClassifier(16, refine=False, random_state=0).fit(put(X), put(y))
+    before = attributes(classifier)
+    spoilt = X.copy()
+    spoilt[7, 3] = np.nan
+    for given, message in (
+        ((put(X), put(y[:-1])), "y must have one label per row"),
+        ((put(X), put(y.astype(np.float64))), "y must hold integers"),
+        ((put(X[0]), put(y)), "X must hold real numbers in shape"),
+        ((put(spoilt), put(y)), "X must"),
+        ((put(X), put(np.zeros_like(y))), "at least 2 classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            classifier.fit(*given)
+        assert attributes(classifier) == before
+    with pytest.raises(ValueError, match="expecting 64 features"):
+        classifier.partial_fit(put(X[:, :9]), put(y))
+    with pytest.raises(ValueError, match="row 7"):
+        classifier.predict(put(spoilt))
+    with pytest.raises(ValueError, match="X must have shape"):
+        classifier.packed().predict(put(X_test[:, :9]))
+
+
+@pytest.mark.skipif("torch" not in LIBRARIES, reason="needs torch")
+def test_gradients_and_mixed_places_are_refused(digits):
+    import torch
+
+    X, y, *_ = digits
+    classifier = BinaryCodeClassifier(16, refine=False, random_state=0)
+    rows = torch.asarray(X).requires_grad_()
+    with pytest.raises(ValueError, match="X must not require gradients"):
+        classifier.fit(rows, torch.asarray(y))
+    with pytest.raises(ValueError, match="y must lie where X lies"):
+        classifier.fit(torch.asarray(X), array_api_strict.asarray(y))
+    with pytest.raises(ValueError, match="X must not require gradients"):
+        classifier.fit(X, y).predict(rows)
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch and CuPy name it."""
+
+
+@pytest.mark.parametrize("where", ["_summed_on_device", "_absorb"])
+def test_out_of_memory_is_named_and_undone(put, digits, monkeypatch, where):
+    X, y, *_ = digits
+    classifier = BinaryCodeClassifier(16, refine=False, random_state=0).fit(put(X), put(y))
+    before, n_rows = attributes(classifier), classifier.statistics_.n_rows
+
+    def fail(*given, **options):
+        raise OutOfMemoryError("tried to allocate 3 GiB")
+
+    monkeypatch.setattr(Statistics, where, fail)
+    with pytest.raises(MemoryError, match="X: the device has too little memory"):
+        classifier.partial_fit(put(X), put(y))
+    assert attributes(classifier) == before
+    assert classifier.statistics_.n_rows == n_rows
+
+
+# Imports
+# -------------------------------------------------------------------------------------------------
+
+
+def test_numpy_rows_import_nothing_more():
+    program = """
+import sys, numpy as np
+from bitclass import BinaryCodeClassifier
+X = np.random.default_rng(0).standard_normal((60, 4))
+BinaryCodeClassifier(8).fit(X, X[:, 0] > 0).predict(X)
+assert not {"torch", "cupy", "array_api_compat"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_under_dispatch(put, digits, monkeypatch):
+    monkeypatch.setattr("sklearn.utils._array_api._check_array_api_dispatch", lambda _: None)
+    X, y, X_test, y_test = digits
+    with sklearn.config_context(array_api_dispatch=True):
+        classifier = BinaryCodeClassifier(64, refine=False, random_state=0).fit(put(X), put(y))
+        assert classifier.score(put(X_test), put(y_test)) > 0.85
+        assert namespace(classifier.predict(put(X_test))) is namespace(put(X))
