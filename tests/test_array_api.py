@@ -112,7 +112,7 @@ def test_nearest_rotation_also_of_what_has_none(put, smallest):
 @pytest.mark.parametrize("alpha", [1e-4, 1.0])
 def test_whitening_by_cholesky_gives_the_coordinates_of_eigenvectors(put, alpha):
     X, y = many_classes(60, 600)
-    classifier = BinaryCodeClassifier(8, refine=False, random_state=0).fit(put(X), put(y))
+    classifier = BinaryCodeClassifier(64, refine=False, random_state=0).fit(put(X), put(y))
     sums = classifier._statistics.sums()
     found = quick_coordinates(sums, alpha, 6)
     expected = coordinates_of(scatter_of(sums), alpha, 6)
@@ -214,8 +214,7 @@ def test_features_of_any_type(put, digits, kind):
 
 
 def test_very_many_classes_by_scoring_some_of_them(put, monkeypatch):
-    from bitclass.training.refinement import refine
-
+    refine = sys.modules["bitclass.training.refinement.refine"]
     monkeypatch.setattr(refine, "_MAX_LEARNED_CLASSES", 100)
     X, y = many_classes(300, 3000)
     accuracies = []
