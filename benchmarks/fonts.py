@@ -59,6 +59,7 @@ FACES = {
         _face("noto-sans", "noto-cjk", "opentype/noto/NotoSansCJK-Regular.ttc", index=2),
         _face("noto-sans-bold", "noto-cjk", "opentype/noto/NotoSansCJK-Bold.ttc", index=2),
         _face("noto-serif", "noto-cjk", "opentype/noto/NotoSerifCJK-Regular.ttc", index=2),
+        _face("noto-serif-bold", "noto-cjk", "opentype/noto/NotoSerifCJK-Bold.ttc", index=2),
         _face(
             "tw-sung",
             "cns11643-sung",
@@ -112,7 +113,7 @@ def drawn_faces() -> list[str]:
 
 
 def draw_all(n_processes: int = 2) -> None:
-    """Draw every face that is installed and not in the cache."""
+    """Draw every face that is installed and not in the cache (3 minutes on 2 idle cores)."""
     missing, drawn = missing_packages(), drawn_faces()
     waiting = [
         name for name, face in FACES.items() if face.package not in missing and name not in drawn
