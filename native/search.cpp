@@ -79,7 +79,10 @@ void HammingIndex::visit_nearest(const std::uint8_t* codes, std::size_t n, std::
             candidates[i] = {list, list + room, 0, wanted, ~std::uint32_t{0}};
         }
         kernels_.collect(groups(), queries.data(), rows, candidates);
-        for (std::size_t i = 0; i < rows; ++i) visit(start + i, candidates[i]);
+        for (std::size_t i = 0; i < rows; ++i) {
+            if (i + 1 < rows) prefetch_rows(candidates[i + 1]);
+            visit(start + i, candidates[i]);
+        }
     }
 }
 
@@ -141,6 +144,13 @@ void HammingIndex::scores(const std::uint8_t* codes, std::size_t n, std::size_t 
         kernels_.scores(groups(), queries.data(), rows, static_cast<std::int32_t>(n_bits),
                         scores + start * n_classes_);
     });
+}
+
+void HammingIndex::prefetch_rows(const Candidates& candidates) const {
+    const std::size_t row_length = chunks_of(n_bytes_, 8);
+    for (std::size_t i = 0; i < candidates.size; ++i) {
+        __builtin_prefetch(rows_.data() + candidates.classes[i] * row_length);
+    }
 }
 
 void HammingIndex::repeat_bytes(const std::uint8_t* codes, std::size_t n, std::uint32_t* queries) const {

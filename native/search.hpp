@@ -37,9 +37,9 @@ struct Candidates {
 // Classes that are collected between two looks at the size of the list.
 constexpr std::size_t kClassesPerBlock = 4096;
 
-// More candidates than wanted are dropped once they are half as many again.
+// More candidates than wanted are dropped once they are twice as many.
 constexpr std::size_t candidate_room(std::size_t wanted) {
-    return wanted + wanted / 2 + kClassesPerBlock + kGroupClasses;
+    return 2 * wanted + kClassesPerBlock + kGroupClasses;
 }
 
 // What each SIMD level implements. Queries are rows of n_bytes words, each a byte of the code four times.
@@ -106,6 +106,7 @@ public:
     static constexpr std::size_t kMaxBytes = 125000;  // 1,000,000 bits; a distance has 20 bits in a key
 
 private:
+    void prefetch_rows(const Candidates& candidates) const;
     void repeat_bytes(const std::uint8_t* codes, std::size_t n, std::uint32_t* queries) const;
     ClassGroups groups() const;
     // Calls visit(row, candidates) with the `wanted` nearest classes of n codes.

@@ -6,14 +6,16 @@
 // `Isa` offers, itself or from IsaDefaults,
 //   kVectorBytes   bytes per vector register
 //   count          the set bits of each byte of a vector
-//   kGroupsTogether  groups that share a load of queries
+//   kGroupsTogether  groups that share a load of the queries
 //   below          which of 64 distances are below a limit, as a mask
+//   collect        writes the distances of a mask side by side
+//   lowest_bits    the lowest n bits of a mask
 //   product_of     the inner product of a class, as a row of bits, and activations
 //   products       the same for 16 classes
 //
-// Distances are counted in lanes of 8 bits where codes have at most 32 bytes, and in wider lanes where
-// they are longer. Of 32 bytes, 256 is counted as 255, which stands for "far away": a search that meets it among
-// its results is done again in 16 bits.
+// Distances are counted in lanes of 8 bits for codes of at most 32 bytes, and in wider lanes for longer
+// ones. With 32 bytes a distance of 256 is counted as 255: a search whose result could depend on it is
+// repeated in 16 bits.
 
 namespace {
 
@@ -80,8 +82,6 @@ struct IsaDefaults {
 constexpr std::size_t kBytesPerBlock = 1 << 18;
 // Queries that share a load of classes; more were no faster.
 constexpr int kQueriesTogether = 4;
-constexpr std::size_t kMaxBytesOf8Bits = 32;
-constexpr std::size_t kMaxBytesOf16Bits = 8191;
 
 // Bits that differ in bytes [begin, end) of the codes of a few groups, at most 32 bytes; 256 is counted as 255.
 template <class Isa, int kGroups, int kQueries, int kBytes>
@@ -128,8 +128,8 @@ inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* group
 }
 
 template <class Isa, class Lane, int kGroups, int kQueries, int kBytes, class Sink>
-inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* groups, std::size_t first, std::size_t n_bytes,
-                                                       const std::uint32_t* queries, Sink&& sink) {
+inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* groups, std::size_t first,
+                                                       std::size_t n_bytes, const std::uint32_t* queries, Sink&& sink) {
     GroupCounts<Isa> counts[kGroups][kQueries];
     if constexpr (sizeof(Lane) == 1) {
         count_bytes<Isa, kGroups, kQueries, kBytes>(groups, queries, n_bytes, 0, n_bytes, counts);
@@ -181,7 +181,15 @@ inline __attribute__((always_inline)) void scan(const ClassGroups& classes, std:
     }
 }
 
-// Calls visit.template operator()<kBytes>() with the length of the usual codes as a constant, or 0.
+// Calls visit(lane) with an integer of the type that holds the distances of codes of n_bytes.
+template <class Visit>
+void with_lane_type(std::size_t n_bytes, std::size_t max_of_8_bits, Visit visit) {
+    if (n_bytes <= max_of_8_bits) return visit(std::uint8_t{});
+    if (n_bytes <= 8191) return visit(std::uint16_t{});
+    visit(std::uint32_t{});
+}
+
+// Calls visit(n_bytes) with the length of the usual codes as a constant, or 0.
 template <class Lane, class Visit>
 void with_length(std::size_t n_bytes, Visit visit) {
     if constexpr (sizeof(Lane) == 1) {
@@ -231,8 +239,9 @@ void nearest_in_block(const ClassGroups& classes, std::size_t begin, std::size_t
         for (std::size_t i = 0; i < kGroupClasses; ++i) step[i] = distance[i] == least ? step[i] : kMost;
         for (std::size_t i = 0; i < kGroupClasses; ++i) first_step = step[i] < first_step ? step[i] : first_step;
         std::memcpy(steps[q], step, sizeof step);
-        const int lane = __builtin_ctzll(Isa::below(steps[q], static_cast<Lane>(first_step + 1)));
-        const std::uint64_t key = std::uint64_t{least} << 32 | ((begin + first_step) * kGroupClasses + static_cast<std::size_t>(lane));
+        const std::uint64_t lanes = Isa::below(steps[q], static_cast<Lane>(first_step + 1));
+        const auto lane = static_cast<std::size_t>(__builtin_ctzll(lanes));
+        const std::uint64_t key = std::uint64_t{least} << 32 | ((begin + first_step) * kGroupClasses + lane);
         if (key < best[q]) best[q] = key;
     }
 }
@@ -256,10 +265,10 @@ void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std:
 
 template <class Isa>
 void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::uint64_t* best) {
-    if (classes.n_bytes > kMaxBytesOf16Bits) return nearest_with<Isa, std::uint32_t>(classes, queries, n_queries, best);
-    if (classes.n_bytes > kMaxBytesOf8Bits) return nearest_with<Isa, std::uint16_t>(classes, queries, n_queries, best);
-    nearest_with<Isa, std::uint8_t>(classes, queries, n_queries, best);
-    for (std::size_t q = 0; q < n_queries; ++q) {
+    with_lane_type(classes.n_bytes, 32, [&](auto lane) {
+        nearest_with<Isa, decltype(lane)>(classes, queries, n_queries, best);
+    });
+    for (std::size_t q = 0; classes.n_bytes == 32 && q < n_queries; ++q) {
         if (best[q] >> 32 < 255) continue;
         best[q] = ~std::uint64_t{0};
         nearest_with<Isa, std::uint16_t>(classes, queries + q * classes.n_bytes, 1, best + q);
@@ -298,9 +307,9 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
 template <class Isa>
 void scores(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
             std::int32_t* scores) {
-    if (classes.n_bytes > kMaxBytesOf16Bits) return scores_with<Isa, std::uint32_t>(classes, queries, n_queries, n_bits, scores);
-    if (classes.n_bytes > 31) return scores_with<Isa, std::uint16_t>(classes, queries, n_queries, n_bits, scores);
-    return scores_with<Isa, std::uint8_t>(classes, queries, n_queries, n_bits, scores);
+    with_lane_type(classes.n_bytes, 31, [&](auto lane) {
+        scores_with<Isa, decltype(lane)>(classes, queries, n_queries, n_bits, scores);
+    });
 }
 
 inline std::size_t count_below(const std::uint32_t* distances, std::size_t n, std::uint32_t limit) {
@@ -399,8 +408,8 @@ void add_candidates(const BlockDistances<Lane>& distances, std::size_t begin, co
 // Limits that at least `wanted` of the distances of each query are below, and few more: each of 64
 // lanes has a smallest distance, and the limit is above the `wanted` smallest of these.
 template <class Isa, class Lane, int kQueries>
-void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_groups, std::size_t wanted, std::size_t n_bytes,
-                       Lane* limits) {
+void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_groups, std::size_t wanted,
+                       std::size_t n_bytes, Lane* limits) {
     using Lanes = Vector<Isa, Lane>;
     constexpr std::size_t kN = kParts<Isa, Lane>;
     Lanes smallest[kQueries][kN];
@@ -408,7 +417,8 @@ void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_grou
         for (auto& part : smallest[q]) part = ~Lanes{};
         for (std::size_t g = 0; g < n_groups; ++g) {
             for (std::size_t i = 0; i < kN; ++i) {
-                const auto next = load<Lanes>(distances[q].of + g * kGroupClasses + i * Isa::kVectorBytes / sizeof(Lane));
+                const std::size_t at = g * kGroupClasses + i * (Isa::kVectorBytes / sizeof(Lane));
+                const auto next = load<Lanes>(distances[q].of + at);
                 smallest[q][i] = next < smallest[q][i] ? next : smallest[q][i];
             }
         }
@@ -543,7 +553,7 @@ void collect_from(const ClassGroups& classes, std::size_t first, std::size_t las
             add_candidates(kept[q], begin, marks[q], mine);
             // The lanes behind the last class come last.
             while (mine.size > 0 && mine.classes[mine.size - 1] >= classes.n_classes) --mine.size;
-            if (end == classes.n_groups || mine.size > wanted + wanted / 2) keep_nearest(mine, classes.n_bytes);
+            if (end == classes.n_groups || mine.size > 2 * wanted) keep_nearest(mine, classes.n_bytes);
             if (mine.threshold < limits[q]) limits[q] = static_cast<Lane>(mine.threshold);
         }
     }
@@ -570,9 +580,9 @@ void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std:
 template <class Isa>
 void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
              Candidates* candidates) {
-    if (classes.n_bytes > kMaxBytesOf16Bits) return collect_with<Isa, std::uint32_t>(classes, queries, n_queries, candidates);
-    if (classes.n_bytes > kMaxBytesOf8Bits) return collect_with<Isa, std::uint16_t>(classes, queries, n_queries, candidates);
-    collect_with<Isa, std::uint8_t>(classes, queries, n_queries, candidates);
+    with_lane_type(classes.n_bytes, 32, [&](auto lane) {
+        collect_with<Isa, decltype(lane)>(classes, queries, n_queries, candidates);
+    });
     for (std::size_t q = 0; q < n_queries; ++q) {
         if (candidates[q].size >= candidates[q].wanted) continue;
         candidates[q].size = 0;
