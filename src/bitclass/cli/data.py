@@ -18,8 +18,10 @@ from bitclass.storage import check_writable, load
 
 if TYPE_CHECKING:
     from bitclass.images import Extractor, ImageRows, ImageSet
-    from bitclass.io import Batch, Rows
+    from bitclass.io import Batch, FileRows
     from bitclass.model import PackedModel
+
+    Rows = FileRows | ImageRows
 
 __all__ = [
     "Inputs",
@@ -134,10 +136,9 @@ class Inputs:
         return rows, None
 
     def _are_images(self) -> bool:
-        from bitclass.io.opening import FORMATS
+        from bitclass.io.opening import format_of
 
-        suffixes = {suffix for format in FORMATS.values() for suffix in format}
-        if all(path.suffix.lower() in suffixes and path.is_file() for path in self.paths):
+        if all(format_of(path) is not None and path.is_file() for path in self.paths):
             return False  # without importing what images need
         from bitclass.images import find_images
 

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,12 +27,14 @@ from bitclass.cli.saving import (
     save_model,
     statistics_path,
 )
-from bitclass.io import Rows
 from bitclass.losses import LOSSES
 from bitclass.training import Statistics
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.starting_codes import STARTING_CODES
 from bitclass.validation import settings_of
+
+if TYPE_CHECKING:
+    from bitclass.cli.data import Rows
 
 __all__ = ["command"]
 

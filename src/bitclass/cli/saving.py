@@ -26,7 +26,7 @@ from bitclass.training import Statistics, load_statistics, save_statistics
 
 if TYPE_CHECKING:
     from bitclass.classifier import BinaryCodeClassifier
-    from bitclass.io import Rows
+    from bitclass.cli.data import Rows
     from bitclass.model import PackedModel
 
 __all__ = [

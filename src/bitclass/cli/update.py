@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -24,9 +24,11 @@ from bitclass.cli.saving import (
     save_model,
     statistics_path,
 )
-from bitclass.io import Rows
 from bitclass.storage import read_header
 from bitclass.training import load_statistics
+
+if TYPE_CHECKING:
+    from bitclass.cli.data import Rows
 
 __all__ = ["command"]
 
