@@ -213,6 +213,7 @@ def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: b
         "loss": summary.get("loss"),
         "rounds": summary.get("n_rounds"),
         "refinement": summary.get("refinement"),
+        "held_out_accuracy": (summary.get("refinement") or {}).get("accuracy_after"),
         "training": describe_training(summary),
         "seconds": round(seconds, 3),
     }

@@ -63,7 +63,8 @@ class Matlab73Source(Hdf5Source):
 
     def _dtype(self, item: Any) -> np.dtype[Any]:
         kinds = {"char": "U1", "cell": "O"}
-        return np.dtype(kinds.get(_matlab_class(item), item.dtype))
+        dtype: np.dtype[Any] = np.dtype(kinds.get(_matlab_class(item), item.dtype))
+        return dtype
 
     def _load_labels(self, name: str) -> NDArray[Any]:
         with self._file() as file:
