@@ -414,6 +414,25 @@ def test_columns_are_selected_by_name_in_any_order(tmp_path, ending):
     assert json.loads(after.stdout)["accuracy"] > accuracy - 0.05
 
 
+def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
+    """Without it, a file in which index 0 does not occur would be shifted by one feature."""
+    X, own = problem(200, 4)
+    pairs = [" ".join(f"{j}:{value}" for j, value in enumerate(x)) for x in X.tolist()]
+    rows = [f"{label} {pair}\n" for label, pair in zip(own, pairs, strict=True)]
+    (tmp_path / "train.svm").write_text("".join(rows))
+    few = [re.sub(r" 0:\S+", "", row) for row in rows]
+    (tmp_path / "few.svm").write_text("".join(few))
+    np.save(tmp_path / "few.npy", np.where(np.arange(4) == 0, 0, X.astype(np.float64)))
+    runs = [("fit", "train.svm", "--model", "m", "--bits", 16),
+            ("predict", "m", "few.svm", "--first-index", 0),
+            ("predict", "m", "few.npy"),
+            ("predict", "m", "few.svm", "--first-index", 2)]  # fmt: skip
+    fit, given, expected, wrong = in_forks(runs, tmp_path)
+    assert fit.returncode == 0, fit.stderr
+    assert given.stdout == expected.stdout
+    assert_one_line(wrong, 2, "--first-index")
+
+
 def test_the_types_of_labels_are_those_of_the_model(tmp_path):
     """A model with classes 1, 2 and 3A, and a test file with only 1 and 2."""
     X, own = problem(200, n_classes=3)

@@ -125,17 +125,6 @@ def test_an_index_that_pandas_read_from_csv_is_no_feature(tmp_path, extension):
     assert open_rows(path, features=["Unnamed: 0", "a"]).feature_names == ("Unnamed: 0", "a")
 
 
-def test_an_index_that_pandas_wrote_twice(tmp_path):
-    path = tmp_path / "a.csv"
-    FRAME.to_csv(path)
-    pd.read_csv(path).to_csv(path)
-    assert path.read_text().startswith(",Unnamed: 0,a")
-    assert open_rows(path).feature_names == ("a", "b", "c")
-    path.write_text(",,a,label\n0,5,1.5,x\n1,6,2.5,y\n")
-    with pytest.raises(DataFileError, match=r"'Unnamed: 1' is not a number \(it has no name\)"):
-        open_rows(path)
-
-
 @every_table
 def test_a_second_label_column_as_pandas_calls_it(tmp_path, extension):
     path = written(tmp_path, extension, FRAME.assign(**{"label.1": [1, 2, 1]}))
@@ -146,18 +135,22 @@ def test_a_second_label_column_as_pandas_calls_it(tmp_path, extension):
     assert open_rows(path, feature_names=["a", "label.1"]).feature_names == ("a", "label.1")
 
 
-def test_an_unnamed_first_column_is_an_index_or_refused(tmp_path):
+def test_an_unnamed_column_of_csv_is_an_index_or_refused(tmp_path):
     path = tmp_path / "a.csv"
     FRAME.to_csv(path)
-    assert open_rows(path).feature_names == ("a", "b", "c")
-    pd.read_csv(path).to_csv(path, index=False)  # now it is called "Unnamed: 0"
+    pd.read_csv(path).to_csv(path)
+    assert path.read_text().startswith(",Unnamed: 0,a")
     assert open_rows(path).feature_names == ("a", "b", "c")
     pd.DataFrame(FRAME[["a", "b"]].values).to_csv(path)
     assert open_rows(path).feature_names == ("0", "1")
-    path.write_text(",a,label\n0.5,1.5,x\n0.25,2.5,y\n")
-    with pytest.raises(DataFileError, match=r"'Unnamed: 0' is not a number \(it has no name\)"):
-        open_rows(path)
-    assert open_rows(path, features="a").feature_names == ("a",)
+    for text, name in (
+        (",a,label\n0.5,1.5,x\n0.25,2.5,y\n", "Unnamed: 0"),
+        (",,a,label\n0,5,1.5,x\n1,6,2.5,y\n", "Unnamed: 1"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataFileError, match=rf"'{name}' is not a number \(it has no name\)"):
+            open_rows(path)
+        assert open_rows(path, features="a").feature_names == ("a",)
 
 
 @every_table

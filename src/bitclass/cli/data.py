@@ -50,7 +50,7 @@ class Inputs:
     ----------
     paths : list of path
         Feature files, folders of them, images, or folders of images.
-    features, labels, labels_file, header, format
+    features, labels, labels_file, header, format, first_index
         The options for feature files, see `bitclass.io.open_rows`.
     extractor : str, optional
         Name of the feature extractor; given, the paths are images.
@@ -66,6 +66,7 @@ class Inputs:
     format: str | None = None
     extractor: str | None = None
     columns: tuple[str, ...] = ()
+    first_index: int | None = None
 
     def files(self) -> Iterator[Path]:
         """All files that may be read, those in folders included."""
@@ -90,6 +91,7 @@ class Inputs:
             "format": self.format,
             "header": self.header,
             "columns": self.columns or None,
+            "first_index": self.first_index,
         }
 
     def open(
@@ -205,7 +207,9 @@ def with_standard_input(inputs: Inputs) -> Iterator[Inputs]:
         try:
             yield dataclasses.replace(inputs, paths=[path], format=format)
         except ValueError as error:
-            raise type(error)(str(error).replace(str(path), "standard input")) from error
+            if str(path) not in str(error):
+                raise
+            raise ValueError(str(error).replace(str(path), "standard input")) from error
 
 
 def remove_cache(folder: Path) -> None:

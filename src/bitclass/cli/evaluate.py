@@ -46,6 +46,7 @@ def command(
     labels_file: options.LabelsFile = None,
     header: options.Header = None,
     format: options.Format = None,
+    first_index: options.FirstIndex = None,
     confused: Annotated[int, typer.Option(min=0, help="Number of confused pairs to show.")] = 10,
     calibration: Annotated[
         bool | None,
@@ -66,7 +67,7 @@ def command(
     Rows with labels that the model does not know count as errors, and are reported. The exit code
     is 1 if the model knows none of the labels.
     """
-    inputs = Inputs(data, features, labels, labels_file, header, format)
+    inputs = Inputs(data, features, labels, labels_file, header, format, first_index=first_index)
     check_outputs({"--plot": plot}, [model, *inputs.files()])
     if plot is not None:
         check_plot(plot)

@@ -64,6 +64,7 @@ def command(
     labels_file: options.LabelsFile = None,
     header: options.Header = None,
     format: options.Format = None,
+    first_index: options.FirstIndex = None,
     extractor: options.Extractor = None,
     bits: Annotated[int, typer.Option(help="Length of the codes.")] = _default("n_bits"),
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = _default("loss"),
@@ -141,7 +142,9 @@ def command(
         random_state=seed,
     )
     _check_settings(classifier)
-    inputs = Inputs(data, features, labels, labels_file, header, format, extractor)
+    inputs = Inputs(
+        data, features, labels, labels_file, header, format, extractor, first_index=first_index
+    )
     _check_files(inputs, model, keep_statistics, checkpoint)
     start = time.perf_counter()
     specification = None

@@ -51,6 +51,7 @@ def command(
     labels: options.Labels = None,
     header: options.Header = None,
     format: options.Format = None,
+    first_index: options.FirstIndex = None,
     id: Annotated[
         list[str] | None,
         typer.Option("--id", help="Column to copy to the output; may be given several times."),
@@ -79,7 +80,16 @@ def command(
     kind = _output_format(out, json)
     if kind == "npy" and (top > 1 or probabilities or id):
         raise UsageError(f"{out}: .npy holds labels alone; use .csv, .jsonl or .parquet")
-    given = Inputs(data, features, labels, None, header, format, columns=tuple(id or ()))
+    given = Inputs(
+        data,
+        features,
+        labels,
+        None,
+        header,
+        format,
+        columns=tuple(id or ()),
+        first_index=first_index,
+    )
     check_outputs({"--out": out}, [model, *given.files()])
     packed = load_model(model)
     if top > len(packed.classes):

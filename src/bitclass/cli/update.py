@@ -43,6 +43,7 @@ def command(
     labels_file: options.LabelsFile = None,
     header: options.Header = None,
     format: options.Format = None,
+    first_index: options.FirstIndex = None,
     remove: Annotated[
         list[str] | None, typer.Option(help="Class to remove; may be given several times.")
     ] = None,
@@ -58,7 +59,9 @@ def command(
     added. The hash function of a refined model is kept; `bitclass fit` on all rows learns a new
     one. Updates of one model wait for each other.
     """
-    inputs = Inputs(data or [], features, labels, labels_file, header, format)
+    inputs = Inputs(
+        data or [], features, labels, labels_file, header, format, first_index=first_index
+    )
     sums = statistics_path(model)
     if model.exists() and not sums.exists():
         raise UsageError(

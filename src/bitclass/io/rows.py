@@ -138,13 +138,13 @@ class FileRows:
         starts = np.linspace(0, self.n_rows - length, n_places).astype(int).tolist()
         if n_rows >= self.n_rows:
             starts, length = [0], self.n_rows
-        if all(source.seeks for source in self._sources):
-            passes = [(start, [start]) for start in starts]
-        else:  # one pass over files that are read front to back
-            passes = [(0, starts)]
+        size, passes = length, [(start, [start]) for start in starts]
+        if not all(source.seeks for source in self._sources):
+            # One pass over files that are read front to back.
+            size, passes = self.rows_per_batch, [(0, starts)]
         found = []
         for first, kept in passes:
-            for batch in self._batches(first, length):
+            for batch in self._batches(first, size):
                 for start in kept:
                     low, high = (max(row - batch.first_row, 0) for row in (start, start + length))
                     if low < min(high, len(batch)):
