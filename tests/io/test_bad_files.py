@@ -48,7 +48,7 @@ def test_unknown_extensions_and_formats(tmp_path):
     refused(path, "unknown extension", "parquet (.parquet .pq)", "svmlight (.svm")
     refused(path, "format='excel' is not known", "csv (.csv", format="excel")
     assert open_rows(path, format="svmlight").n_rows == 1
-    refused(write(tmp_path / "a.txt", "a\n"), "unknown extension")
+    refused(write(tmp_path / "a.txt", "a\n"), "holds labels alone")
     (tmp_path / "folder").mkdir()
     refused(tmp_path / "folder", "no file in this folder has a known extension")
     os.mkfifo(tmp_path / "a.npy")

@@ -125,13 +125,13 @@ def open_rows(
         header=header,
         feature_names=None if feature_names is None else tuple(map(str, feature_names)),
     )
-    files = _expanded(_as_paths(paths, "paths"), format, False)
-    sources = _open_files(files, _common_format(files, format, False), request)
+    files = _expanded(_as_paths(paths, "paths"), format)
+    sources = _open_files(files, _common_format(files, format), request)
     _check_widths(sources, request)
     description = _description(sources)
     if labels_file is None:
         return FileRows(sources, _label_dtype(sources, classes), description=description)
-    files = _expanded(_as_paths(labels_file, "labels_file"), None, True)
+    files = _expanded(_as_paths(labels_file, "labels_file"), None)
     request = Request(labels=label_name or None, header=header, only_labels=True)
     label_sources = _open_labels(files, request, sources)
     return FileRows(
@@ -161,15 +161,11 @@ def _names(
     return tuple(map(str, names))
 
 
-def _known(only_labels: bool) -> str:
-    return ", ".join(
-        f"{name} ({' '.join(extensions)})"
-        for name, (_, extensions) in FORMATS.items()
-        if only_labels or name != "lines"
-    )
+def _known() -> str:
+    return ", ".join(f"{name} ({' '.join(endings)})" for name, (_, endings) in FORMATS.items())
 
 
-def format_of(path: Path, only_labels: bool = False) -> str | None:
+def format_of(path: Path) -> str | None:
     """The format that the extension of a file tells; None if it tells none.
 
     Examples
@@ -181,11 +177,11 @@ def format_of(path: Path, only_labels: bool = False) -> str | None:
     plain = name.removesuffix(Path(name).suffix) if name.endswith(_COMPRESSED) else name
     for format, (_, extensions) in FORMATS.items():
         if (plain if format in _TEXT_FORMATS else name).endswith(extensions):
-            return None if format == "lines" and not only_labels else format
+            return format
     return None
 
 
-def _expanded(paths: Sequence[Path], format: str | None, only_labels: bool) -> list[Path]:
+def _expanded(paths: Sequence[Path], format: str | None) -> list[Path]:
     """The files, each folder replaced by its files of a known format in the order of names."""
     files: list[Path] = []
     for path in paths:
@@ -199,12 +195,11 @@ def _expanded(paths: Sequence[Path], format: str | None, only_labels: bool) -> l
                     for file in path.iterdir()
                     if file.is_file()
                     and not file.name.startswith((".", "_"))
-                    and (format is not None or format_of(file, only_labels) is not None)
+                    and (format or format_of(file)) not in (None, "lines")
                 )
                 if not found:
                     raise DataFileError(
-                        f"{path}: no file in this folder has a known extension: "
-                        f"{_known(only_labels)}"
+                        f"{path}: no file in this folder has a known extension: {_known()}"
                     )
             for file in found:
                 if not file.is_file():  # opening a pipe would wait for its writer
@@ -215,17 +210,13 @@ def _expanded(paths: Sequence[Path], format: str | None, only_labels: bool) -> l
     return files
 
 
-def _common_format(paths: Sequence[Path], format: str | None, only_labels: bool) -> str:
-    if format is not None and (format not in FORMATS or (format == "lines" and not only_labels)):
-        raise DataFileError(
-            f"{paths[0]}: format={format!r} is not known; formats are: {_known(only_labels)}"
-        )
-    formats = [format or format_of(path, only_labels) for path in paths]
+def _common_format(paths: Sequence[Path], format: str | None) -> str:
+    if format is not None and format not in FORMATS:
+        raise DataFileError(f"{paths[0]}: format={format!r} is not known; formats are: {_known()}")
+    formats = [format or format_of(path) for path in paths]
     for path, found in zip(paths, formats, strict=True):
         if found is None:
-            raise DataFileError(
-                f"{path}: unknown extension, say format=; formats are: {_known(only_labels)}"
-            )
+            raise DataFileError(f"{path}: unknown extension, say format=; formats are: {_known()}")
         if found != formats[0]:
             raise DataFileError(f"{path}: is {found}, but {paths[0]} is {formats[0]}")
     return str(formats[0])
@@ -280,7 +271,7 @@ def _open_labels(
 ) -> list[Source]:
     """Open files of labels; the number of rows tells whether they have a header."""
     n_rows = sum(source.n_rows for source in sources)
-    format = _common_format(paths, None, True)
+    format = _common_format(paths, None)
     if format == "svmlight":
         raise DataFileError(f"{paths[0]}: labels are not read from SVMlight files of their own")
     note = ""

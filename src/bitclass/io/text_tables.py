@@ -273,6 +273,10 @@ class LinesSource(Source):
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
+        if not request.only_labels:
+            raise DataFileError(
+                f"{path}: holds labels alone; say format= if it is of another format"
+            )
         with reading(path, self.format_name), open_stream(path) as stream:
             lines = stream.read().decode("utf-8-sig").replace("\r\n", "\n").split("\n")
         if lines[-1] == "":
