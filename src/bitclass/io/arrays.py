@@ -116,7 +116,7 @@ class ArraySource(Source):
             raise DataFileError(f"{path}: has no rows")
         self.n_rows = len(labels)
         self._labels = labels.astype(labels.dtype.newbyteorder("="), copy=False)
-        self.label_dtype = TEXT if labels.dtype.kind == "U" else self._labels.dtype
+        self.label_type = TEXT if labels.dtype.kind == "U" else self._labels.dtype
 
     def _opened(self, name: str) -> AbstractContextManager[ReadRows]:
         value = self._arrays[name].value

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.io.errors import DataFileError, listed, reading
-from bitclass.io.labels import LabelRange, class_dtype, common_dtype, convert
+from bitclass.io.labels import class_dtype, common_dtype, convert
 from bitclass.io.rows import FileRows
 from bitclass.io.source import Request, Source
 
@@ -332,17 +332,14 @@ def _check_widths(sources: Sequence[Source], request: Request) -> None:
 
 def _label_dtype(sources: Sequence[Source], classes: Any) -> np.dtype[Any] | None:
     """The type of all labels: that of the model's classes, or one that holds them all."""
-    if not any(source.has_labels for source in sources):
+    types = [source.label_type for source in sources if source.label_type is not None]
+    if not types:
         return None
-    for source in sources:
-        if not source.has_labels or not sources[0].has_labels:
-            raise DataFileError(f"{source.path} and {sources[0].path}: only one of them has labels")
+    if len(types) < len(sources):
+        raise DataFileError(f"{sources[0].path} and others: only some of them have labels")
     if classes is not None:
         return class_dtype(classes)
-    ranges = [source.label_range for source in sources if source.label_range is not None]
-    if ranges:
-        return LabelRange.merged(ranges).dtype
-    common = common_dtype([s.label_dtype for s in sources if s.label_dtype is not None])
+    common = common_dtype(types)
     if common is None:
         raise DataFileError(
             f"{sources[0].path} and others: labels are text in some files and numbers in others"
@@ -360,7 +357,7 @@ def _description(sources: Sequence[Source]) -> str:
         parts = [f"{first.format_name}, {n_rows} x {first.n_features} {kind}"]
         ends = [repr(name) for name in (first.features[:1] + first.features[1:][-1:]) if name]
         parts += [f"features {' to '.join(ends)}"] if ends else []
-    if not first.has_labels:
+    if first.label_type is None:
         parts.append("no labels")
     elif first.label:
         parts.append(f"labels {first.label!r}")

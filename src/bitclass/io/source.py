@@ -130,10 +130,8 @@ class Source(ABC):
         Whether `features` are names of the features, so that they can be matched by name.
     label : str or None
         The column or array of the labels.
-    label_dtype : dtype or None
-        Type of the labels; None if there are none or if they are text whose type is to be decided.
-    label_range : LabelRange or None
-        Summary of labels that are text and may be integers.
+    label_type : dtype, LabelRange or None
+        Type of the labels; a `LabelRange` if they are text that may be integers.
     seeks : bool
         Whether reading from a row in the middle is cheap.
     notes : list of str
@@ -149,17 +147,11 @@ class Source(ABC):
     dtype: np.dtype[Any] = np.dtype(np.float64)
     features: tuple[str, ...] = ()
     label: str | None = None
-    label_dtype: np.dtype[Any] | None = None
-    label_range: LabelRange | None = None
+    label_type: np.dtype[Any] | LabelRange | None = None
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.notes: list[str] = []
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the rows have labels."""
-        return self.label_dtype is not None or self.label_range is not None
 
     @abstractmethod
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:

@@ -52,7 +52,7 @@ class SvmlightSource(Source):
         if self.n_rows == 0:
             raise DataFileError(f"{path}: has no rows")
         if request.labels is None:
-            self.label_range, self.label = labels, "first word"
+            self.label_type, self.label = labels, "first word"
 
     def _blocks(self, start_row: int) -> Iterator[tuple[Any, list[str]]]:
         """Features (k, highest index + 1) and labels as written, from a row on."""

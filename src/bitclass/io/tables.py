@@ -68,21 +68,21 @@ class TableSource(Source):
 
     @abstractmethod
     def _count_rows(self) -> None:
-        """Set `n_rows`, and `label_range` if labels are text without a type."""
+        """Set `n_rows`, and `label_type` if labels are text without a type."""
 
     @abstractmethod
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
         """Record batches of the wanted columns from a row on."""
 
     def _set_label_type(self) -> None:
-        if self.label is None or self.label_range is not None:
+        if self.label is None or self.label_type is not None:
             return
         types, kind = self._pa.types, self._schema.field(self.label).type
         kind = kind.value_type if types.is_dictionary(kind) else kind
         if is_text(kind):
-            self.label_dtype = TEXT
+            self.label_type = TEXT
         elif is_number(types, kind):
-            self.label_dtype = np.dtype(kind.to_pandas_dtype())
+            self.label_type = np.dtype(kind.to_pandas_dtype())
         else:
             raise DataFileError(
                 f"{self.path}: labels {self.label!r} are of type {kind}; "

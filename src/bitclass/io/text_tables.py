@@ -92,12 +92,12 @@ class CsvSource(TableSource):
         return guessed
 
     def _count_rows(self) -> None:
-        self.label_range = LabelRange() if self.label is not None else None
-        text = self._pa.string()
+        labels, text = LabelRange(), self._pa.string()
         for batch in self._stream({self._wanted[-1]: text}):
             self.n_rows += batch.num_rows
-            if self.label_range is not None:
-                self.label_range.add(self._pa.compute.unique(batch.column(0)).to_pylist())
+            if self.label is not None:
+                labels.add(self._pa.compute.unique(batch.column(0)).to_pylist())
+        self.label_type = None if self.label is None else labels
 
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
         number, text = self._pa.float64(), self._pa.string()
@@ -287,8 +287,8 @@ class LinesSource(Source):
             raise DataFileError(f"{path}: has no rows")
         self._labels = np.array(lines)
         self.n_rows = len(lines)
-        self.label_range = LabelRange()
-        self.label_range.add(set(lines))
+        self.label_type = LabelRange()
+        self.label_type.add(set(lines))
 
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
         """All labels from `start_row` on."""
