@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -252,14 +252,8 @@ def _fit_rows(classifier: BinaryCodeClassifier, rows: Rows, saves: Checkpoint | 
             statistics=None if saves is None else saves.load(),
             on_batch=save,
             feature_names=rows.feature_names,
-            **_epochs_to(classifier, progress.epoch),
+            callback=progress.epoch,
         )
-
-
-def _epochs_to(classifier: BinaryCodeClassifier, show: Callable[[Any], None]) -> dict[str, Any]:
-    """The argument by which refinement reports its epochs, where the estimator has it."""
-    parameters = inspect.signature(classifier.fit_batches).parameters
-    return {"callback": show} if "callback" in parameters else {}
 
 
 def _fit_on_cluster(
