@@ -30,7 +30,7 @@ from bitclass.training import (
     start_statistics,
     update_model,
 )
-from bitclass.training.refinement import Batch
+from bitclass.training.refinement import Batch, Rows
 from bitclass.validation import (
     ACCEPTED,
     PARAMETER_CONSTRAINTS,
@@ -326,8 +326,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 statistics = start_statistics(settings, *batch, initial_codes)
                 statistics.add(*batch, classes)
                 settings = replace(settings, callback=callback)
-                fitted = fit_model(settings, statistics, lambda: iter([batch]), groups=group_of_row)
-            self._keep(statistics, fitted)
+                self._learn(settings, statistics, lambda: iter([batch]), groups=group_of_row)
         return self
 
     def fit_batches(
@@ -415,12 +414,10 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     statistics.add(*batch)
                     if on_batch is not None:
                         on_batch(statistics)
-                check_class_count(statistics.classes[statistics.class_weights > 0])
+                if feature_names is not None:
+                    self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
                 settings = replace(settings, callback=callback)
-                fitted = fit_model(settings, statistics, lambda: checked(0), n_rows)
-            if feature_names is not None:
-                self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
-            self._keep(statistics, fitted)
+                self._learn(settings, statistics, lambda: checked(0), n_rows)
         return self
 
     def partial_fit(
@@ -510,16 +507,30 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if self._is_solved():
             return self
         statistics = self._require_statistics(ValueError)
-        check_class_count(statistics.classes[statistics.class_weights > 0])
-        before = self._fitted
         with training_threads(self.n_jobs):
-            settings = settings_of(self._fit_parameters)
-            if before is not None and before.is_refined:
-                fitted = update_model(settings, before, statistics)
-            else:
-                fitted = fit_model(settings, statistics)
-        self._keep(statistics, fitted, self._fit_parameters)
+            self._learn(settings_of(self._fit_parameters), statistics, update=self._fitted)
         return self
+
+    def _learn(
+        self,
+        settings: Settings,
+        statistics: Statistics,
+        rows: Rows | None = None,
+        n_rows: int | None = None,
+        groups: NDArray[np.intp] | None = None,
+        update: Fitted | None = None,
+    ) -> None:
+        """Learn from the sums, and from the rows where they are at hand; become fitted.
+
+        A refined model to `update` keeps its hash function.
+        """
+        check_class_count(statistics.classes[statistics.class_weights > 0])
+        if update is not None and update.is_refined:
+            fitted = update_model(settings, update, statistics)
+        else:
+            fitted = fit_model(settings, statistics, rows, n_rows, groups)
+        parameters = self.get_params(deep=False) if rows is not None else self._fit_parameters
+        self._keep(statistics, fitted, parameters)
 
     @property
     def statistics_(self) -> Statistics:
@@ -546,13 +557,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return settings_of(self.get_params(deep=False))
 
     def _keep(
-        self,
-        statistics: Statistics | None,
-        fitted: Fitted,
-        parameters: dict[str, Any] | None = None,
+        self, statistics: Statistics | None, fitted: Fitted, parameters: dict[str, Any]
     ) -> None:
         """Become fitted."""
-        parameters = self.get_params(deep=False) if parameters is None else parameters
         if statistics is not None:
             names = getattr(self, "feature_names_in_", None)
             fitted.model.summary = summarise(parameters, fitted, statistics.n_rows, names)
@@ -888,7 +895,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         classifier._classes = model.classes
         if model.feature_names is not None:
             classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
-        classifier._keep(None, fitted)
+        classifier._keep(None, fitted, classifier.get_params(deep=False))
         if statistics is not None:
             classifier._attach(statistics)
         return classifier

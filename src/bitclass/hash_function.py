@@ -24,7 +24,8 @@ __all__ = [
 
 #: Limits of the width of the kernel.
 MIN_GAMMA, MAX_GAMMA = 1e-30, 1e30
-#: Anchors lie within so many standard deviations; rows farther away are like no anchor at all.
+#: Largest standardised value of an anchor, and of a row: larger ones are clipped, and their
+#: similarity to every anchor is 0.
 MAX_DISTANCE = 1e9
 # Types that the kernels read themselves; all others are converted block by block.
 _KERNEL_TYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))

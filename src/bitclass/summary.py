@@ -20,7 +20,7 @@ __all__ = ["restore", "summarise"]
 
 # A dict of class weights longer than this is left out: a summary is read before anything else.
 MAX_PAIRS = 10_000
-# Parameters of the machine and the moment, not of the model: a file has no say in them.
+# Parameters of a run, not of the model, are not stored.
 _NOT_STORED = {"max_time", "n_jobs", "verbose"}
 
 

@@ -67,7 +67,7 @@ _UNEVEN, _MAX_CLASSES_OF_REGRESSION = 1.25, 4096
 # Without held-out rows, hash functions are judged by rows drawn from what the sums know, and
 # another one than the first is taken where its accuracy is higher by this.
 _ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
-# Rows whose similarities to the anchors tell how these are standardised.
+# Rows on which the similarities to the anchors are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
 
 # A hash function and class weights (C, r).
@@ -158,7 +158,7 @@ def fit_model(
     """
     if statistics.sums().constant.all():
         warn("no feature of X varies, as far as float64 can tell: all rows get the same code")
-    # Discriminant directions know no weights of classes; the regression does.
+    # Discriminant directions do not depend on class weights; the regression does.
     by_discriminant = (
         statistics.starting.kind == "discriminant"
         and settings.loss.closed_form

@@ -56,7 +56,8 @@ _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 # Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
 _EPOCHS_PER_SAMPLE = 4
-# With more classes than this their weights follow from the projection, and a step scores some.
+# With more classes than this, weights are the codes of the class means, and a step scores only some
+# of the classes.
 _MAX_LEARNED_CLASSES = 2048
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
@@ -310,7 +311,7 @@ class BestEpoch:
     """Which epoch to keep.
 
     That is the last epoch that is not clearly worse than the best: differences within the standard
-    error of so few rows say nothing, and the steps become smaller and better towards the end.
+    error are not significant, and the steps become smaller and better towards the end.
     Where that one is not as good as the start, by a few rows, the best one may be.
 
     Parameters
