@@ -81,7 +81,7 @@ characters: $(VENV)/characters  ## Han characters, 1,000 to 76,295 classes, besi
 	$(BIN)/python benchmarks/characters.py
 
 cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
-	$(BIN)/python benchmarks/cluster.py --save
+	$(BIN)/python benchmarks/cluster.py
 
 fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000
