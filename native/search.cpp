@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "class_index.hpp"
 #include "dispatch.hpp"
 #include "pool.hpp"
 
@@ -19,10 +20,22 @@ constexpr Levels<SearchKernels> kLevels = BITCLASS_LEVELS(search_kernels);
 // enough to share a small batch between threads.
 constexpr std::size_t kQueriesPerChunk = 128;
 
-// Queries that collect candidates together.
-constexpr std::size_t kQueriesPerPass = 4;
+// Queries that collect candidates together. Fewer would fetch a million classes from memory too often.
+constexpr std::size_t kQueriesPerPass = 32;
 
 }  // namespace
+
+void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,
+             std::size_t width, std::uint32_t* words) {
+    const std::size_t n_words = (n_bytes + 3) / 4;
+    std::vector<std::uint32_t> row(n_words);  // the last word may be filled in part
+    for (std::size_t slot = 0; slot < chunks_of(n, 64) * 64; ++slot) {
+        const std::size_t place = std::min(slot, n - 1);
+        std::memcpy(row.data(), rows + (order == nullptr ? place : order[place]) * n_bytes, n_bytes);
+        std::uint32_t* const group = words + slot / width * n_words * width;
+        for (std::size_t word = 0; word < n_words; ++word) group[word * width + slot % width] = row[word];
+    }
+}
 
 HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes)
     : kernels_(kLevels.current()), n_classes_(n_classes), n_bytes_(n_bytes), n_words_((n_bytes + 3) / 4) {
@@ -33,26 +46,35 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
         throw std::invalid_argument("weights: expected 1 to " + std::to_string(kMaxBytes) + " bytes a class, found " +
                                     std::to_string(n_bytes));
     }
-    const std::size_t width = kernels_.width;
-    n_groups_ = chunks_of(n_classes, width);
-    const std::size_t n_slots = chunks_of(n_classes, 64) * 64;
-    words_ = AlignedArray<std::uint32_t>(n_slots * n_words_);
-    std::vector<std::uint32_t> row(n_words_);
-    for (std::size_t slot = 0; slot < n_slots; ++slot) {
-        words_of(weights + std::min(slot, n_classes - 1) * n_bytes, 1, row.data());
-        std::uint32_t* group = words_.data() + slot / width * n_words_ * width;
-        for (std::size_t word = 0; word < n_words_; ++word) group[word * width + slot % width] = row[word];
-    }
+    n_groups_ = chunks_of(n_classes, kernels_.width);
+    words_ = AlignedArray<std::uint32_t>(chunks_of(n_classes, 64) * 64 * n_words_);
+    lay_out(weights, n_bytes, nullptr, n_classes, kernels_.width, words_.data());
     const std::size_t row_length = (n_words_ + 1) / 2;
     rows_ = AlignedArray<std::uint64_t>(n_classes * row_length);
     for (std::size_t c = 0; c < n_classes; ++c) std::memcpy(&rows_[c * row_length], weights + c * n_bytes, n_bytes);
 }
+
+HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes,
+                           const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters,
+                           std::size_t n_probe)
+    : HammingIndex(weights, n_classes, n_bytes) {
+    clusters_ = std::make_unique<ClassIndex>(kernels_, weights, n_classes, n_bytes, centres, n_centres, clusters,
+                                             n_probe);
+}
+
+HammingIndex::~HammingIndex() = default;
 
 void HammingIndex::nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
                            int n_threads) const {
     parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t start = chunk * kQueriesPerChunk;
         const std::size_t rows = std::min(kQueriesPerChunk, n - start);
+        if (clusters_ != nullptr) {
+            return visit_nearest(codes + start * n_bytes_, rows, 1, [&](std::size_t i, const Candidates& found) {
+                indices[start + i] = found.classes[0];
+                distances[start + i] = static_cast<std::int32_t>(found.distances[0]);
+            });
+        }
         std::vector<std::uint32_t> queries(rows * n_words_);
         words_of(codes + start * n_bytes_, rows, queries.data());
         std::uint64_t best[kQueriesPerChunk];
@@ -81,18 +103,21 @@ void HammingIndex::visit_nearest(const std::uint8_t* codes, std::size_t n, std::
             std::uint32_t* const list = lists.data() + 2 * i * room;
             candidates[i] = {list, list + room, 0, wanted, ~std::uint32_t{0}};
         }
-        kernels_.collect(groups(), queries.data(), rows, candidates);
+        if (clusters_ == nullptr) {
+            kernels_.collect(groups(), queries.data(), rows, candidates);
+        } else {
+            for (std::size_t i = 0; i < rows; ++i) clusters_->collect(queries.data() + i * n_words_, candidates[i]);
+        }
         for (std::size_t i = 0; i < rows; ++i) visit(start + i, candidates[i]);
     }
 }
 
 void HammingIndex::top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, std::int64_t* indices,
                          std::int32_t* distances, int n_threads) const {
-    constexpr std::size_t kRowsPerChunk = 16;
-    parallel_for(chunks_of(n, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t first = chunk * kRowsPerChunk;
+    parallel_for(chunks_of(n, kQueriesPerPass), n_threads, [&](std::size_t chunk) {
+        const std::size_t first = chunk * kQueriesPerPass;
         std::vector<std::uint64_t> keys(k);  // distance << 32 | class
-        visit_nearest(codes + first * n_bytes_, std::min(kRowsPerChunk, n - first), k,
+        visit_nearest(codes + first * n_bytes_, std::min(kQueriesPerPass, n - first), k,
                       [&](std::size_t i, const Candidates& found) {
                           for (std::size_t j = 0; j < k; ++j) {
                               keys[j] = std::uint64_t{found.distances[j]} << 32 | found.classes[j];

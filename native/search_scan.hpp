@@ -388,7 +388,8 @@ void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t
         for (std::size_t i = n; i < n_padded; ++i) distances[q][i] = kNone;
         limits[q] = candidates[q].threshold < kNone ? static_cast<Narrow>(candidates[q].threshold) : kNone;
     }
-    if (begin == 0 && wanted <= 64 && wanted <= n) {
+    const bool is_first = candidates[0].threshold == ~std::uint32_t{0};  // nothing is known to be near
+    if (is_first && wanted <= 64 && wanted <= n) {
         limits_from_lanes<Lanes, kQueries>(distances, n_padded, wanted, n_words, limits);
         for (int q = 0; q < kQueries; ++q) {
             take_nearest<Lanes>(distances[q], n_padded, limits[q], n_words, candidates[q]);
@@ -412,25 +413,22 @@ void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t
     }
 }
 
-template <class Lanes, int kQueries, int kWords, class Narrow>
-void collect_for(const ClassGroups& classes, const std::uint32_t* queries, Candidates* candidates) {
-    constexpr std::size_t kGroups = kClassesPerBlock / Lanes::kWidth;
-    for (std::size_t begin = 0; begin < classes.n_groups; begin += kGroups) {
-        const std::size_t end = classes.n_groups - begin < kGroups ? classes.n_groups : begin + kGroups;
-        collect_of_block<Lanes, kQueries, kWords, Narrow>(classes, begin, end, queries, candidates);
-    }
-}
-
+// Block after block of classes, which stays in the second-level cache while all queries pass over it.
 template <class Lanes, int kWords, class Narrow>
 void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                   Candidates* candidates) {
     constexpr int kTogether = 4;
-    std::size_t q = 0;
-    for (; q + kTogether <= n_queries; q += kTogether) {
-        collect_for<Lanes, kTogether, kWords, Narrow>(classes, queries + q * classes.n_words, candidates + q);
-    }
-    for (; q < n_queries; ++q) {
-        collect_for<Lanes, 1, kWords, Narrow>(classes, queries + q * classes.n_words, candidates + q);
+    constexpr std::size_t kGroups = kClassesPerBlock / Lanes::kWidth;
+    for (std::size_t begin = 0; begin < classes.n_groups; begin += kGroups) {
+        const std::size_t end = classes.n_groups - begin < kGroups ? classes.n_groups : begin + kGroups;
+        const std::uint32_t* query = queries;
+        std::size_t q = 0;
+        for (; q + kTogether <= n_queries; q += kTogether, query += kTogether * classes.n_words) {
+            collect_of_block<Lanes, kTogether, kWords, Narrow>(classes, begin, end, query, candidates + q);
+        }
+        for (; q < n_queries; ++q, query += classes.n_words) {
+            collect_of_block<Lanes, 1, kWords, Narrow>(classes, begin, end, query, candidates + q);
+        }
     }
 }
 
