@@ -216,7 +216,7 @@ def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best():
     accuracies = {}
     for alpha in module._ALPHAS:
         transform = coordinates_of(scatter, alpha, D).transform
-        rows, means = (Z - scatter.mean) @ transform, scatter.centred @ transform
+        rows, means = (Z - scatter.mean) @ transform, scatter.centred(slice(None)) @ transform
         nearest = ((rows[:, None] - means[None]) ** 2).sum(axis=2).argmin(axis=1)
         accuracies[alpha] = np.mean(nearest == own[:500])
     good = [a for a in accuracies if accuracies[a] >= max(accuracies.values()) - 0.02]

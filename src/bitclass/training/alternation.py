@@ -18,6 +18,7 @@ weights summed (`Groups`): after one round nearly all samples of a class share a
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,8 @@ __all__ = [
 _LOOK_UPS_PER_CALL = 1 << 31
 # Margins are computed in blocks; their temporaries take eight times as much.
 _BLOCK_BYTES = 4 << 20
+# With so many bits more than twice log2(C), two of C random codes are equal once in 256 models.
+_SPARE_BITS = 7
 
 #: One entry per bit update: the logarithm of the objective after bit `bit` was updated in the
 #: W-step (step "W") or B-step (step "B") of round `round`.
@@ -347,7 +350,7 @@ class CodeWarning(UserWarning):
 
 
 def make_distinct(
-    weights: NDArray[np.int8], code_sums: NDArray[np.float64], classes: Sequence[Any]
+    weights: NDArray[np.int8], code_sums: NDArray[Any], classes: Sequence[Any] | NDArray[Any]
 ) -> NDArray[np.int8]:
     """Give classes that share their weights with an earlier class the nearest spare pattern.
 
@@ -366,7 +369,8 @@ def make_distinct(
     Warns
     -----
     CodeWarning
-        If two classes had the same weights.
+        If two classes had the same weights, and so few bits would have given two of them the same
+        by chance. With more bits it is the classes that are alike.
     """
     n_classes, n_bits = weights.shape
     packed = pack(weights)
@@ -377,15 +381,16 @@ def make_distinct(
 
     weights = weights.copy()
     taken = {packed[c].tobytes() for c in first}
-    repeated = [c for c in range(n_classes) if first[inverse[c]] != c]
-    # By the linear loss, what flipping a bit of class c would cost.
-    costs = np.abs(n_classes * code_sums - code_sums.sum(axis=0))
+    repeated = np.flatnonzero(first[inverse] != np.arange(n_classes))
+    total = code_sums.sum(axis=0, dtype=np.float64)
     n_left = 0
     for c in repeated:
         if n_bits < 63 and len(taken) == 2**n_bits:
             n_left += 1
             continue
-        for bits in _cheapest_subsets(costs[c]):
+        # By the linear loss, what flipping a bit of class c would cost.
+        costs = np.abs(n_classes * code_sums[c].astype(np.float64) - total)
+        for bits in _cheapest_subsets(costs):
             candidate = weights[c].copy()
             candidate[bits] *= -1
             key = pack(candidate[None]).tobytes()
@@ -393,10 +398,12 @@ def make_distinct(
                 taken.add(key)
                 weights[c] = candidate
                 break
-    twin = repeated[0]
+    if n_bits >= 2 * math.log2(n_classes) + _SPARE_BITS:
+        return weights
+    twin, earlier = np.asarray(classes)[[repeated[0], first[inverse[repeated[0]]]]].tolist()
     message = (
         f"{len(repeated)} of {n_classes} classes had the weights of another class, the first "
-        f"{classes[twin]!r}, those of {classes[first[inverse[twin]]]!r}"
+        f"{twin!r}, those of {earlier!r}"
     )
     if n_left:
         message += (

@@ -69,6 +69,7 @@ _UNEVEN, _MAX_CLASSES_OF_REGRESSION = 1.25, 4096
 _ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
 # Rows whose similarities to the anchors tell how these are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
+_CLASSES_PER_BLOCK = 1 << 14
 
 # A hash function and class weights (C, r).
 _Candidate = tuple[HashFunction, NDArray[np.int8]]
@@ -210,7 +211,7 @@ class _Regression:
             class_codes = unpack(found.groups.most_frequent_codes(), settings.n_bits)
             if statistics.keep_codes:
                 row_codes = found.groups.codes[found.groups.inverse]
-        self._weights = make_distinct(weights, code_sums, sums.classes.tolist())
+        self._weights = make_distinct(weights, code_sums, sums.classes)
         # The rows of a class whose weights had to change take these as their code.
         moved = np.any(self._weights != weights, axis=1)
         class_codes = np.where(moved[:, None], self._weights, class_codes)
@@ -313,11 +314,14 @@ class _Discriminant:
             alpha = default_alpha(sums) if refined is None else refined.alpha
             alpha = alpha if settings.alpha is None else settings.alpha
             scatter = scatter_of(sums)
-            coordinates = coordinates_of(scatter, alpha, settings.n_bits + FURTHER_COORDINATES)
+            n_directions = settings.n_bits
+            if len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION:  # which makes use of the others
+                n_directions += FURTHER_COORDINATES
+            coordinates = coordinates_of(scatter, alpha, n_directions)
             hash_function, weights = _best_on_drawn_rows(
                 self.start(sums, coordinates), coordinates, scatter, alpha, sums
             )
-            weights = make_distinct(weights, weights.astype(np.float64), sums.classes.tolist())
+            weights = make_distinct(weights, weights, sums.classes)
             model = PackedModel(sums.classes, pack(weights), hash_function)
             temperature = temperature_of_means(
                 hash_function, weights, coordinates, sums, _default_rescore(settings) > 0
@@ -455,14 +459,14 @@ def _closed_form_history(
     """
     n_classes, n_bits = weights.shape
     totals = sums.class_weights
-    if code_sums is None:
-        code_sums = weights * totals[:, None]
-    own = np.sum(weights * code_sums)
-    all_pairs = np.sum(weights.sum(axis=0, dtype=np.int64) * code_sums.sum(axis=0))
-    after_w = all_pairs - n_classes * own
     class_sums = weights.sum(axis=0, dtype=np.int64)
-    agreement = totals @ (weights @ class_sums)
-    after_b = agreement - n_classes * n_bits * totals.sum()
+    agreement = 0.0
+    for start in range(0, n_classes, _CLASSES_PER_BLOCK):
+        part = slice(start, start + _CLASSES_PER_BLOCK)
+        agreement += float(totals[part] @ (weights[part] @ class_sums))
+    after_w = after_b = agreement - n_classes * n_bits * float(totals.sum())
+    if code_sums is not None:
+        after_w = class_sums @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
     # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
     lowest = -2.0 * n_bits * (n_classes - 1) * totals.sum()
     history = np.empty(2, dtype=HISTORY_DTYPE)

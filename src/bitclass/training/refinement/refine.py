@@ -151,7 +151,11 @@ def refine(
         weights = class_mean_weights(hash_function, sums)
 
         def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
-            return sign(coordinates.means @ Q + t)
+            found = np.empty((len(coordinates.means), len(t)), dtype=np.int8)
+            for start in range(0, len(found), _CLASSES_PER_BLOCK):
+                part = slice(start, start + _CLASSES_PER_BLOCK)
+                found[part] = sign(coordinates.means[part] @ Q + t)
+            return found
 
     n_per_step = rows_per_step(split.n_per_sample)
     n_steps = max(1, min(max_epochs * split.n_training, max_visits) // n_per_step)
@@ -348,7 +352,7 @@ def _distinct(weights: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.in
     """The weights, no two of them equal; a warning was given before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CodeWarning)
-        return make_distinct(weights, weights.astype(np.float64), classes.tolist())
+        return make_distinct(weights, weights, classes)
 
 
 def _model(sums: Sums, hash_function: HashFunction, weights: NDArray[np.int8]) -> PackedModel:
