@@ -294,7 +294,6 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             settings = self._checked_settings()
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
-            classes = np.unique(labels)
             counts = slice(None) if weights is None else weights > 0
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
@@ -302,7 +301,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             check_class_count(np.unique(batch[1]))
             with training_threads(self.n_jobs):
                 statistics = start_statistics(settings, *batch, initial_codes)
-                statistics.add(*batch, classes)
+                # Rows of weight 0 may bring classes of their own.
+                statistics.add(*batch, None if weights is None else np.unique(labels))
                 fitted = fit_model(settings, statistics, lambda: iter([batch]))
             self._keep(statistics, fitted)
         return self
