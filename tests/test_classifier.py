@@ -66,6 +66,7 @@ def test_the_model_is_what_the_formulas_say(blobs):
     np.testing.assert_array_equal(labels, classifier.classes_[order])
     np.testing.assert_array_equal(distances, (32 - np.take_along_axis(scores, order, axis=1)) // 2)
     probabilities = classifier.predict_proba(X)
+    np.testing.assert_allclose(np.exp(classifier.predict_log_proba(X)), probabilities)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
     best = probabilities.max(axis=1, keepdims=True)
     np.testing.assert_array_equal(probabilities == best, scores == scores.max(axis=1)[:, None])

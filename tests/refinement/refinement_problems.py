@@ -75,9 +75,9 @@ def refined(X, y, weights=None, sizes=(), max_bytes=1 << 30, seed=3, statistics=
     return fit_model(settings, statistics, in_batches(X, y, weights, sizes))
 
 
-def split_of(X, y, weights=None, sizes=(), seed=3, max_bytes=1 << 30):
+def split_of(X, y, weights=None, sizes=(), seed=3, max_bytes=1 << 30, groups=None):
     """The held-out rows, and samples of the others."""
     d = X.shape[1]
     statistics = Statistics(MeanCodes(8, seed=0), np.zeros(d), np.ones(d))
     statistics.add(X, y, weights)
-    return Split(statistics, in_batches(X, y, weights, sizes), len(y), seed, max_bytes)
+    return Split(statistics, in_batches(X, y, weights, sizes), len(y), seed, max_bytes, groups)

@@ -2,12 +2,13 @@
 
 from bitclass.training.alternation import CodeWarning
 from bitclass.training.fit import Fitted, fit_model, start_statistics, update_model
-from bitclass.training.settings import Settings
+from bitclass.training.settings import Epoch, Settings
 from bitclass.training.statistics import Statistics
 from bitclass.training.statistics_file import load_statistics, save_statistics
 
 __all__ = [
     "CodeWarning",
+    "Epoch",
     "Fitted",
     "Settings",
     "Statistics",

@@ -39,6 +39,7 @@ __all__ = [
     "Groups",
     "alternate",
     "b_step",
+    "hinge_history",
     "hinge_weights",
     "log_objective",
     "make_distinct",
@@ -51,6 +52,7 @@ _LOOK_UPS_PER_CALL = 1 << 31
 _BLOCK_BYTES = 4 << 20
 # With so many bits more than twice log2(C), two of C random codes are equal once in 256 models.
 _SPARE_BITS = 7
+_CLASSES_PER_BLOCK = 1 << 14
 
 #: One entry per bit update: the logarithm of the objective after bit `bit` was updated in the
 #: W-step (step "W") or B-step (step "B") of round `round`.
@@ -177,6 +179,37 @@ def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
     """
     lead = len(code_sums) * code_sums - code_sums.sum(axis=0)
     return sign(lead)
+
+
+def hinge_history(
+    weights: NDArray[np.int8],
+    class_weights: NDArray[np.float64],
+    code_sums: NDArray[np.float64] | None = None,
+) -> NDArray[np.void]:
+    """History of the hinge loss after the closed forms of W-step and B-step.
+
+    Parameters
+    ----------
+    weights : (C, r)
+    class_weights : (C,), the summed sample weights of each class
+    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
+    """
+    n_classes, n_bits = weights.shape
+    weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
+    agreement = 0.0
+    for start in range(0, n_classes, _CLASSES_PER_BLOCK):  # or there would be a copy in int64
+        part = slice(start, start + _CLASSES_PER_BLOCK)
+        agreement += float(class_weights[part] @ (weights[part] @ weight_sum))
+    after_w = after_b = agreement - n_classes * n_bits * total
+    if code_sums is not None:
+        after_w = weight_sum @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
+    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
+    lowest = -2.0 * n_bits * (n_classes - 1) * total
+    history = np.empty(2, dtype=HISTORY_DTYPE)
+    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
+    with np.errstate(divide="ignore"):
+        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
+    return history
 
 
 def w_step(

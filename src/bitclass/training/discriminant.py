@@ -51,7 +51,7 @@ _MAX_ITQ_MEANS = 8192
 # Penalties to choose from, and by how much their accuracy may fall short of the best.
 _ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
 _ALPHA_SLACK = 0.02
-_MIN_ALPHA = 1e-9  # sums of float32 tell no less
+_MIN_ALPHA = 1e-9  # below the rounding of sums of float32
 # Of the variance of all rows, where classes of one row each have none within.
 _MIN_SHARE_WITHIN = 1e-6
 _MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
@@ -161,7 +161,7 @@ class Scatter:
     between : (d, d) scatter of the class means
     shares : (C,) of the classes in the total weight
     sums : Sums, of which the class means are
-    mean_variance : float, within classes, or little of that of all rows where there is none
+    mean_variance : float, within classes; a small share of that of all rows where it is 0
     """
 
     mean: NDArray[np.float64]

@@ -26,9 +26,9 @@ from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.alternation import (
-    HISTORY_DTYPE,
     Groups,
     alternate,
+    hinge_history,
     hinge_weights,
     make_distinct,
 )
@@ -67,9 +67,8 @@ _UNEVEN, _MAX_CLASSES_OF_REGRESSION = 1.25, 4096
 # Without held-out rows, hash functions are judged by rows drawn from what the sums know, and
 # another one than the first is taken where its accuracy is higher by this.
 _ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
-# Rows whose similarities to the anchors tell how these are standardised.
+# Rows on which the similarities to the anchors are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
-_CLASSES_PER_BLOCK = 1 << 14
 
 # A hash function and class weights (C, r).
 _Candidate = tuple[HashFunction, NDArray[np.int8]]
@@ -140,6 +139,7 @@ def fit_model(
     statistics: Statistics,
     rows: Rows | None = None,
     n_rows: int | None = None,
+    groups: NDArray[np.intp] | None = None,
 ) -> Fitted:
     """Learn a model from sums over rows, and from the rows where they are at hand.
 
@@ -150,6 +150,7 @@ def fit_model(
     rows : passes over the rows that were summed, where they are at hand
         Without them, a row counts in the regression with the code that most of its class has.
     n_rows : int, how many rows pass, where they are a sample of those that were summed
+    groups : (n,) index of each row's group, none of which refinement holds out in part, or None
 
     Returns
     -------
@@ -157,7 +158,7 @@ def fit_model(
     """
     if statistics.sums().constant.all():
         warn("no feature of X varies, as far as float64 can tell: all rows get the same code")
-    # Discriminant directions know no weights of classes; the regression does.
+    # Discriminant directions do not depend on class weights; the regression does.
     by_discriminant = (
         statistics.starting.kind == "discriminant"
         and settings.loss.closed_form
@@ -168,7 +169,7 @@ def fit_model(
         if by_discriminant
         else _Regression(settings, statistics, rows if n_rows is None else None)
     )
-    refined = _refined(settings, statistics, learned, rows, n_rows)
+    refined = _refined(settings, statistics, learned, rows, n_rows, groups)
     return learned.fitted(refined)
 
 
@@ -191,7 +192,7 @@ class _Regression:
         weights = hinge_weights(code_sums)
         class_codes, row_codes = weights, None
         if settings.table is None:  # the closed forms of the hinge loss: b_i = w_{y_i}
-            self._history, self._n_rounds = _closed_form_history(weights, sums, code_sums), 1
+            self._history, self._n_rounds = hinge_history(weights, sums.class_weights, code_sums), 1
         else:
             found = alternate(
                 _starting_groups(statistics, sums, code_sums, settings),
@@ -327,7 +328,7 @@ class _Discriminant:
                 hash_function, weights, coordinates, sums, _default_rescore(settings) > 0
             )
             _set_probabilities(model, settings, temperature, refined)
-        history = _closed_form_history(model.unpacked_weights(), sums)
+        history = hinge_history(model.unpacked_weights(), sums.class_weights)
         return Fitted(model, history, 1, alpha, None if refined is None else refined.report)
 
 
@@ -375,6 +376,7 @@ def _refined(
     learned: _Discriminant | _Regression,
     rows: Rows | None,
     n_rows: int | None,
+    groups: NDArray[np.intp] | None,
 ) -> Refined | None:
     """Refine the model where that is wanted and can be done."""
     n_classes = int(np.count_nonzero(statistics.class_weights > 0))
@@ -389,9 +391,17 @@ def _refined(
             "longer available; call fit or fit_batches"
         )
         return None
+    if settings.out_of_time:
+        settings.report("refinement: skipped, max_time has passed")
+        return None
     n_rows = statistics.n_rows if n_rows is None else n_rows
-    refined = refine(settings, statistics, rows, n_rows, learned.start, learned.steepness)
-    if refined is None and settings.refine != "auto":
+    refined = refine(settings, statistics, rows, n_rows, learned.start, learned.steepness, groups)
+    if refined is None and groups is not None:
+        warn(
+            "groups: the model was not refined, because every group has more than half of some "
+            "class, and none can be held out"
+        )
+    elif refined is None and settings.refine != "auto":
         warn(
             f"refine=True: the model was not refined, because {statistics.n_rows} rows of "
             f"{n_classes} classes are too few to hold some out"
@@ -444,36 +454,6 @@ def _starting_groups(
     place = np.cumsum(statistics.class_weights > 0) - 1
     labels, codes, sample_weight = statistics.kept_rows()
     return Groups.of_samples(place[labels], codes, sample_weight)
-
-
-def _closed_form_history(
-    weights: NDArray[np.int8], sums: Sums, code_sums: NDArray[np.float64] | None = None
-) -> NDArray[np.void]:
-    """History of the linear loss after W-step and B-step.
-
-    Parameters
-    ----------
-    weights : (C, r)
-    sums : Sums
-    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
-    """
-    n_classes, n_bits = weights.shape
-    totals = sums.class_weights
-    class_sums = weights.sum(axis=0, dtype=np.int64)
-    agreement = 0.0
-    for start in range(0, n_classes, _CLASSES_PER_BLOCK):
-        part = slice(start, start + _CLASSES_PER_BLOCK)
-        agreement += float(totals[part] @ (weights[part] @ class_sums))
-    after_w = after_b = agreement - n_classes * n_bits * float(totals.sum())
-    if code_sums is not None:
-        after_w = class_sums @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
-    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
-    lowest = -2.0 * n_bits * (n_classes - 1) * totals.sum()
-    history = np.empty(2, dtype=HISTORY_DTYPE)
-    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
-    with np.errstate(divide="ignore"):
-        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
-    return history
 
 
 def _codes_times_features(

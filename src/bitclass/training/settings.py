@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,7 +13,25 @@ from bitclass._native import Precision
 from bitclass.losses import Loss, LossTable
 from bitclass.training.bqp import Solver
 
-__all__ = ["Settings"]
+__all__ = ["Epoch", "Settings"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Progress of refinement, as a `callback` gets it after each epoch.
+
+    Attributes
+    ----------
+    epoch : int, counted from 1
+    n_epochs : int, how many there are unless refinement stops early
+    accuracy : float, share of the held-out rows that are predicted right
+    objective : float, mean cross-entropy of the training rows during this epoch
+    """
+
+    epoch: int
+    n_epochs: int
+    accuracy: float
+    objective: float
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,8 @@ class Settings:
     random_state : seed or source of randomness
     max_bytes : int, memory that a sample of rows for refinement may take a quarter of
     report : called with each line of progress
+    deadline : float, value of `time.monotonic` at which refinement stops, or None
+    callback : called with the progress of refinement after each epoch; stops it by returning True
     """
 
     n_bits: int
@@ -55,3 +76,10 @@ class Settings:
     random_state: int | np.random.RandomState | None
     max_bytes: int
     report: Callable[[str], None]
+    deadline: float | None = None
+    callback: Callable[[Epoch], Any] | None = None
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline

@@ -47,7 +47,7 @@ _WARM_UP = 0.05
 _DECAY_OF_MEAN, _DECAY_OF_SQUARE = 0.9, 0.99
 _TINY = 1e-9
 
-# Of very many classes, what a step scores beside those of its rows.
+# With very many classes, a step scores those of its rows and this many others.
 _RANDOM_CLASSES = 512
 _NEAREST_CLASSES = 4
 # Weights are refitted after so many steps, or one for so many classes, because a refit of 1,000,000
@@ -94,7 +94,7 @@ def mini_batches(
 ) -> Iterator[NDArray[np.intp]]:
     """Indices of the rows of each step of an epoch, in another order each time."""
     order = random.permutation(n_rows)
-    # There may be fewer rows than were expected, and without a step there would be no end.
+    # A sample may have fewer rows than expected, and an epoch must have at least one step.
     n_per_step = min(n_per_step, n_rows)
     for start in range(0, n_rows - n_per_step + 1, n_per_step):
         yield order[start : start + n_per_step]
@@ -143,8 +143,9 @@ class Adam:
 
 @dataclass(frozen=True)
 class _Gradient:
-    """Gradient of the loss by projection (k, r), intercept (r,) and weights (C, r) or None."""
+    """Loss, and its gradient by projection (k, r), intercept (r,) and weights (C, r) or None."""
 
+    loss: float
     projection: NDArray[np.float32]
     intercept: NDArray[np.float32]
     weights: NDArray[np.float32] | None
@@ -206,10 +207,11 @@ class Refinement:
         self._score_all = score_all
         self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
         # Of very many classes a step scores some, whose signs become floats only then.
-        self._signs: NDArray[Any] = weights.astype(np.float32 if refit is None else np.int8)
+        self._signs: NDArray[Any] = weights.astype(np.float32 if score_all else np.int8)
         self._schedule = schedule
         self._random = random
         self._steps = 0
+        self._losses: list[float] = []
         self._sharp_signs, self._sharp_tanh = sharpness(n_classes, n_bits)
         self._step_of_projection = (
             STEP_OF_PROJECTION * float(self._length) / math.sqrt(n_coordinates)
@@ -227,6 +229,11 @@ class Refinement:
     def weights(self) -> NDArray[np.int8]:
         """Weights of the classes, (C, r) in {-1, +1}."""
         return self._signs.astype(np.int8)
+
+    def mean_loss(self) -> float:
+        """Mean cross-entropy of the rows of the steps since this was last called."""
+        losses, self._losses = self._losses, []
+        return float(np.mean(losses)) if losses else 0.0
 
     @property
     def progress(self) -> float:
@@ -269,6 +276,7 @@ class Refinement:
             return self._gradient(A[part], place[part], factors[part], signs, some)
 
         gradient, *others = self._pool.map(gradient_of, parts)
+        self._losses.append(gradient.loss + sum(other.loss for other in others))
         for other in others:
             gradient.add(other)
         self._move(gradient)
@@ -285,10 +293,14 @@ class Refinement:
         codes, scores = signs_and_tanh(A, self.projection, self.intercept)
         of_signs = softmax(codes @ signs.T * self._sharp_signs)
         of_tanh = softmax(scores @ signs.T * self._sharp_tanh)
+        loss, at = 0.0, (np.arange(len(own)), own)
         # Slopes of the cross-entropies by the scores of the classes.
         if targets is None:
-            of_signs[np.arange(len(own)), own] -= 1.0
-            of_tanh[np.arange(len(own)), own] -= 1.0
+            log_likelihood = SHARE_OF_SIGNS * np.log(of_signs[at] + np.float32(_TINY))
+            log_likelihood += (1.0 - SHARE_OF_SIGNS) * np.log(of_tanh[at] + np.float32(_TINY))
+            loss = -float(factors @ log_likelihood)
+            of_signs[at] -= 1.0
+            of_tanh[at] -= 1.0
         else:
             of_signs -= targets[0]
             of_tanh -= targets[1]
@@ -303,7 +315,7 @@ class Refinement:
         # The slope of tanh, also in the place of that of sign.
         scores *= scores
         of_scores -= of_scores * scores
-        return _Gradient(A.T @ of_scores, of_scores.sum(axis=0), of_weights)
+        return _Gradient(loss, A.T @ of_scores, of_scores.sum(axis=0), of_weights)
 
     def _move(self, gradient: _Gradient) -> None:
         factor = self._schedule.at(self._steps)
@@ -315,7 +327,8 @@ class Refinement:
         self.projection *= self._length / np.maximum(lengths, np.float32(_TINY))
         if self._refit is not None:
             if self._steps % self._steps_between_refits == 0 or self.finished:
-                self._signs = self._refit(self.projection, self.intercept)
+                found = self._refit(self.projection, self.intercept)
+                self._signs = found.astype(self._signs.dtype, copy=False)
                 self._index = None
             return
         assert gradient.weights is not None
