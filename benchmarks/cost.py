@@ -3,8 +3,8 @@
 Fits, predicts, evaluates, loads and inspects with 1,000 to 1,000,000 classes of two rows each. Each
 measurement runs in a process of its own; its peak memory is what the operating system reports.
 Seconds are those of the clock, CPU seconds those of all threads together.
-Results are kept in `results/cost.json`; what is there is not measured again (`--again` does).
-`--plot` draws them into `docs/cost.png`.
+Results are kept in `build/cost/cost.json`; what is there is not measured again (`--again` does).
+Writes `results/cost.md` and `docs/cost.png`; `--plot` does nothing else.
 
 The classes are derived: their means are drawn in 64 directions of falling variance, rows scatter
 about them in all directions.
@@ -30,10 +30,9 @@ from numpy.typing import NDArray
 
 from bitclass import BinaryCodeClassifier, load
 from bitclass.cli import main as bitclass_main
-from machine import machine
+from tables import write_page
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "cost.json"
 PLOT = HERE.parent / "docs" / "cost.png"
 CLASSES = (1_000, 10_000, 100_000, 1_000_000)
 WHAT = ("fit", "fit refined", "load", "predict", "predict one row", "evaluate", "inspect")
@@ -151,7 +150,20 @@ def in_child(*arguments: str) -> dict[str, Any]:
     return json.loads(output.splitlines()[-1]) | {"peak_mb": usage.ru_maxrss * 1024 / 1e6}
 
 
-def plot(results: dict[str, Any], path: Path) -> None:
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A measurement as it is printed."""
+    unit, factor = ("µs", 1e6) if row["what"].startswith("predict") else ("s", 1.0)
+    shown = {
+        "classes": row["classes"],
+        unit: factor * row["cpu_seconds"],
+        "MB": row["peak_mb"] - row.get("input_mb", 0.0),
+    }
+    if "warnings" in row:
+        shown["warnings"] = len(row["warnings"])
+    return shown
+
+
+def plot(results: list[dict[str, Any]], path: Path) -> None:
     """Time and memory over the number of classes, one line per operation."""
     import matplotlib
 
@@ -162,7 +174,7 @@ def plot(results: dict[str, Any], path: Path) -> None:
     for what in WHAT:
         points = sorted(
             (row["classes"], row["cpu_seconds"], row["peak_mb"] - row.get("input_mb", 0.0))
-            for row in results.values()
+            for row in results
             if row["what"] == what
         )
         if points:
@@ -185,7 +197,6 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--bits", type=int, default=128)
     parser.add_argument("--folder", type=Path, default=HERE.parent / "build" / "cost")
-    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--again", action="store_true", help="measure what is there already")
     parser.add_argument("--plot", action="store_true", help="draw the results and end")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
@@ -195,10 +206,10 @@ def main() -> None:
         folder = Path(os.environ["BITCLASS_COST"])
         print(json.dumps(measured(what, int(n_classes), int(d), int(n_bits), folder)))
         return
-    results = json.loads(options.out.read_text()) if options.out.exists() else {}
-    rows = {name: row for name, row in results.items() if name != "machine"}
+    options.folder.mkdir(parents=True, exist_ok=True)
+    kept = options.folder / "cost.json"
+    rows = json.loads(kept.read_text()) if kept.exists() else {}
     if not options.plot:
-        options.folder.mkdir(parents=True, exist_ok=True)
         os.environ["BITCLASS_COST"] = str(options.folder)
         for n_classes in options.classes:
             for what in options.what:
@@ -213,8 +224,17 @@ def main() -> None:
                     "features": options.features,
                 } | row
                 print(name, {k: v for k, v in rows[name].items() if k not in ("what", "classes")})
-                options.out.write_text(json.dumps({"machine": machine(), **rows}, indent=1) + "\n")
-    plot({n: r for n, r in rows.items() if r["features"] == options.features}, PLOT)
+                kept.write_text(json.dumps(rows, indent=1) + "\n")
+    of_size = [row for row in rows.values() if row["features"] == options.features]
+    plot(of_size, PLOT)
+    write_page(
+        "cost",
+        "Cost over the number of classes",
+        f"{options.features} features, {options.bits} bits, {N_ROWS_PER_CLASS} rows per class: "
+        "`make cost`. Times are CPU time, per row for predictions; memory is the peak of the "
+        "process without the rows.",
+        {what: [shown(row) for row in of_size if row["what"] == what] for what in WHAT},
+    )
 
 
 if __name__ == "__main__":

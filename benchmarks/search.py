@@ -3,8 +3,8 @@
 Short lists of 16 classes at 128 bits, for the 76,000 Han characters where their features are cached
 (`make characters` draws them) and for 1,000,000 derived classes. All methods run on one thread, in
 turn; times are CPU time, medians of several rounds, in batches and one row at a time. Recall is by
-distance: a class that is as near as the right one counts. Writes `results/search.json` and
-`results/search.md`.
+distance: a class that is as near as the right one counts. Results are kept in `build/search.json`,
+those of each problem until it is measured again; writes `results/search.md`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.class_index import cluster_codes
 from bitclass.codes import hamming
 from cost import class_rows
-from timing import machine, threads_of_all
+from tables import write_page
+from timing import threads_of_all
 
 HERE = Path(__file__).parent
 N_BITS, K = 128, 16
@@ -170,32 +171,30 @@ def exact_indices(weights: NDArray[np.uint8], codes: NDArray[np.uint8]) -> dict[
     }
 
 
-def as_markdown(results: dict[str, Any]) -> str:
-    lines = ["# Search among class codes", "", "Written by `benchmarks/search.py`.", ""]
+def write(results: dict[str, Any]) -> None:
+    tables = {}
     for name, result in results.items():
-        if name == "machine":
-            continue
         visited = result["exact_indices"]
-        lines += [
-            f"## {name}: {result['n_classes']:,} classes, {N_BITS} bits",
-            "",
-            "| search | recall of the nearest | of the short list | µs per row, batch | one row |",
-            "|---|---|---|---|---|",
-        ]
-        lines += [
-            f"| {row['method']} | {row['recall_1']:.3f} | {row['recall_16']:.3f} | "
-            f"{row['batch_us']:.0f} | {row['single_us']:.0f} |"
+        tables[f"{name}, {result['n_classes']:,} classes"] = [
+            {
+                "search": row["method"],
+                "recall of the nearest": row["recall_1"],
+                "of the short list": row["recall_16"],
+                "µs per row, batch": row["batch_us"],
+                "one row": row["single_us"],
+            }
             for row in result["methods"]
         ]
-        lines += [
-            "",
-            f"The 16th class is {visited['distance_of_16th']:.0f} bits away. For an exact list, "
-            f"clusters with the triangle inequality visit {visited['clusters_share']:.0%} of the "
-            f"classes, multi-index hashing {visited['hashing_share']:.0%} after "
-            f"{visited['hashing_keys']:,.0f} look-ups.",
-            "",
+        tables[f"{name}: classes visited by exact indices"] = [
+            {
+                "distance of the 16th class": visited["distance_of_16th"],
+                "clusters and triangle inequality": visited["clusters_share"],
+                "multi-index hashing": visited["hashing_share"],
+                "its look-ups": visited["hashing_keys"],
+            }
         ]
-    return "\n".join(lines)
+    note = f"Short lists of {K} at {N_BITS} bits, one thread, CPU time: `make search`."
+    write_page("search", "Search among class codes", note, tables)
 
 
 def main() -> None:
@@ -204,9 +203,9 @@ def main() -> None:
     parser.add_argument("--characters", type=Path, default=HERE.parent / "build" / "characters")
     parser.add_argument("--methods", nargs="+", default=["clusters", "flat", "ivf", "hnsw"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "search.json")
+    parser.add_argument("--kept", type=Path, default=HERE.parent / "build" / "search.json")
     options = parser.parse_args()
-    results = json.loads(options.out.read_text()) if options.out.exists() else {}
+    results = json.loads(options.kept.read_text()) if options.kept.exists() else {}
     with threads_of_all(1):
         problems = {"Han characters": lambda: characters(options.characters)}
         if options.classes:
@@ -222,10 +221,9 @@ def main() -> None:
                 "exact_indices": exact_indices(weights, codes),
                 "methods": measured(weights, codes, options.methods, options.rounds),
             }
-            results["machine"] = machine()
-            options.out.write_text(json.dumps(results, indent=1) + "\n")
-            options.out.with_suffix(".md").write_text(as_markdown(results))
-    print(as_markdown(results))
+            options.kept.parent.mkdir(exist_ok=True)
+            options.kept.write_text(json.dumps(results, indent=1) + "\n")
+    write(results)
 
 
 if __name__ == "__main__":
