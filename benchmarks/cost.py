@@ -186,7 +186,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     for panel in panels:
         panel.set_xlabel("classes")
         panel.grid(alpha=0.3)
-    panels[0].legend(fontsize=7)
+    panels[1].legend(fontsize=7)
     figure.savefig(path, dpi=110)
 
 
