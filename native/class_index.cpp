@@ -35,7 +35,7 @@ ClassIndex::ClassIndex(const SearchKernels& kernels, const std::uint8_t* weights
                        std::size_t n_bytes, const std::uint8_t* centres, std::size_t n_centres,
                        const std::int64_t* clusters, std::size_t n_probe)
     : kernels_(kernels),
-      n_words_((n_bytes + 3) / 4),
+      n_bytes_(n_bytes),
       n_centres_(n_centres),
       n_probe_(n_probe),
       starts_(n_centres),
@@ -54,35 +54,35 @@ ClassIndex::ClassIndex(const SearchKernels& kernels, const std::uint8_t* weights
     std::size_t n_slots = 0;
     for (std::size_t i = 0; i < n_centres; ++i) {
         starts_[i] = n_slots;
-        n_slots += chunks_of(sizes_[i], 64) * 64;
+        n_slots += chunks_of(sizes_[i], kGroupClasses) * kGroupClasses;
     }
     classes_.resize(n_slots);
     std::vector<std::size_t> next = starts_;
     for (std::size_t c = 0; c < n_classes; ++c) {  // ascending within each cluster
         classes_[next[static_cast<std::size_t>(clusters[c])]++] = static_cast<std::uint32_t>(c);
     }
-    words_ = AlignedArray<std::uint32_t>(n_slots * n_words_);
+    bytes_ = AlignedArray<std::uint8_t>(n_slots * n_bytes);
     for (std::size_t i = 0; i < n_centres; ++i) {
-        lay_out(weights, n_bytes, classes_.data() + starts_[i], sizes_[i], kernels_.width,
-                words_.data() + starts_[i] * n_words_);
+        lay_out(weights, n_bytes, classes_.data() + starts_[i], sizes_[i],
+                bytes_.data() + starts_[i] * n_bytes);
     }
-    centre_words_ = AlignedArray<std::uint32_t>(chunks_of(n_centres, 64) * 64 * n_words_);
-    lay_out(centres, n_bytes, nullptr, n_centres, kernels_.width, centre_words_.data());
+    centre_bytes_ = AlignedArray<std::uint8_t>(chunks_of(n_centres, kGroupClasses) * kGroupClasses * n_bytes);
+    lay_out(centres, n_bytes, nullptr, n_centres, centre_bytes_.data());
 }
 
 void ClassIndex::prefetch(std::size_t cluster) const {
-    const std::uint32_t* const words = words_.data() + starts_[cluster] * n_words_;
-    for (std::size_t i = 0; i < sizes_[cluster] * n_words_; i += 16) __builtin_prefetch(words + i);
+    const std::uint8_t* const bytes = bytes_.data() + starts_[cluster] * n_bytes_;
+    for (std::size_t i = 0; i < sizes_[cluster] * n_bytes_; i += 64) __builtin_prefetch(bytes + i);
 }
 
 void ClassIndex::collect(const std::uint32_t* query, Candidates& candidates) const {
     thread_local Scratch scratch;
     const std::size_t wanted = candidates.wanted;
     scratch.products.resize(n_centres_);
-    const std::size_t width = kernels_.width;
-    const ClassGroups centres{centre_words_.data(), chunks_of(n_centres_, width), n_words_, n_centres_, nullptr};
+    const ClassGroups centres{centre_bytes_.data(), chunks_of(n_centres_, kGroupClasses), n_bytes_, n_centres_,
+                              nullptr};
     kernels_.scores(centres, query, 1, 0, scratch.products.data());
-    order_by_distance(scratch.products, 32 * n_words_, scratch);
+    order_by_distance(scratch.products, 8 * n_bytes_, scratch);
 
     const std::size_t room = candidate_room(wanted);
     if (scratch.found.size() < 2 * room) scratch.found = AlignedArray<std::uint32_t>(2 * room);
@@ -93,8 +93,8 @@ void ClassIndex::collect(const std::uint32_t* query, Candidates& candidates) con
         const std::size_t cluster = scratch.order[visited];
         if (visited + 1 < n_probe_) prefetch(scratch.order[visited + 1]);
         if (sizes_[cluster] == 0) continue;
-        const ClassGroups members{words_.data() + starts_[cluster] * n_words_, chunks_of(sizes_[cluster], width),
-                                  n_words_, sizes_[cluster], nullptr};
+        const ClassGroups members{bytes_.data() + starts_[cluster] * n_bytes_,
+                                  chunks_of(sizes_[cluster], kGroupClasses), n_bytes_, sizes_[cluster], nullptr};
         Candidates found{scratch.found.data(), scratch.found.data() + room, 0, wanted, threshold};
         kernels_.collect(members, query, 1, &found);
         if (found.size == 0) continue;

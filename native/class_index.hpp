@@ -26,12 +26,12 @@ private:
     void prefetch(std::size_t cluster) const;
 
     const SearchKernels& kernels_;
-    std::size_t n_words_;
+    std::size_t n_bytes_;
     std::size_t n_centres_;
     std::size_t n_probe_;
-    AlignedArray<std::uint32_t> centre_words_;
-    AlignedArray<std::uint32_t> words_;         // cluster after cluster, each filled up to 64 classes
-    std::vector<std::uint32_t> classes_;        // of the places in words_
+    AlignedArray<std::uint8_t> centre_bytes_;
+    AlignedArray<std::uint8_t> bytes_;          // cluster after cluster, each filled up to whole groups
+    std::vector<std::uint32_t> classes_;        // of the places in bytes_
     std::vector<std::size_t> starts_, sizes_;  // of the clusters
 };
 

@@ -48,9 +48,10 @@ _FEW_DIRECTIONS = 8
 FURTHER_COORDINATES = 384
 # Class means that a rotation is learned on.
 _MAX_ITQ_MEANS = 8192
-# Penalties to choose from, and by how much their accuracy may fall short of the best.
+# Penalties to choose from, and by how much their accuracy may fall short of the best: less with
+# kernel anchors, whose directions of little variance still tell classes apart.
 _ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
-_ALPHA_SLACK = 0.02
+_ALPHA_SLACK, _KERNEL_ALPHA_SLACK = 0.02, 0.005
 _MIN_ALPHA = 1e-9  # below the rounding of sums of float32
 # Of the variance of all rows, where classes of one row each have none within.
 _MIN_SHARE_WITHIN = 1e-6
@@ -219,7 +220,12 @@ def _class_blocks(n_classes: int) -> Iterator[slice]:
         yield slice(start, min(start + _CLASSES_PER_BLOCK, n_classes))
 
 
-def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
+def best_alpha(
+    scatter: Scatter,
+    Z: NDArray[np.floating],
+    own: NDArray[np.intp],
+    anchors: RbfAnchors | None = None,
+) -> float:
     """The largest penalty at which linear discriminant analysis is nearly at its best.
 
     Parameters
@@ -227,7 +233,9 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     scatter : Scatter, without the rows Z
     Z : (n, d) held-out rows, as they are summed
     own : (n,) index of each row's class
+    anchors : RbfAnchors, if Z are similarities to kernel anchors
     """
+    slack = _ALPHA_SLACK if anchors is None else _KERNEL_ALPHA_SLACK
     Z, own = Z[:_MAX_ALPHA_ROWS], own[:_MAX_ALPHA_ROWS]
     classes = np.arange(len(scatter.shares))
     if len(classes) > _MAX_ALPHA_CLASSES:  # the own classes, and as many others as fit
@@ -243,7 +251,7 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     return max(
         alpha
         for alpha, accuracy in accuracies.items()
-        if accuracy >= max(accuracies.values()) - _ALPHA_SLACK
+        if accuracy >= max(accuracies.values()) - slack
     )
 
 
