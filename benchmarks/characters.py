@@ -276,7 +276,9 @@ def markdown(rows: list[dict[str, Any]], incremental: list[dict[str, Any]]) -> s
             lines.append(
                 f"| {size:,} | {' | '.join(f'{gain:+.2f}' for gain in gains)} "
                 f"| {others[0]['model_bytes'] / ours['model_bytes']:.1f} "
-                f"| {min(o['batch_us'] for o in others) / ours['batch_us']:.1f} |"
+                f"| {min(o['batch_us'] for o in others) / ours['batch_us']:.1f} |".replace(
+                    "nan", ""
+                )
             )
     if incremental:
         faces = [name for name in incremental[0] if name not in ("refine", "what")]
