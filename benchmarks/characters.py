@@ -199,7 +199,8 @@ def in_child(arguments: list[str], threads: int, time_limit: float) -> Any:
     except subprocess.TimeoutExpired:
         return {"note": f"over {time_limit:.0f} s"}
     if done.returncode:
-        return {"note": (done.stderr.strip().splitlines() or ["failed"])[-1][:120]}
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"note": f"failed: {reason[:120]}"}
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -220,8 +221,9 @@ def sweep(chosen: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
                     arguments = ["--cell", str(n_classes), method, str(seed)]
                     found = in_child(arguments, chosen.threads, chosen.time_limit)
                     row = dict(zip(KEYS, cell, strict=True)) | found
-                    writer.writerow(row)
-                    file.flush()
+                    if not found["note"].startswith("failed"):  # or it is tried again
+                        writer.writerow(row)
+                        file.flush()
                     done.append({key: str(row.get(key, "")) for key in (*KEYS, *VALUES)})
                     print(*cell, found, flush=True)
     return done
