@@ -319,7 +319,6 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             n_rows = X.shape[0]
             initial_codes = check_initial_codes(self.initial_codes, n_rows, self.n_bits)
             group_of_row = None if groups is None else check_groups(to_host(groups), n_rows)
-            classes = unique_labels(labels)
             counts = slice(None) if weights is None else weights > 0
             if group_of_row is not None:
                 group_of_row = np.unique(group_of_row[counts], return_inverse=True)[1]
@@ -329,7 +328,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             check_class_count(unique_labels(batch[1]))
             with training_threads(self.n_jobs):
                 statistics = start_statistics(settings, *batch, initial_codes)
-                statistics.add(*batch, classes)
+                # Rows of weight 0 may bring classes of their own.
+                statistics.add(*batch, None if weights is None else unique_labels(labels))
                 settings = replace(settings, callback=callback)
                 self._learn(settings, statistics, lambda: iter([batch]), groups=group_of_row)
         return self

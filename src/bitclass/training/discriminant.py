@@ -8,6 +8,7 @@ small or uneven.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,9 +49,10 @@ _FEW_DIRECTIONS = 8
 FURTHER_COORDINATES = 384
 # Class means that a rotation is learned on.
 _MAX_ITQ_MEANS = 8192
-# Penalties to choose from, and by how much their accuracy may fall short of the best.
+# Penalties to choose from, and by how much their accuracy may fall short of the best: less with
+# kernel anchors, whose directions of little variance still tell classes apart.
 _ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
-_ALPHA_SLACK = 0.02
+_ALPHA_SLACK, _KERNEL_ALPHA_SLACK = 0.02, 0.005
 _MIN_ALPHA = 1e-9  # below the rounding of sums of float32
 # Of the variance of all rows, where classes of one row each have none within.
 _MIN_SHARE_WITHIN = 1e-6
@@ -167,8 +169,9 @@ class Scatter:
     values : (d,) eigenvalues, descending
     vectors : (d, d), columns that take z - mean to the eigenvectors
     inverse : (d, d), the inverse of `vectors`
-    centred : (C, d) class means less the mean
-    shares : (C,) of the total weight
+    between : (d, d) scatter of the class means
+    shares : (C,) of the classes in the total weight
+    sums : Sums, of which the class means are
     mean_variance : float, within classes; a small share of that of all rows where it is 0
     """
 
@@ -176,9 +179,14 @@ class Scatter:
     values: NDArray[np.float64]
     vectors: NDArray[np.float64]
     inverse: NDArray[np.float64]
-    centred: NDArray[np.float64]
+    between: NDArray[np.float64]
     shares: NDArray[np.float64]
+    sums: Sums
     mean_variance: float
+
+    def centred(self, classes: slice | NDArray[np.intp]) -> Array:
+        """Means (m, d) of some classes, less the mean."""
+        return _centred(self.sums, self.mean, classes)
 
     def n_clear(self, alpha: float) -> int:
         """Number of directions whose variance within classes is above the penalty."""
@@ -191,7 +199,7 @@ class Scatter:
 
 def scatter_of(sums: Sums) -> Scatter:
     """Scatter within the classes of all rows."""
-    mean, centred, matrix, deviations, overall = _within(sums)
+    mean, between, matrix, deviations, overall = _within(sums)
     values, vectors = _eigh(matrix)
     values = np.maximum(to_host(values)[::-1], 0.0)
     mean_variance = max(float(values.mean()), _MIN_SHARE_WITHIN * overall)
@@ -199,18 +207,16 @@ def scatter_of(sums: Sums) -> Scatter:
     inverse = vectors.T * like(deviations, vectors)
     vectors = vectors / like(deviations[:, None], vectors)
     shares = sums.class_weights / sums.total_weight
-    return Scatter(mean, values, vectors, inverse, centred, shares, mean_variance)
+    return Scatter(mean, values, vectors, inverse, between, shares, sums, mean_variance)
 
 
-def _within(
-    sums: Sums,
-) -> tuple[NDArray[np.float64], Array, Array, NDArray[np.float64], float]:
+def _within(sums: Sums) -> tuple[NDArray[np.float64], Array, Array, NDArray[np.float64], float]:
     """Scatter within classes of features of unit variance, and what it is made from.
 
     Returns
     -------
     mean : (d,)
-    centred : (C, d) class means less the mean
+    between : (d, d) scatter of the class means, of the features as they are summed
     matrix : (d, d)
     deviations : (d,) standard deviations of the features, 1 for constant ones
     overall : float, mean variance of the features in units of these
@@ -218,23 +224,45 @@ def _within(
     gram, total = sums.gram, sums.total_weight
     mean = sums.column_sums / total
     shares = sums.class_weights / total
-    centred = sums.feature_sums / like(sums.class_weights[:, None], gram) - like(mean, gram)
-    weighted = centred * like(np.sqrt(shares)[:, None], gram)
+    between = namespace(gram).zeros_like(gram)
+    for part in _class_blocks(len(shares)):
+        weighted = _centred(sums, mean, part)
+        weighted *= like(np.sqrt(shares[part])[:, None], gram)
+        between += weighted.T @ weighted
     scatter = gram / total - like(np.outer(mean, mean), gram)
     variances = to_host(namespace(gram).linalg.diagonal(scatter))
     deviations = np.sqrt(np.where(sums.constant, 1.0, variances))
-    scatter -= weighted.T @ weighted
+    scatter -= between
     scatter /= like(np.outer(deviations, deviations), gram)
     overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
-    return mean, centred, scatter, deviations, overall
+    return mean, between, scatter, deviations, overall
+
+
+def _centred(sums: Sums, mean: NDArray[np.float64], classes: slice | NDArray[np.intp]) -> Array:
+    """Means (m, d) of some classes, less the mean; of all, they would be a second copy."""
+    chosen = sums.feature_sums
+    chosen = chosen[classes, :] if isinstance(classes, slice) else take(chosen, classes)
+    means = chosen / like(sums.class_weights[classes, None], chosen)
+    means -= like(mean, chosen)
+    return means
+
+
+def _class_means(sums: Sums, mean: NDArray[np.float64], transform: Array) -> Array:
+    """Class means (C, k) float32 in the coordinates of a matrix (d, k)."""
+    xp, n_classes = namespace(transform), len(sums.classes)
+    shape = n_classes, transform.shape[1]
+    means = xp.empty(shape, dtype=xp.float32, device=device(transform))
+    for part in _class_blocks(n_classes):
+        means[part, :] = xp.astype(_centred(sums, mean, part) @ transform, xp.float32)
+    return means
 
 
 def quick_coordinates(sums: Sums, alpha: float, n_directions: int) -> Coordinates:
     """Coordinates as `coordinates_of` gives them, on a device, for a penalty that is known.
 
-    Whitening by a Cholesky factor is as good as by eigenvectors, and takes a tenth of the time.
+    Whitening by a Cholesky factor is as good as by eigenvectors, and takes a fraction of the time.
     """
-    mean, centred, matrix, deviations, overall = _within(sums)
+    mean, between, matrix, deviations, overall = _within(sums)
     xp, d = namespace(matrix), len(mean)
     variance = float(xp.mean(xp.linalg.diagonal(matrix)))
     penalty = max(alpha, _MIN_ALPHA) * max(variance, _MIN_SHARE_WITHIN * overall)
@@ -244,19 +272,30 @@ def quick_coordinates(sums: Sums, alpha: float, n_directions: int) -> Coordinate
     except (RuntimeError, ValueError):  # rounding of the sums is larger than the penalty
         return coordinates_of(scatter_of(sums), alpha, n_directions)
     whitening = xp.linalg.inv(factor).T
-    in_white = centred @ (whitening / like(deviations[:, None], matrix))
-    in_white *= like(np.sqrt(sums.class_weights / sums.total_weight)[:, None], matrix)
+    white = whitening / like(deviations[:, None], matrix)
+    between = white.T @ between @ white
     q = min(n_directions, d, len(sums.classes) - 1)
-    basis = _leading_directions(in_white, q)
-    within = 1.0 - penalty * xp.sum((whitening @ basis) ** 2, axis=0)
-    variances = to_host(within + xp.sum((in_white @ basis) ** 2, axis=0))
-    transform = (whitening @ basis) / like(deviations[:, None], matrix)
+    basis = _leading_eigenvectors(between, q)
+    transform = white @ basis
     inverse = (basis.T @ factor.T) * like(deviations, matrix)
-    means = xp.astype(centred @ transform, xp.float32)
-    return Coordinates(mean, transform, inverse, q, means, np.sqrt(variances))
+    variances = 1.0 - penalty * xp.sum((whitening @ basis) ** 2, axis=0)
+    variances += xp.sum(basis * (between @ basis), axis=0)
+    means = _class_means(sums, mean, transform)
+    return Coordinates(mean, transform, inverse, q, means, np.sqrt(to_host(variances)))
 
 
-def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
+def _class_blocks(n_classes: int) -> Iterator[slice]:
+    """Classes in blocks, so that what is computed of all of them is never held at once."""
+    for start in range(0, n_classes, _CLASSES_PER_BLOCK):
+        yield slice(start, min(start + _CLASSES_PER_BLOCK, n_classes))
+
+
+def best_alpha(
+    scatter: Scatter,
+    Z: NDArray[np.floating],
+    own: NDArray[np.intp],
+    anchors: RbfAnchors | None = None,
+) -> float:
     """The largest penalty at which linear discriminant analysis is nearly at its best.
 
     Parameters
@@ -264,7 +303,9 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     scatter : Scatter, without the rows Z
     Z : (n, d) held-out rows, as they are summed
     own : (n,) index of each row's class
+    anchors : RbfAnchors, if Z are similarities to kernel anchors
     """
+    slack = _ALPHA_SLACK if anchors is None else _KERNEL_ALPHA_SLACK
     own = own[:_MAX_ALPHA_ROWS]
     xp, Z = namespace(Z), Z[: len(own), :]
     classes = np.arange(len(scatter.shares))
@@ -272,7 +313,7 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
         classes = np.unique(np.concatenate([own, classes[:: len(classes) // _MAX_ALPHA_CLASSES]]))
     centred = xp.astype(Z, xp.float64, copy=False) - like(scatter.mean, Z)
     rows = xp.astype(centred @ scatter.vectors, xp.float32)
-    means = xp.astype(take(scatter.centred, classes) @ scatter.vectors, xp.float32)
+    means = xp.astype(scatter.centred(classes) @ scatter.vectors, xp.float32)
     accuracies = {}
     for alpha in _ALPHAS:
         inverse = like((1.0 / scatter.lengths(alpha)).astype(np.float32), Z)
@@ -282,7 +323,7 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     return max(
         alpha
         for alpha, accuracy in accuracies.items()
-        if accuracy >= max(accuracies.values()) - _ALPHA_SLACK
+        if accuracy >= max(accuracies.values()) - slack
     )
 
 
@@ -307,61 +348,58 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
     n_directions : int
         Number of coordinates, unless there are fewer features.
     """
-    centred, n_classes, d = scatter.centred, len(scatter.shares), len(scatter.values)
-    xp, k = namespace(centred), min(n_directions, d)
+    vectors, n_classes, d = scatter.vectors, len(scatter.shares), len(scatter.values)
+    xp, k = namespace(vectors), min(n_directions, d)
     lengths = scatter.lengths(alpha)
-    vectors = scatter.vectors / like(lengths, centred)
     # Directions of the class means, in coordinates of unit variance within classes.
-    in_white = (centred * like(np.sqrt(scatter.shares)[:, None], centred)) @ vectors
+    white = vectors / like(lengths, vectors)
+    between = white.T @ scatter.between @ white
     q = min(n_classes - 1, k)
-    basis = _leading_directions(in_white, q)
+    if n_classes < d:
+        weighted = scatter.centred(slice(None)) * like(np.sqrt(scatter.shares)[:, None], vectors)
+        basis = _directions_of_few(weighted @ white, q)
+    else:
+        basis = _leading_eigenvectors(between, q)
     if k > q:
         rest = np.zeros((d, k - q))
         rest[np.arange(k - q), np.arange(k - q)] = 1.0
-        basis, _ = xp.linalg.qr(xp.concat([basis, like(rest, centred)], axis=1))
-    transform = vectors @ basis
-    inverse = (basis.T * like(lengths, centred)) @ scatter.inverse
-    means = xp.empty((n_classes, k), dtype=xp.float32, device=device(centred))
-    for start in range(0, n_classes, _CLASSES_PER_BLOCK):
-        stop = min(start + _CLASSES_PER_BLOCK, n_classes)
-        means[start:stop, :] = xp.astype(centred[start:stop, :] @ transform, xp.float32)
-    variance = (basis**2).T @ like(scatter.values / lengths**2, centred)
-    variance += xp.sum((in_white @ basis) ** 2, axis=0)
-    return Coordinates(scatter.mean, transform, inverse, q, means, np.sqrt(to_host(variance)))
+        basis, _ = xp.linalg.qr(xp.concat([basis, like(rest, vectors)], axis=1))
+    transform = white @ basis
+    inverse = (basis.T * like(lengths, vectors)) @ scatter.inverse
+    means = _class_means(scatter.sums, scatter.mean, transform)
+    variance = to_host((basis**2).T @ like(scatter.values / lengths**2, vectors))
+    variance += np.maximum(np.einsum("dk,dk->k", to_host(basis), to_host(between @ basis)), 0.0)
+    return Coordinates(scatter.mean, transform, inverse, q, means, np.sqrt(variance))
 
 
 def _eigh(matrix: Array) -> tuple[Array, Array]:
     """Eigenvalues, ascending, and eigenvectors of a matrix, which is overwritten."""
     if is_foreign(matrix):
         values, vectors = namespace(matrix).linalg.eigh(matrix)
-        return values, vectors
-    values, vectors = scipy.linalg.eigh(matrix, check_finite=False, overwrite_a=True)
+    else:
+        values, vectors = scipy.linalg.eigh(matrix, check_finite=False, overwrite_a=True)
     return values, vectors
 
 
-def _leading_directions(rows: Array, q: int) -> Array:
-    """The q leading right singular vectors (d, q) of rows (C, d)."""
+def _directions_of_few(rows: Array, q: int) -> Array:
+    """The q leading right singular vectors (d, q) of less than d rows (C, d)."""
     xp = namespace(rows)
-    n, d = rows.shape
-    if n < d:
-        values, vectors = _eigh(rows @ rows.T)
-        left, sizes = xp.flip(vectors, axis=1)[:, :q], np.sqrt(np.maximum(to_host(values), 0.0))
-        sizes = np.maximum(sizes[::-1][:q], 1e-12 * max(sizes[-1], 1e-300))
-        return xp.linalg.qr(rows.T @ left / like(sizes, rows))[0]
-    if is_foreign(rows):
-        return _leading_eigenvectors(rows.T @ rows, q)
-    _, vectors = scipy.linalg.eigh(
-        rows.T @ rows, subset_by_index=(d - q, d - 1), check_finite=False
-    )
-    return np.asarray(vectors[:, ::-1])
+    values, vectors = _eigh(rows @ rows.T)
+    left, sizes = xp.flip(vectors, axis=1)[:, :q], np.sqrt(np.maximum(to_host(values), 0.0))
+    sizes = np.maximum(sizes[::-1][:q], 1e-12 * max(sizes[-1], 1e-300))
+    return xp.linalg.qr(rows.T @ left / like(sizes, rows))[0]
 
 
 def _leading_eigenvectors(matrix: Array, q: int) -> Array:
-    """The q leading eigenvectors (d, q) of a matrix, by products alone where they are few.
+    """The q leading eigenvectors (d, q) of a matrix, on a device by products alone if they are few.
 
-    A device multiplies matrices many times faster than it takes them apart.
+    It multiplies matrices many times faster than it takes them apart.
     """
     xp, d = namespace(matrix), matrix.shape[0]
+    if not is_foreign(matrix):
+        subset = d - q, d - 1
+        vectors = scipy.linalg.eigh(matrix, subset_by_index=subset, check_finite=False)[1]
+        return np.asarray(vectors[:, ::-1])
     if d < _MIN_SUBSPACE * q:
         return xp.flip(xp.linalg.eigh(matrix)[1], axis=1)[:, :q]
     width = q + q // 2 + 8
@@ -398,14 +436,16 @@ def discriminant_projection(
     weights : (C, r) int8, signs of the class means
     """
     k = min(n_bits, coordinates.n_discriminant)
-    xp, n_classes = namespace(coordinates.means), len(shares)
-    means = xp.astype(coordinates.means[:, :k], xp.float64)
-    centre = like(shares, means) @ means
-    means = means - centre
+    xp, n_classes, means = namespace(coordinates.means), len(shares), coordinates.means[:, :k]
+    centre = sum(
+        like(shares[part], means) @ xp.astype(means[part, :], xp.float64)
+        for part in _class_blocks(n_classes)
+    )
     random = np.random.default_rng(seed)
     chosen = means
     if n_classes > _MAX_ITQ_MEANS:
         chosen = take(means, np.sort(random.choice(n_classes, _MAX_ITQ_MEANS, replace=False)))
+    chosen = xp.astype(chosen, xp.float64) - centre
     # What is drawn is tied to the classes, and not to the axes, whose signs and order may depend on
     # rounding.
     axes = _nearest_rotation(chosen).T
@@ -417,8 +457,11 @@ def discriminant_projection(
     rotation = xp.concat(blocks, axis=1)[:, :n_bits]
     Q = np.zeros((coordinates.means.shape[1], n_bits))
     Q[:k] = to_host(rotation)
-    positive = to_host(xp.astype(means @ rotation >= 0, xp.int8))
-    return Q, to_host(-(centre @ rotation)), positive * np.int8(2) - np.int8(1)
+    weights = np.empty((n_classes, n_bits), dtype=np.int8)
+    for part in _class_blocks(n_classes):
+        scores = (xp.astype(means[part, :], xp.float64) - centre) @ rotation
+        weights[part] = to_host(xp.astype(scores >= 0, xp.int8) * 2 - 1)
+    return Q, to_host(-(centre @ rotation)), weights
 
 
 def drawn_rows(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,7 +215,8 @@ class Refinement:
         self._refit = refit
         self._score_all = score_all
         self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
-        self._signs = xp.astype(like(weights, means), xp.float32)
+        # Of very many classes a step scores some, whose signs become floats only then.
+        self._signs = xp.astype(like(weights, means), xp.float32 if score_all else xp.int8)
         self._schedule = schedule
         self._random = random
         self._steps = 0
@@ -233,7 +235,7 @@ class Refinement:
     @property
     def weights(self) -> NDArray[np.int8]:
         """Weights of the classes, (C, r) in {-1, +1}."""
-        signs: NDArray[np.float32] = to_host(self._signs)
+        signs: NDArray[Any] = to_host(self._signs)
         return signs.astype(np.int8)
 
     def mean_loss(self) -> float:
@@ -269,7 +271,9 @@ class Refinement:
         """
         self._steps += 1
         classes = self._scored_classes(A, own)
-        signs = self._signs if classes is None else take(self._signs, classes)
+        signs = self._signs
+        if classes is not None:
+            signs = namespace(A).astype(take(self._signs, classes), A.dtype)
         place = own if classes is None else np.searchsorted(classes, own)
         factors = np.full(len(own), 1.0 / len(own), dtype=np.float32)
         if sample_weight is not None:
@@ -340,7 +344,8 @@ class Refinement:
         self.projection *= self._length / xp.clip(xp.sqrt(squares), _TINY, None)
         if self._refit is not None:
             if self._steps % self._steps_between_refits == 0 or self.finished:
-                self._signs = xp.astype(self._refit(self.projection, self.intercept), xp.float32)
+                found = self._refit(self.projection, self.intercept)
+                self._signs = xp.astype(found, self._signs.dtype, copy=False)
                 self._index = None
             return
         assert gradient.weights is not None
@@ -365,8 +370,9 @@ class Refinement:
     def _nearest(self, scores: Array, k: int) -> NDArray[np.int64]:
         """Indices (m, k) of the classes with the nearest codes, from the scores of the bits."""
         if is_foreign(scores):
+            signs = namespace(scores).astype(self._signs, scores.dtype, copy=False)
             found: NDArray[np.int64] = to_host(
-                top_k(_signs(scores) @ self._signs.T, k, scores.shape[1])[0]
+                top_k(_signs(scores) @ signs.T, k, scores.shape[1])[0]
             )
             return found
         if self._index is None:
