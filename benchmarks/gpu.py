@@ -239,6 +239,9 @@ def main() -> None:
         return {} if "error" in found else found
 
     peak = part("limits", lambda: limits(device, 8192 if device == "cuda" else 512))
+    # Kernels are loaded when they are first used.
+    small = Rows(1024, 5000, device)
+    part("warm-up", lambda: closed_form(small, 40_000, given.bits[0], 20_000, peak)[1])
     rows = Rows(given.features, given.classes, device)
     for n_bits in given.bits:
         fitted = []

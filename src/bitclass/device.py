@@ -24,6 +24,7 @@ __all__ = ["DeviceModel", "check_array", "memory_errors"]
 _SCORES_PER_BLOCK = 1 << 29
 # Sums of up to so many ones are exact in float16.
 _EXACT_IN_FLOAT16 = 2048
+_WIDTH = 64
 _TIE = 1e-6
 
 # Arrays of a model on the device that it was last used on, for as long as there is the model.
@@ -88,7 +89,10 @@ class DeviceModel:
             centre = np.zeros(self._model.n_features, dtype=np.float32)
         P = hash_function.projection
         t = hash_function.intercept + centre.astype(np.float64) @ P.astype(np.float64)
-        weights = like(self._model.unpacked_weights(), self._X)
+        # A multiple of 64 classes: products of other widths take several times as long.
+        padding = np.zeros((-len(self._model.classes) % _WIDTH, self._model.n_bits), dtype=np.int8)
+        weights = np.concatenate([self._model.unpacked_weights(), padding])
+        weights = like(weights, self._X)
         on_gpu = getattr(weights, "is_cuda", hasattr(weights, "get"))
         exact = xp.float16 if on_gpu and self._model.n_bits <= _EXACT_IN_FLOAT16 else xp.float32
         arrays = {
@@ -164,11 +168,13 @@ class DeviceModel:
         """Inner products (m, C) of codes and class weights: integers, in a type that holds them."""
         xp, weights = self._xp, self._at["weights"]
         codes = xp.astype(F >= 0, weights.dtype) * 2 - 1
-        return codes @ weights.T
+        products = codes @ weights.T
+        products[:, len(self._model.classes) :] = -self._model.n_bits - 2  # no class at all
+        return products
 
     def _nearest(self, F: Array, k: int) -> tuple[Array, Array]:
         """Indices and distances (m, k) of the nearest classes."""
-        best, products = top_k(self._products(F), k, self._model.n_bits)
+        best, products = top_k(self._products(F), k, self._model.n_bits + 2)
         return best, (self._model.n_bits - products) // 2
 
     def _short_list(self, F: Array) -> tuple[Array, Array, Array]:
@@ -178,8 +184,9 @@ class DeviceModel:
         # Real-valued codes in the steps that the kernels take.
         real = xp.round(float(MAX_ACTIVATION) * xp.tanh(F * model.steepness))
         flat = xp.take(self._at["weights"], xp.reshape(best, (-1,)), axis=0)
-        listed = xp.astype(xp.reshape(flat, (*best.shape, model.n_bits)), xp.float32)
-        scores = (listed @ real[:, :, None])[:, :, 0] / float(MAX_ACTIVATION)
+        listed = xp.reshape(flat, (*best.shape, model.n_bits))
+        products = listed * xp.astype(real, flat.dtype)[:, None, :]
+        scores = xp.sum(products, axis=2, dtype=xp.float32) / float(MAX_ACTIVATION)
         order = xp.argsort(scores, axis=1, descending=True, stable=True)
         found = [xp.take_along_axis(values, order, axis=1) for values in (best, scores, apart)]
         return found[0], found[1], found[2]
@@ -199,7 +206,7 @@ class DeviceModel:
     def _scores(self, F: Array) -> Array:
         """Scores of all classes (m, C): see `PackedModel.scores`."""
         xp, model = self._xp, self._model
-        scores = xp.astype(self._products(F), xp.float32)
+        scores = xp.astype(self._products(F)[:, : len(model.classes)], xp.float32)
         if model.n_rescored:
             best, rescored, apart = self._short_list(F)
             farthest = xp.astype(xp.max(apart, axis=1, keepdims=True), xp.float32)

@@ -229,11 +229,13 @@ def _within(sums: Sums) -> tuple[NDArray[np.float64], Array, Array, NDArray[np.f
         weighted = _centred(sums, mean, part)
         weighted *= like(np.sqrt(shares[part])[:, None], gram)
         between += weighted.T @ weighted
-    scatter = gram / total - like(np.outer(mean, mean), gram)
+    there = like(mean, gram)
+    scatter = gram / total - there[:, None] * there
     variances = to_host(namespace(gram).linalg.diagonal(scatter))
     deviations = np.sqrt(np.where(sums.constant, 1.0, variances))
     scatter -= between
-    scatter /= like(np.outer(deviations, deviations), gram)
+    there = like(deviations, gram)
+    scatter /= there[:, None] * there
     overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
     return mean, between, scatter, deviations, overall
 
