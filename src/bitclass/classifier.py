@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ from bitclass.summary import (
     summarise,
 )
 from bitclass.training import (
+    Epoch,
     Fitted,
     Settings,
     Statistics,
@@ -42,6 +44,7 @@ from bitclass.validation import (
     check_class_count,
     check_classes,
     check_continuation,
+    check_groups,
     check_initial_codes,
     check_rows,
     settings_of,
@@ -134,11 +137,15 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Number of threads, negative as in scikit-learn, at most the cores that the process may use.
         None means what `set_num_threads` or ``BITCLASS_NUM_THREADS`` say, or else all these cores.
 
+    max_time : float or None, default=None
+        Seconds after which `fit` stops refining and keeps the best model so far. The model before
+        refinement is always finished.
+
     random_state : int, RandomState instance or None, default=None
         Seed of the starting codes, the anchors and the refinement.
 
     verbose : int, default=0
-        Whether to print a line after each round.
+        Whether to print a line after each round and each epoch of refinement.
 
     Attributes
     ----------
@@ -221,6 +228,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         class_weight: dict[Any, float] | str | None = None,
         precision: str = "auto",
         n_jobs: int | None = None,
+        max_time: float | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
@@ -239,6 +247,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.class_weight = class_weight
         self.precision = precision
         self.n_jobs = n_jobs
+        self.max_time = max_time
         self.random_state = random_state
         self.verbose = verbose
 
@@ -276,7 +285,15 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     # Learning
     # ---------------------------------------------------------------------------------------------
 
-    def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        callback: Callable[[Epoch], Any] | None = None,
+    ) -> Self:
         """Learn from all rows at once.
 
         Parameters
@@ -284,6 +301,15 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X : array-like or CSR matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), optional
+        groups : array-like of shape (n_samples,), optional
+            Labels of groups, such as the source of each row. Refinement then holds out whole
+            groups, as scikit-learn's GroupShuffleSplit does, and judges by rows of sources that it
+            has not learned from.
+        callback : callable, optional
+            Called after each epoch of refinement with an object that has the attributes `epoch`,
+            `n_epochs`, `accuracy` (on the held-out rows) and `objective` (mean cross-entropy of
+            the training rows). Refinement stops where it returns True, and the best model so far
+            is kept.
 
         Returns
         -------
@@ -294,8 +320,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             settings = self._checked_settings()
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
+            group_of_row = None if groups is None else check_groups(groups, len(labels))
             classes = np.unique(labels)
             counts = slice(None) if weights is None else weights > 0
+            if group_of_row is not None:
+                group_of_row = np.unique(group_of_row[counts], return_inverse=True)[1]
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
             batch = _with_weight(X, labels, weights)
@@ -303,7 +332,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             with training_threads(self.n_jobs):
                 statistics = start_statistics(settings, *batch, initial_codes)
                 statistics.add(*batch, classes)
-                fitted = fit_model(settings, statistics, lambda: iter([batch]))
+                settings = replace(settings, callback=callback)
+                fitted = fit_model(settings, statistics, lambda: iter([batch]), groups=group_of_row)
             self._keep(statistics, fitted)
         return self
 
@@ -316,6 +346,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         on_batch: Callable[[Statistics], None] | None = None,
         n_rows: int | None = None,
         feature_names: Sequence[str] | None = None,
+        callback: Callable[[Epoch], Any] | None = None,
     ) -> Self:
         """Learn from rows that come in batches, without holding them.
 
@@ -338,6 +369,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             `statistics` has the sums of.
         feature_names : sequence of str, optional
             Names of the features.
+        callback : callable, optional
+            Called after each epoch of refinement: see `fit`.
 
         Returns
         -------
@@ -390,6 +423,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     if on_batch is not None:
                         on_batch(statistics)
                 check_class_count(statistics.classes[statistics.class_weights > 0])
+                settings = replace(settings, callback=callback)
                 fitted = fit_model(settings, statistics, lambda: checked(0), n_rows)
             if feature_names is not None:
                 self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
@@ -610,6 +644,22 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         with self._threads(model):
             return self._of_all_classes(model.predict_proba(X), 0.0)
 
+    def predict_log_proba(self, X: Features) -> NDArray[np.float64]:
+        """Logarithms of the class probabilities, which do not underflow.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            -inf for classes without samples.
+        """
+        model, X = self._model_for(X)
+        with self._threads(model):
+            return self._of_all_classes(model.predict_log_proba(X), -np.inf)
+
     def top_classes(
         self, X: Features, k: int, *, probabilities: bool = False
     ) -> tuple[NDArray[Any], ...]:
@@ -801,8 +851,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Read an estimator from a file that `save` wrote.
 
         It predicts as the one that was saved did (see there), and has its parameters, but for
-        `n_jobs` and `verbose`; `objective_history_` has one entry per step. To predict without
-        scikit-learn, `bitclass.load` reads the same file.
+        `n_jobs`, `max_time` and `verbose`; `objective_history_` has one entry per step. To predict
+        without scikit-learn, `bitclass.load` reads the same file.
 
         Parameters
         ----------

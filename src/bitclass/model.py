@@ -216,6 +216,23 @@ class PackedModel:
         """
         return self._softmax(self.scores(X))
 
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Logarithms of the class probabilities, which do not underflow.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, C)
+        """
+        scores = self.scores(X)
+        scores /= self.temperature
+        scores -= scores.max(axis=1, keepdims=True)
+        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+        return scores
+
     @property
     def n_rescored(self) -> int:
         """Length of the short list, at most the number of classes; 0 for none."""

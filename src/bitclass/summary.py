@@ -25,7 +25,7 @@ __all__ = [
 # A dict of class weights longer than this is left out: a summary is read before anything else.
 MAX_PAIRS = 10_000
 # Parameters of the machine and the moment, not of the model: a file has no say in them.
-_NOT_STORED = {"n_jobs", "verbose"}
+_NOT_STORED = {"max_time", "n_jobs", "verbose"}
 
 
 def summarise(
