@@ -53,6 +53,8 @@ class SparseRows:
     def of(cls, X: Any) -> SparseRows:
         """Rows (n, d) of a SciPy CSR matrix, or of a dense array."""
         with np.errstate(over="ignore"):  # infinite values are refused by who uses them
+            if isinstance(X, SparseRows):
+                return X
             if hasattr(X, "indptr"):
                 return cls(
                     X.indptr.astype(np.int64, copy=False),
@@ -76,8 +78,20 @@ class SparseRows:
         """Type of the values."""
         return self.data.dtype
 
+    @property
+    def ndim(self) -> int:
+        """2, as of any matrix."""
+        return 2
+
     def __len__(self) -> int:
         return len(self.indptr) - 1
+
+    def toarray(self) -> NDArray[np.float32]:
+        """The rows as a dense array."""
+        dense = np.zeros(self.shape, dtype=np.float32)
+        row_of_entry = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        np.add.at(dense, (row_of_entry, self.indices), self.data)
+        return dense
 
     @overload
     def __getitem__(self, rows: slice) -> SparseRows: ...
@@ -92,9 +106,7 @@ class SparseRows:
             return SparseRows(
                 indptr - indptr[0], self.indices[part], self.data[part], self.n_columns
             )
-        row = np.zeros(self.n_columns, dtype=np.float32)
-        part = slice(self.indptr[rows], self.indptr[rows + 1])
-        np.add.at(row, self.indices[part], self.data[part])
+        row: NDArray[np.float32] = self[rows : rows + 1].toarray()[0]
         return row
 
 
@@ -238,7 +250,7 @@ class SparseProjection:
         centre = None if scale is None else np.zeros_like(scale)
         return quantise_projection(projection, intercept, centre, scale)
 
-    def check(self, X: SparseRows) -> None:
+    def check(self, X: Any) -> None:
         """Raise unless `X` are rows with as many columns as these."""
         if not isinstance(X, SparseRows):
             raise TypeError(f"X: expected SparseRows, found {type(X).__name__}")
@@ -247,13 +259,11 @@ class SparseProjection:
 
     def score_blocks(
         self, X: SparseRows, threads: int
-    ) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.float32]]]:
+    ) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
         """Rows times the projection, block by block, and the intercept to add."""
-        kernel = (
-            _kernels.sparse_scores_int8
-            if self.precision == "int8"
-            else _kernels.sparse_scores_float32
-        )
+        kernel: Any = _kernels.sparse_scores_float32
+        if self.precision == "int8":
+            kernel = _kernels.sparse_scores_int8
         for start in range(0, len(X), _ROWS_PER_BLOCK):
             rows = slice(start, min(start + _ROWS_PER_BLOCK, len(X)))
             block = X[rows]
@@ -283,7 +293,7 @@ class SparseProjection:
             yield rows, codes
 
     def encode(
-        self, X: SparseRows, *, n_threads: int | None = None, first_row: int = 0
+        self, X: Any, *, n_threads: int | None = None, first_row: int = 0
     ) -> NDArray[np.uint8]:
         """Packed codes (n, ceil(r / 8)) of rows; a row that is not finite is refused."""
         self.check(X)
