@@ -15,19 +15,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
 from bitclass.blas import prediction_threads, training_threads
-from bitclass.losses import resolve_loss
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
 from bitclass.storage import save as save_model
-from bitclass.summary import (
-    restore_feature_names,
-    restore_history,
-    restore_parameters,
-    restore_refinement,
-    summarise,
-)
+from bitclass.summary import restore, summarise
 from bitclass.training import (
     Epoch,
     Fitted,
@@ -37,7 +30,7 @@ from bitclass.training import (
     start_statistics,
     update_model,
 )
-from bitclass.training.refinement import Batch
+from bitclass.training.refinement import Batch, Rows
 from bitclass.training.sparse import SparseState, fit_sparse, fitted_sparse, learns_sparse
 from bitclass.validation import (
     ACCEPTED,
@@ -336,12 +329,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     if groups is not None:
                         raise ValueError("groups cannot be held out where rows are wide")
                     state = fit_sparse(settings, lambda: iter([batch]), X.shape[1], classes)
-                    self._keep(state, fitted_sparse(settings, state))
+                    self._learn(settings, state, lambda: iter([batch]))
                     return self
                 statistics = start_statistics(settings, *batch, initial_codes)
                 statistics.add(*batch, classes)
-                fitted = fit_model(settings, statistics, lambda: iter([batch]), groups=group_of_row)
-            self._keep(statistics, fitted)
+                self._learn(settings, statistics, lambda: iter([batch]), groups=group_of_row)
         return self
 
     def fit_batches(
@@ -431,16 +423,13 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             with training_threads(self.n_jobs):
                 if statistics is None:
                     state = fit_sparse(settings, lambda: checked(0), self.n_features_in_)
-                    check_class_count(state.classes)
-                    self._keep(state, fitted_sparse(settings, state))
+                    self._learn(settings, state, lambda: checked(0))
                     return self
                 for batch in checked(statistics.n_rows):
                     statistics.add(*batch)
                     if on_batch is not None:
                         on_batch(statistics)
-                check_class_count(statistics.classes[statistics.class_weights > 0])
-                fitted = fit_model(settings, statistics, lambda: checked(0), n_rows)
-            self._keep(statistics, fitted)
+                self._learn(settings, statistics, lambda: checked(0), n_rows)
         return self
 
     def partial_fit(
@@ -539,18 +528,32 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if self._is_solved():
             return self
         statistics = self._require_statistics(ValueError)
-        check_class_count(statistics.classes[statistics.class_weights > 0])
-        before = self._fitted
         with training_threads(self.n_jobs):
-            settings = settings_of(self._fit_parameters)
-            if isinstance(statistics, SparseState):
-                fitted = fitted_sparse(settings, statistics)
-            elif before is not None and before.is_refined:
-                fitted = update_model(settings, before, statistics)
-            else:
-                fitted = fit_model(settings, statistics)
-        self._keep(statistics, fitted, self._fit_parameters)
+            self._learn(settings_of(self._fit_parameters), statistics, update=self._fitted)
         return self
+
+    def _learn(
+        self,
+        settings: Settings,
+        statistics: Statistics | SparseState,
+        rows: Rows | None = None,
+        n_rows: int | None = None,
+        groups: NDArray[np.intp] | None = None,
+        update: Fitted | None = None,
+    ) -> None:
+        """Learn from the sums, and from the rows where they are at hand; become fitted.
+
+        A refined model to `update` keeps its hash function.
+        """
+        check_class_count(statistics.classes[statistics.class_weights > 0])
+        if isinstance(statistics, SparseState):
+            fitted = fitted_sparse(settings, statistics)
+        elif update is not None and update.is_refined:
+            fitted = update_model(settings, update, statistics)
+        else:
+            fitted = fit_model(settings, statistics, rows, n_rows, groups)
+        parameters = self.get_params(deep=False) if rows is not None else self._fit_parameters
+        self._keep(statistics, fitted, parameters)
 
     @property
     def statistics_(self) -> Statistics | SparseState:
@@ -580,20 +583,12 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self,
         statistics: Statistics | SparseState | None,
         fitted: Fitted,
-        parameters: dict[str, Any] | None = None,
+        parameters: dict[str, Any],
     ) -> None:
         """Become fitted."""
-        parameters = self.get_params(deep=False) if parameters is None else parameters
         if statistics is not None:
-            fitted.model.summary = summarise(
-                parameters,
-                resolve_loss(parameters["loss"]).name,
-                statistics.n_rows,
-                fitted.history,
-                fitted.n_rounds,
-                fitted.refinement,
-                getattr(self, "feature_names_in_", None),
-            )
+            names = getattr(self, "feature_names_in_", None)
+            fitted.model.summary = summarise(parameters, fitted, statistics.n_rows, names)
             self._fitted_at = statistics.n_changes
         self._statistics, self._fitted = statistics, fitted
         self._fit_parameters = parameters
@@ -751,9 +746,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Columns of `classes_` from those of the classes that have samples."""
         if values.shape[1] == len(self.classes_):
             return values
-        spread = np.full((len(values), len(self.classes_)), of_others)
-        spread[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
-        return spread
+        columns = np.full((len(values), len(self.classes_)), of_others)
+        columns[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
+        return columns
 
     # ---------------------------------------------------------------------------------------------
     # Attributes
@@ -916,10 +911,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         model = load_model(path)
         classifier = cls()
         try:
-            parameters = restore_parameters(model.summary, classifier.get_params(deep=False))
-            history, n_rounds = restore_history(model.summary, model.n_bits)
-            refinement = restore_refinement(model.summary)
-            names = restore_feature_names(model.summary, model.n_features)
+            parameters, fitted = restore(model, classifier.get_params(deep=False))
         except ModelFileError as error:
             raise ModelFileError(f"{os.fspath(path)}: {error}") from None
         parameters["n_bits"] = model.n_bits
@@ -930,10 +922,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         classifier.set_params(**parameters)
         classifier.n_features_in_ = model.n_features
         classifier._classes = model.classes
-        if names is not None:
-            classifier.feature_names_in_ = names
-        fitted = Fitted(model, history, n_rounds, refinement=refinement)
-        classifier._keep(None, fitted)
+        if model.feature_names is not None:
+            classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        classifier._keep(None, fitted, classifier.get_params(deep=False))
         if statistics is not None:
             classifier._attach(statistics)
         return classifier

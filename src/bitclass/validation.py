@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
 from bitclass.codes import MAX_BITS
+from bitclass.hash_function import MAX_GAMMA, MIN_GAMMA
 from bitclass.losses import LOSSES, resolve_loss, tabulate
 from bitclass.rows import Features
 from bitclass.training import Settings, Statistics
@@ -55,7 +56,7 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "refine": ["boolean", StrOptions({"auto"})],
     "kernel": [StrOptions({"rbf"}), None],
     "n_anchors": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-    "gamma": [Interval(Real, 1e-30, 1e30, closed="both"), StrOptions({"scale", "median"})],
+    "gamma": [Interval(Real, MIN_GAMMA, MAX_GAMMA, closed="both"), StrOptions({"scale", "median"})],
     "rescore": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
     "class_weight": [dict, StrOptions({"balanced"}), None],
     "precision": [StrOptions({"auto", "int8", "float32"})],

@@ -38,6 +38,7 @@ __all__ = [
     "Groups",
     "alternate",
     "b_step",
+    "hinge_history",
     "hinge_weights",
     "log_objective",
     "make_distinct",
@@ -174,6 +175,34 @@ def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
     """
     lead = len(code_sums) * code_sums - code_sums.sum(axis=0)
     return sign(lead)
+
+
+def hinge_history(
+    weights: NDArray[np.int8],
+    class_weights: NDArray[np.float64],
+    code_sums: NDArray[np.float64] | None = None,
+) -> NDArray[np.void]:
+    """History of the hinge loss after the closed forms of W-step and B-step.
+
+    Parameters
+    ----------
+    weights : (C, r)
+    class_weights : (C,), the summed sample weights of each class
+    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
+    """
+    n_classes, n_bits = weights.shape
+    if code_sums is None:
+        code_sums = weights * class_weights[:, None]
+    weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
+    after_w = np.sum(weight_sum * code_sums.sum(axis=0)) - n_classes * np.sum(weights * code_sums)
+    after_b = class_weights @ (weights @ weight_sum) - n_classes * n_bits * total
+    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
+    lowest = -2.0 * n_bits * (n_classes - 1) * total
+    history = np.empty(2, dtype=HISTORY_DTYPE)
+    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
+    with np.errstate(divide="ignore"):
+        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
+    return history
 
 
 def w_step(

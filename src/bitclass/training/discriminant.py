@@ -47,10 +47,11 @@ _FEW_DIRECTIONS = 8
 FURTHER_COORDINATES = 384
 # Class means that a rotation is learned on.
 _MAX_ITQ_MEANS = 8192
-# Penalties to choose from, and by how much their accuracy may fall short of the best.
+# Penalties to choose from, and by how much their accuracy may fall short of the best: less with
+# kernel anchors, whose directions of little variance still tell classes apart.
 _ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
-_ALPHA_SLACK = 0.02
-_MIN_ALPHA = 1e-9  # sums of float32 tell no less
+_ALPHA_SLACK, _KERNEL_ALPHA_SLACK = 0.02, 0.005
+_MIN_ALPHA = 1e-9  # below the rounding of sums of float32
 # Of the variance of all rows, where classes of one row each have none within.
 _MIN_SHARE_WITHIN = 1e-6
 _MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
@@ -159,7 +160,7 @@ class Scatter:
     inverse : (d, d), the inverse of `vectors`
     centred : (C, d) class means less the mean
     shares : (C,) of the total weight
-    mean_variance : float, within classes, or little of that of all rows where there is none
+    mean_variance : float, within classes; a small share of that of all rows where it is 0
     """
 
     mean: NDArray[np.float64]
@@ -201,7 +202,12 @@ def scatter_of(sums: Sums) -> Scatter:
     return Scatter(mean, values, vectors, inverse, centred, shares, mean_variance)
 
 
-def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
+def best_alpha(
+    scatter: Scatter,
+    Z: NDArray[np.floating],
+    own: NDArray[np.intp],
+    anchors: RbfAnchors | None = None,
+) -> float:
     """The largest penalty at which linear discriminant analysis is nearly at its best.
 
     Parameters
@@ -209,7 +215,9 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     scatter : Scatter, without the rows Z
     Z : (n, d) held-out rows, as they are summed
     own : (n,) index of each row's class
+    anchors : RbfAnchors, if Z are similarities to kernel anchors
     """
+    slack = _ALPHA_SLACK if anchors is None else _KERNEL_ALPHA_SLACK
     Z, own = Z[:_MAX_ALPHA_ROWS], own[:_MAX_ALPHA_ROWS]
     classes = np.arange(len(scatter.centred))
     if len(classes) > _MAX_ALPHA_CLASSES:  # the own classes, and as many others as fit
@@ -225,7 +233,7 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     return max(
         alpha
         for alpha, accuracy in accuracies.items()
-        if accuracy >= max(accuracies.values()) - _ALPHA_SLACK
+        if accuracy >= max(accuracies.values()) - slack
     )
 
 

@@ -26,9 +26,9 @@ from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.alternation import (
-    HISTORY_DTYPE,
     Groups,
     alternate,
+    hinge_history,
     hinge_weights,
     make_distinct,
 )
@@ -67,7 +67,7 @@ _UNEVEN, _MAX_CLASSES_OF_REGRESSION = 1.25, 4096
 # Without held-out rows, hash functions are judged by rows drawn from what the sums know, and
 # another one than the first is taken where its accuracy is higher by this.
 _ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
-# Rows whose similarities to the anchors tell how these are standardised.
+# Rows on which the similarities to the anchors are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
 
 # A hash function and class weights (C, r).
@@ -158,7 +158,7 @@ def fit_model(
     """
     if statistics.sums().constant.all():
         warn("no feature of X varies, as far as float64 can tell: all rows get the same code")
-    # Discriminant directions know no weights of classes; the regression does.
+    # Discriminant directions do not depend on class weights; the regression does.
     by_discriminant = (
         statistics.starting.kind == "discriminant"
         and settings.loss.closed_form
@@ -192,7 +192,7 @@ class _Regression:
         weights = hinge_weights(code_sums)
         class_codes, row_codes = weights, None
         if settings.table is None:  # the closed forms of the hinge loss: b_i = w_{y_i}
-            self._history, self._n_rounds = _closed_form_history(weights, sums, code_sums), 1
+            self._history, self._n_rounds = hinge_history(weights, sums.class_weights, code_sums), 1
         else:
             found = alternate(
                 _starting_groups(statistics, sums, code_sums, settings),
@@ -325,7 +325,7 @@ class _Discriminant:
                 hash_function, weights, coordinates, sums, _default_rescore(settings) > 0
             )
             _set_probabilities(model, settings, temperature, refined)
-        history = _closed_form_history(model.unpacked_weights(), sums)
+        history = hinge_history(model.unpacked_weights(), sums.class_weights)
         return Fitted(model, history, 1, alpha, None if refined is None else refined.report)
 
 
@@ -451,36 +451,6 @@ def _starting_groups(
     place = np.cumsum(statistics.class_weights > 0) - 1
     labels, codes, sample_weight = statistics.kept_rows()
     return Groups.of_samples(place[labels], codes, sample_weight)
-
-
-def _closed_form_history(
-    weights: NDArray[np.int8], sums: Sums, code_sums: NDArray[np.float64] | None = None
-) -> NDArray[np.void]:
-    """History of the linear loss after W-step and B-step.
-
-    Parameters
-    ----------
-    weights : (C, r)
-    sums : Sums
-    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
-    """
-    n_classes, n_bits = weights.shape
-    totals = sums.class_weights
-    if code_sums is None:
-        code_sums = weights * totals[:, None]
-    own = np.sum(weights * code_sums)
-    all_pairs = np.sum(weights.sum(axis=0, dtype=np.int64) * code_sums.sum(axis=0))
-    after_w = all_pairs - n_classes * own
-    class_sums = weights.sum(axis=0, dtype=np.int64)
-    agreement = totals @ (weights @ class_sums)
-    after_b = agreement - n_classes * n_bits * totals.sum()
-    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
-    lowest = -2.0 * n_bits * (n_classes - 1) * totals.sum()
-    history = np.empty(2, dtype=HISTORY_DTYPE)
-    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
-    with np.errstate(divide="ignore"):
-        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
-    return history
 
 
 def _codes_times_features(

@@ -403,7 +403,7 @@ class Statistics:
     def _check_sums(
         self, sums: Sums, X: Features, sample_weight: NDArray[np.float64] | None
     ) -> None:
-        """Refuse a batch with a number that would drown all others, naming row and feature."""
+        """Refuse a batch with a value too large to be summed, naming row and feature."""
         largest = np.diag(sums.gram).max(initial=0.0)
         heaviest = 1.0 if sample_weight is None else float(sample_weight.max(initial=1.0))
         if _all_finite(sums) and largest <= MAX_DEVIATIONS**2 * heaviest:

@@ -56,7 +56,8 @@ _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 # Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
 _EPOCHS_PER_SAMPLE = 4
-# With more classes than this their weights follow from the projection, and a step scores some.
+# With more classes than this, weights are the codes of the class means, and a step scores only some
+# of the classes.
 _MAX_LEARNED_CLASSES = 2048
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
@@ -133,11 +134,8 @@ def refine(
     alpha = settings.alpha
     if alpha is None:
         Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
-        alpha = best_alpha(scatter, Z, held_out.own)
+        alpha = best_alpha(scatter, Z, held_out.own, statistics.anchors)
     coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits, statistics.anchors)
-    max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
-    if statistics.anchors is not None:
-        max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
     before = None
     for hash_function, weights in start(sums, coordinates):
         model = _model(sums, hash_function, weights)
@@ -146,61 +144,11 @@ def refine(
         if before is None or _lead(judged.right - before.right, held_out) > _ERRORS_TO_SWITCH:
             before = judged
     assert before is not None
-    hash_function, weights = before.model.hash_function, before.model.unpacked_weights()
 
-    refit = None
-    if len(weights) > _MAX_LEARNED_CLASSES:
-        weights = class_mean_weights(hash_function, sums)
-
-        def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
-            return sign(coordinates.means @ Q + t)
-
-    n_per_step = rows_per_step(split.n_per_sample)
-    n_steps = max(1, min(max_epochs * split.n_training, max_visits) // n_per_step)
-    random = np.random.default_rng([seed, 1])
-    Q, t = coordinates.projected(hash_function, sums)
-    score_deviation = target_deviation(sums)
-    refinement = Refinement(
-        Q,
-        t,
-        weights,
-        coordinates.means,
-        coordinates.column_length(Q, score_deviation),
-        score_deviation,
-        Schedule(n_steps),
-        random,
-        refit,
-        score_all=refit is None,
-    )
-    best = BestEpoch(held_out.effective_size)
-    A_held_out = coordinates.rows(statistics, held_out.X)
-    n_planned = math.ceil(n_steps / max(1, split.n_per_sample // n_per_step))
-    if split.holds_all:
-        n_planned = min(n_planned, max_epochs)
-    n_epochs, stopped = 0, None
-    for sample in _epochs(split, max_epochs, lambda X: coordinates.rows(statistics, X)):
-        _epoch(refinement, sample, n_per_step, random, settings)
-        n_epochs += 1
-        found = refinement.classify(A_held_out, rescored=settings.rescore != 0)
-        accuracy = held_out.mean(found == held_out.own)
-        settings.report(f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}")
-        best.offer(
-            accuracy,
-            (refinement.projection.copy(), refinement.intercept.copy(), refinement.weights),
-        )
-        epoch = Epoch(n_epochs, max(n_planned, n_epochs), accuracy, refinement.mean_loss())
-        if settings.callback is not None and settings.callback(epoch):
-            stopped = "callback"
-        elif settings.out_of_time and not refinement.finished:
-            stopped = "max_time"
-        behind = refinement.progress > 0.5 and best.is_far_above(accuracy)
-        if refinement.finished or behind or stopped is not None:
-            break
-    refinement.close()
-
+    best, facts = _learn(settings, statistics, split, sums, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
         hash_function = coordinates.hash_function(
-            Q, t, sums, hash_function.precision, hash_function.anchors
+            Q, t, sums, settings.precision, statistics.anchors
         )
         after = _rescored(_model(sums, hash_function, weights), held_out, settings.rescore)
         taken = after.accuracy >= before.accuracy
@@ -218,19 +166,106 @@ def refine(
         f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}; "
         f"short list of {chosen.rescore}"
     )
-    facts: dict[str, Any] = {
+    report = {
         "taken": taken,
         "held_out_rows": len(held_out),
         "accuracy_before": before.accuracy,
         "accuracy_after": after.accuracy,
-        "epochs": n_epochs,
-        "steps": n_steps,
+        **facts,
         "weights_follow_means": bool(taken and follow),
         "alpha": alpha,
     }
-    if stopped is not None:
-        facts["stopped"] = stopped
-    return Refined(chosen, alpha, facts)
+    return Refined(chosen, alpha, report)
+
+
+def _learn(
+    settings: Settings,
+    statistics: Statistics,
+    split: Split,
+    sums: Sums,
+    coordinates: Coordinates,
+    start: PackedModel,
+    seed: int,
+) -> tuple[BestEpoch, dict[str, Any]]:
+    """Epochs of steps over the training rows, each judged on the held-out rows.
+
+    Parameters
+    ----------
+    settings : Settings
+    statistics : Statistics
+    split : Split
+    sums : Sums, without the held-out rows
+    coordinates : Coordinates, of these sums
+    start : PackedModel
+    seed : int
+
+    Returns
+    -------
+    best : BestEpoch
+    facts : number of epochs, number of steps planned, and why it stopped, if early
+    """
+    max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
+    if statistics.anchors is not None:
+        max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
+    n_per_step = rows_per_step(split.n_per_sample)
+    n_steps = max(1, min(max_epochs * split.n_training, max_visits) // n_per_step)
+    n_planned = math.ceil(n_steps / max(1, split.n_per_sample // n_per_step))
+    if split.holds_all:
+        n_planned = min(n_planned, max_epochs)
+    random = np.random.default_rng([seed, 1])
+    refinement = _started(sums, coordinates, start, Schedule(n_steps), random)
+    held_out, A_held_out = split.held_out, coordinates.rows(statistics, split.held_out.X)
+    best = BestEpoch(held_out.effective_size)
+    facts: dict[str, Any] = {"epochs": 0, "steps": n_steps}
+    for sample in _epochs(split, max_epochs, lambda X: coordinates.rows(statistics, X)):
+        _epoch(refinement, sample, n_per_step, random, settings)
+        found = refinement.classify(A_held_out, rescored=settings.rescore != 0)
+        accuracy = held_out.mean(found == held_out.own)
+        best.offer(accuracy, refinement)
+        facts["epochs"] += 1
+        n_epochs = facts["epochs"]
+        settings.report(f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}")
+        epoch = Epoch(n_epochs, max(n_planned, n_epochs), accuracy, refinement.mean_loss())
+        if settings.callback is not None and settings.callback(epoch):
+            facts["stopped"] = "callback"
+        elif settings.out_of_time and not refinement.finished:
+            facts["stopped"] = "max_time"
+        behind = refinement.progress > 0.5 and best.is_far_above(accuracy)
+        if refinement.finished or behind or "stopped" in facts:
+            break
+    refinement.close()
+    return best, facts
+
+
+def _started(
+    sums: Sums,
+    coordinates: Coordinates,
+    start: PackedModel,
+    schedule: Schedule,
+    random: np.random.Generator,
+) -> Refinement:
+    """Refinement of a model; weights of very many classes follow from the projection."""
+    weights, refit = start.unpacked_weights(), None
+    if len(weights) > _MAX_LEARNED_CLASSES:
+        weights = class_mean_weights(start.hash_function, sums)
+
+        def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
+            return sign(coordinates.means @ Q + t)
+
+    Q, t = coordinates.projected(start.hash_function, sums)
+    score_deviation = target_deviation(sums)
+    return Refinement(
+        Q,
+        t,
+        weights,
+        coordinates.means,
+        coordinates.column_length(Q, score_deviation),
+        score_deviation,
+        schedule,
+        random,
+        refit,
+        score_all=refit is None,
+    )
 
 
 @dataclass(frozen=True)
@@ -276,7 +311,7 @@ class BestEpoch:
     """Which epoch to keep.
 
     That is the last epoch that is not clearly worse than the best: differences within the standard
-    error of so few rows say nothing, and the steps become smaller and better towards the end.
+    error are not significant, and the steps become smaller and better towards the end.
     Where that one is not as good as the start, by a few rows, the best one may be.
 
     Parameters
@@ -294,8 +329,10 @@ class BestEpoch:
     def _standard_error(self) -> float:
         return math.sqrt(self._accuracy * (1.0 - self._accuracy) / self._n_rows)
 
-    def offer(self, accuracy: float, candidate: _Candidate) -> None:
+    def offer(self, accuracy: float, refinement: Refinement) -> None:
         """Consider the result of an epoch."""
+        Q, t = refinement.projection.copy(), refinement.intercept.copy()
+        candidate = Q, t, refinement.weights
         if accuracy >= self._accuracy:
             self._accuracy, self._best = accuracy, candidate
         if accuracy >= self._accuracy - self._standard_error:

@@ -46,7 +46,7 @@ _WARM_UP = 0.05
 _DECAY_OF_MEAN, _DECAY_OF_SQUARE = 0.9, 0.99
 _TINY = 1e-9
 
-# Of very many classes, what a step scores beside those of its rows.
+# With very many classes, a step scores those of its rows and this many others.
 _RANDOM_CLASSES = 512
 _NEAREST_CLASSES = 4
 # Weights are refitted after so many steps, or one for so many classes, because a refit of 1,000,000
@@ -93,7 +93,7 @@ def mini_batches(
 ) -> Iterator[NDArray[np.intp]]:
     """Indices of the rows of each step of an epoch, in another order each time."""
     order = random.permutation(n_rows)
-    # There may be fewer rows than were expected, and without a step there would be no end.
+    # A sample may have fewer rows than expected, and an epoch must have at least one step.
     n_per_step = min(n_per_step, n_rows)
     for start in range(0, n_rows - n_per_step + 1, n_per_step):
         yield order[start : start + n_per_step]
