@@ -35,8 +35,8 @@ from tables import write_page
 
 NOTE = (
     "Accuracy in %, seconds of wall time, size of the model file (LinearSVC: of its coefficients), "
-    "peak memory of the process. CLINC-150 and the 100,000 columns on one thread, the others on all cores. Measured by "
-    "`make text`."
+    "peak memory of the process. CLINC-150 and the 100,000 columns on one thread, the others on "
+    "all cores. Measured by `make text`."
 )
 Texts = tuple[list[str], NDArray[Any], list[str], NDArray[Any]]
 Result = dict[str, Any]
