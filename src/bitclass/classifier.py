@@ -183,6 +183,13 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     "cca_itq") keep more, ``r / 8 + 16`` bytes per sample. A pickle and a model file hold the model
     without the sums; to keep both, see `save` and `load`.
 
+    Sparse rows of more than 2,048 features, and dense ones of more than 8,192, are learned on
+    mini-batches without any sums of pairs of features. `projection_` of sparse rows then has a row
+    for each feature that occurs often enough, ``packed().hash_function.columns``. `partial_fit`
+    learns its first batch as `fit` does and takes later ones in by small steps, at once, so that
+    the model depends on their order; with more than 2,048 classes later batches change the weights
+    alone.
+
     The attributes describe the model as it was last solved. After `partial_fit` they do not exist
     until `solve` or a prediction has taken the new rows in.
 
