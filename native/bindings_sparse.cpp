@@ -37,6 +37,17 @@ public:
             }
         }
     }
+    // ValueError unless the columns that occur, and only these are looked at, are in a table of k rows or nowhere.
+    void require_places(const std::int32_t* places, std::size_t k) const {
+        for (std::size_t i = 0; i < view_.n; ++i) {
+            const std::size_t row = view_.stored(i);
+            for (std::int64_t e = view_.starts[row]; e < view_.starts[row + 1]; ++e) {
+                if (places[view_.columns[e]] >= static_cast<std::int64_t>(k)) {
+                    throw nb::value_error("places: expected numbers of rows of projection, or -1");
+                }
+            }
+        }
+    }
     const SparseRows& view() const { return view_; }
     const AnyArray& starts() const { return starts_; }
     const AnyArray& columns() const { return columns_; }
@@ -61,11 +72,6 @@ void scores(nb::handle indptr, nb::handle indices, nb::handle data, nb::handle r
     if (!places.is_none()) {
         where.emplace(places, "places", 1);
         n_columns = where->shape(0);
-        for (std::size_t column = 0; column < n_columns; ++column) {
-            if (where->data()[column] >= static_cast<std::int64_t>(table.shape(0))) {
-                throw nb::value_error("places: expected numbers of rows of projection, or -1");
-            }
-        }
     }
     if (!factors.is_none()) {
         by.emplace(factors, "factors", 1);
@@ -77,6 +83,7 @@ void scores(nb::handle indptr, nb::handle indices, nb::handle data, nb::handle r
     }
     if (table.shape(0) == 0) throw nb::value_error("projection: expected at least one row, found none");
     const SparseArray X(indptr, indices, data, rows, n_columns);
+    if (where) X.require_places(where->data(), table.shape(0));
     found.require_length(0, X.view().n);
     found.require_length(1, table.shape(1));
     require_apart({&found, &table, &X.starts(), &X.columns(), &X.values()});
