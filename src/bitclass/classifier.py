@@ -426,18 +426,22 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                         )
                     yield _with_weight(X, labels, weights)
 
-            if feature_names is not None:
-                self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
             settings = replace(settings, callback=callback)
             with training_threads(self.n_jobs):
                 if statistics is None:
                     state = fit_sparse(settings, lambda: checked(0), self.n_features_in_)
+                    if feature_names is not None:
+                        self.feature_names_in_ = np.array(
+                            [str(name) for name in feature_names], object
+                        )
                     self._learn(settings, state, lambda: checked(0))
                     return self
                 for batch in checked(statistics.n_rows):
                     statistics.add(*batch)
                     if on_batch is not None:
                         on_batch(statistics)
+                if feature_names is not None:
+                    self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
                 self._learn(settings, statistics, lambda: checked(0), n_rows)
         return self
 
