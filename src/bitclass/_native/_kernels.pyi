@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,24 @@ def available_levels() -> list[str]: ...
 def current_level() -> str: ...
 def _use_level(name: str) -> None: ...
 def _parallel_for(n_chunks: int, n_threads: int, run: Callable[[int], object]) -> None: ...
+
+MAX_CHARS: int
+MAX_WORDS: int
+MAX_TEXT_BYTES: int
+
+class NgramHasher:
+    def __init__(
+        self,
+        column_bits: int,
+        min_chars: int,
+        max_chars: int,
+        min_words: int,
+        max_words: int,
+        weights: NDArray[np.float32] | None,
+    ) -> None: ...
+    def rows(
+        self, texts: Sequence[str | bytes], n_threads: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]: ...
 
 class HammingIndex:
     def __init__(self, weights: NDArray[np.uint8]) -> None: ...
