@@ -189,6 +189,13 @@ class HashFunction:
         """Whether the kernel reads these rows as they are."""
         return self.anchors is None and isinstance(X, np.ndarray) and X.dtype in _KERNEL_TYPES
 
+    def rows_of(self, columns: NDArray[Any]) -> NDArray[np.float32]:
+        """Rows of the projection for some features, shape (k, r)."""
+        if self.anchors is not None:
+            raise ValueError("features have no rows of the projection where there are anchors")
+        rows: NDArray[np.float32] = self.projection[columns]
+        return rows
+
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Packed codes h(x) of rows X (n, d), shape (n, ceil(r / 8))."""
         codes = np.empty((X.shape[0], packed_width(self.n_bits)), dtype=np.uint8)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -160,6 +161,30 @@ class NgramFeatures:
         """All n-grams of a text in their order, repeated ones included."""
         return list(ngrams(text, self.n_columns, self.char_ngrams, self.word_ngrams))
 
+    def shares(self, text: str | bytes, by_column: Mapping[int, float]) -> dict[str, float]:
+        """Numbers of columns, shared out among the n-grams of a text that are in them.
+
+        Parameters
+        ----------
+        text : str or bytes
+        by_column : mapping of int to float
+            A number for each column that is not 0.
+
+        Returns
+        -------
+        dict of str to float
+            By n-gram; of n-grams of both kinds with the same characters the sum.
+        """
+        found = [ngram for ngram in self.ngrams(text) if ngram.column in by_column]
+        sums: Counter[int] = Counter()
+        for ngram in found:
+            sums[ngram.column] += ngram.sign
+        shares: dict[str, float] = {}
+        for ngram in found:
+            part = by_column[ngram.column] * ngram.sign / sums[ngram.column]
+            shares[ngram.text] = shares.get(ngram.text, 0.0) + part
+        return shares
+
     def reference_row(self, text: str | bytes) -> dict[int, float]:
         """Value of each column of a text: what `rows` computes, in Python."""
         sums: Counter[int] = Counter()
@@ -202,6 +227,79 @@ class NgramFeatures:
             f"NgramFeatures({self.n_columns}, {self.char_ngrams}, {self.word_ngrams}; "
             f"{n_kept} columns kept)"
         )
+
+
+class TextRows:
+    """Rows of texts, hashed when they are needed, with the attributes of a CSR matrix.
+
+    Parameters
+    ----------
+    features : NgramFeatures
+    texts : list of n str or bytes
+
+    Attributes
+    ----------
+    shape : (n, n_columns)
+    dtype : float32
+    indptr, indices, data : ndarray
+    """
+
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    def __init__(self, features: NgramFeatures, texts: list[str | bytes]) -> None:
+        self.features = features
+        self.texts = texts
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of texts and of columns."""
+        return len(self.texts), self.features.n_columns
+
+    def __getitem__(self, rows: slice) -> TextRows:
+        return TextRows(self.features, self.texts[rows])
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+        return self.features.rows(self.texts)
+
+    @property
+    def indptr(self) -> NDArray[np.int32]:
+        """Where each row starts, (n + 1,)."""
+        return self._arrays[0]
+
+    @property
+    def indices(self) -> NDArray[np.int32]:
+        """Columns, (nnz,)."""
+        return self._arrays[1]
+
+    @property
+    def data(self) -> NDArray[np.float32]:
+        """Values, (nnz,)."""
+        return self._arrays[2]
+
+    def toarray(self) -> NDArray[np.float32]:
+        """The same rows, dense."""
+        indptr, indices, values = self._arrays
+        dense = np.zeros(self.shape, dtype=np.float32)
+        dense[np.repeat(np.arange(len(self.texts)), np.diff(indptr)), indices] = values
+        return dense
+
+
+def as_texts(X: Any) -> list[str | bytes]:
+    """Texts as a list, from any iterable of them.
+
+    Parameters
+    ----------
+    X : iterable of str or bytes
+    """
+    if isinstance(X, (str, bytes)):
+        raise ValueError("X must be a list of texts, found a single text: put it into a list")
+    if isinstance(X, np.ndarray) and X.ndim != 1:
+        raise ValueError(f"X must be a list of texts, found an array of shape {X.shape}")
+    try:
+        return X.tolist() if isinstance(X, np.ndarray) else list(X)
+    except TypeError:
+        raise ValueError(f"X must be a list of texts, found {type(X).__name__}") from None
 
 
 # Far above the logarithm of any number of documents, and far below what float32 cannot square.

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
-from bitclass._native.ngrams import Lengths, NgramFeatures
+from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
 
-__all__ = ["NgramHasher", "as_texts"]
+__all__ = ["NgramHasher"]
 
 
 class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -173,23 +173,6 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise NotFittedError(
                 "this NgramHasher is not fitted yet: call fit or partial_fit before"
             )
-
-
-def as_texts(X: Any) -> list[str | bytes]:
-    """Texts as a list, from any iterable of them.
-
-    Parameters
-    ----------
-    X : iterable of str or bytes
-    """
-    if isinstance(X, (str, bytes)):
-        raise ValueError("X must be a list of texts, found a single text: put it into a list")
-    if isinstance(X, np.ndarray) and X.ndim != 1:
-        raise ValueError(f"X must be a list of texts, found an array of shape {X.shape}")
-    try:
-        return X.tolist() if isinstance(X, np.ndarray) else list(X)
-    except TypeError:
-        raise ValueError(f"X must be a list of texts, found {type(X).__name__}") from None
 
 
 def _matrix(features: NgramFeatures, texts: list[str | bytes]) -> sp.csr_matrix:
