@@ -30,8 +30,10 @@ def test_texts_are_predicted_as_their_rows_are(problem):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("as_kind", [tuple, np.array, lambda t: np.array(t, dtype=object),
-                                     lambda t: [text.encode() for text in t]])  # fmt: skip
+@pytest.mark.parametrize(
+    "as_kind",
+    [tuple, np.array, lambda t: np.array(t, dtype=object), lambda t: [text.encode() for text in t]],
+)
 def test_texts_come_in_any_sequence(problem, as_kind):
     texts, _, _, _, model = problem
     np.testing.assert_array_equal(model.predict(as_kind(texts)), model.predict(texts))

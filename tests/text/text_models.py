@@ -16,8 +16,12 @@ NAMES = ["two", "paris", "six people", "rome", "the beatles", "london", "bach", 
 
 def sentences():
     """Texts and their labels."""
-    pairs = [(form.format(name), label) for label, forms in SENTENCES.items() for form in forms
-             for name in NAMES]  # fmt: skip
+    pairs = [
+        (form.format(name), label)
+        for label, forms in SENTENCES.items()
+        for form in forms
+        for name in NAMES
+    ]
     texts, labels = zip(*pairs, strict=True)
     return list(texts), np.array(labels)
 
