@@ -17,7 +17,11 @@ LISTS = st.lists(st.text("ab c", max_size=12), min_size=1, max_size=6)
 
 
 def small(**parameters):
-    return NgramHasher(n_columns=256, **parameters)
+    return NgramHasher(n_columns=256, **{"min_df": 1, **parameters})
+
+
+def of_words(**parameters):
+    return NgramHasher(char_ngrams=None, word_ngrams=(1, 1), **{"min_df": 1, **parameters})
 
 
 def dense(hasher, texts):
@@ -25,13 +29,21 @@ def dense(hasher, texts):
 
 
 def test_rows_have_length_one_and_rare_columns_weigh_more():
-    hasher = NgramHasher(char_ngrams=None, word_ngrams=(1, 1)).fit(TEXTS)
+    hasher = of_words().fit(TEXTS)
     rows = dense(hasher, TEXTS)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), [1, 1, 1, 1, 0], atol=1e-6)
     row = hasher.transform(["two flight"]).data
     assert len(row) == 2  # "flight" is in one text, "two" in two of five
-    assert max(abs(row)) / min(abs(row)) == pytest.approx(
-        (1 + np.log(6 / 2)) / (1 + np.log(6 / 3)), rel=1e-6
+    usual = (1 + np.log(6 / 2)) / (1 + np.log(6 / 3))
+    assert max(abs(row)) / min(abs(row)) == pytest.approx(usual**0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("power", [0, 0.5, 1, 2.0])
+def test_inverse_document_frequencies_have_their_power(power):
+    hasher = of_words(idf_power=power).fit(TEXTS)
+    counts = hasher.document_frequencies_[hasher.features_.columns]
+    np.testing.assert_allclose(
+        hasher.features_.idf, (1 + np.log(6 / (1 + counts))) ** power, rtol=1e-6
     )
 
 
@@ -42,7 +54,7 @@ def test_document_frequencies_count_texts_not_n_grams():
 
 
 def test_columns_of_few_documents_are_left_out():
-    hasher = NgramHasher(char_ngrams=None, word_ngrams=(1, 1), min_df=2).fit(TEXTS)
+    hasher = of_words(min_df=2).fit(TEXTS)
     assert hasher.transform(["flight weather", "unheard of"]).getnnz(axis=1).tolist() == [1, 0]
     assert len(hasher.features_.columns) == 5  # book, a, for, two, weather
 
@@ -78,7 +90,7 @@ def test_bytes_are_texts_too():
 
 def test_it_serves_in_a_pipeline():
     labels = ["table", "weather", "flight", "weather", "none"]
-    pipeline = make_pipeline(NgramHasher(), RidgeClassifier()).fit(TEXTS, labels)
+    pipeline = make_pipeline(NgramHasher(min_df=1), RidgeClassifier()).fit(TEXTS, labels)
     assert pipeline.predict(["the weather", "a flight"]).tolist() == ["weather", "flight"]
 
 
@@ -101,6 +113,9 @@ def test_it_is_cloned_without_its_state():
         (lambda: small().fit(np.array([["a", "b"]])), "shape \\(1, 2\\)"),
         (lambda: small(min_df=0).fit(TEXTS), "min_df must be"),
         (lambda: small(min_df=1.5).fit(TEXTS), "min_df must be"),
+        (lambda: small(idf_power=-1).fit(TEXTS), "idf_power must be"),
+        (lambda: small(idf_power="1").fit(TEXTS), "idf_power must be"),
+        (lambda: small(idf_power=float("nan")).fit(TEXTS), "idf_power must be"),
         (lambda: small(char_ngrams=(5, 2)).fit(TEXTS), "char_ngrams"),
         (lambda: NgramHasher(n_columns=1000).fit(TEXTS), "n_columns"),
         (lambda: small().fit(TEXTS).merge(small(min_df=2).fit(TEXTS)), "parameters"),

@@ -24,7 +24,7 @@ from bitclass.storage.strict_json import ModelFileError, finite_float, parse_jso
 __all__ = ["MAX_HEADER_BYTES", "VERSIONS", "Container", "opened", "write"]
 
 #: Format versions that are understood; the last is the one that is written.
-VERSIONS = (1, 2)
+VERSIONS = (1, 2, 3)
 #: A longer header is refused. It holds names and numbers, no data.
 MAX_HEADER_BYTES = 4 << 20
 

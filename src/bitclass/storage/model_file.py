@@ -18,6 +18,7 @@ from bitclass.storage.container import Container, opened, write
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 from bitclass.storage.layout import Expected, Tensor, check_layout, tensor_of
 from bitclass.storage.strict_json import ModelFileError, shown
+from bitclass.storage.text_tensors import TEXT_LAYOUT, saved_text, text_from
 
 __all__ = ["PROJECTION_TYPES", "ModelHeader", "ProjectionType", "load", "read_header", "save"]
 
@@ -47,11 +48,15 @@ _OF_PROJECTION: dict[ProjectionType, dict[str, Expected]] = {
         "thresholds": Expected("F64", ("bits",)),
     },
 }
-_OF_ALL = {
-    "weights": Expected("U8", ("classes", "bytes")),
-    "centre": Expected("F32", ("features",), required=False),
-    "scale": Expected("F32", ("features",), required=False),
-} | ANCHOR_LAYOUT
+_OF_ALL = (
+    {
+        "weights": Expected("U8", ("classes", "bytes")),
+        "centre": Expected("F32", ("features",), required=False),
+        "scale": Expected("F32", ("features",), required=False),
+    }
+    | ANCHOR_LAYOUT
+    | TEXT_LAYOUT
+)
 
 # A million bits, the most there can be, divided by this is still a finite number.
 _MIN_POSITIVE = 1e-300
@@ -142,6 +147,7 @@ def save(
         if getattr(hash_function, name) is not None:
             tensors[name] = getattr(hash_function, name)
     tensors |= _saved_projection(hash_function, projection) | saved_anchors(hash_function.anchors)
+    tensors |= saved_text(model.text)
     layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(dtype)}
     try:
         _check_lengths(
@@ -299,6 +305,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             steepness=header.steepness,
             temperature=header.temperature,
             summary=header.summary,
+            text=text_from(tensors, header.n_features),
         )
     except ModelFileError:
         raise

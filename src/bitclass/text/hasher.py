@@ -15,6 +15,8 @@ from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
 
 __all__ = ["NgramHasher"]
 
+MAX_IDF_POWER = 4
+
 
 class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse rows of hashed character and word n-grams, weighted by inverse document frequencies.
@@ -29,12 +31,15 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     n_columns : int, default=2**18
         A power of two from 256 to 2**20.
-    char_ngrams : (int, int) or None, default=(2, 5)
+    char_ngrams : (int, int) or None, default=(1, 4)
         Shortest and longest character n-grams, within words and their boundaries.
     word_ngrams : (int, int) or None, default=(1, 2)
         Shortest and longest n-grams of words.
-    min_df : int, default=1
+    min_df : int, default=2
         Columns of fewer documents are left out.
+    idf_power : float, default=0.5
+        The weight of a column is ``(1 + log((1 + n) / (1 + df))) ** idf_power``: 1 for the usual
+        inverse document frequencies, 0 for none.
 
     Attributes
     ----------
@@ -56,14 +61,16 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         n_columns: int = 2**18,
         *,
-        char_ngrams: Lengths = (2, 5),
+        char_ngrams: Lengths = (1, 4),
         word_ngrams: Lengths = (1, 2),
-        min_df: int = 1,
+        min_df: int = 2,
+        idf_power: float = 0.5,
     ) -> None:
         self.n_columns = n_columns
         self.char_ngrams = char_ngrams
         self.word_ngrams = word_ngrams
         self.min_df = min_df
+        self.idf_power = idf_power
 
     def fit(self, X: Iterable[str | bytes], y: Any = None) -> Self:
         """Count the documents of each column.
@@ -151,6 +158,11 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         is_integer = isinstance(min_df, (int, np.integer)) and not isinstance(min_df, bool)
         if not is_integer or min_df < 1:
             raise ValueError(f"min_df must be an integer of at least 1, found {min_df!r}")
+        power = self.idf_power
+        if not isinstance(power, (int, float, np.number)) or not 0 <= power <= MAX_IDF_POWER:
+            raise ValueError(
+                f"idf_power must be a number from 0 to {MAX_IDF_POWER}, found {power!r}"
+            )
         features = NgramFeatures(self.n_columns, self.char_ngrams, self.word_ngrams)
         texts = as_texts(X)
         columns = features.rows(texts)[1]
@@ -160,7 +172,7 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _set(self, counts: NDArray[np.int64], n_documents: int) -> Self:
         """Replace the fitted state."""
         columns = np.flatnonzero(counts >= self.min_df).astype(np.uint32)
-        idf = 1.0 + np.log((1.0 + n_documents) / (1.0 + counts[columns]))
+        idf = (1.0 + np.log((1.0 + n_documents) / (1.0 + counts[columns]))) ** self.idf_power
         self.features_ = NgramFeatures(
             self.n_columns, self.char_ngrams, self.word_ngrams, columns, idf.astype(np.float32)
         )
