@@ -74,7 +74,7 @@ images: setup  ## feature extraction, images per second (about 2 minutes)
 	$(BIN)/python benchmarks/images.py
 
 cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
-	$(BIN)/python benchmarks/cluster.py --save
+	$(BIN)/python benchmarks/cluster.py
 
 fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000

@@ -1,4 +1,4 @@
-"""Accuracy on the real data sets: one sweep, one row per fit, in `results/accuracy.csv`.
+"""Accuracy on the real datasets: one sweep, one row per fit, in `results/accuracy.csv`.
 
 A fit that is in the file already is not run again, so that a sweep can be interrupted; delete the
 file after a change of the library. `results/accuracy.md` has the means over seeds. Settings are
@@ -115,14 +115,14 @@ def sweep(chosen: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
 
 
 def kernels(name: str, method: str) -> tuple[str, ...]:
-    """Kernels that make sense for a data set."""
+    """Kernels that make sense for a dataset."""
     if method.startswith("paper"):
         return ("linear",)
     return {"letter16": ("rbf",), "cifar10_gist512": ("linear", "rbf")}.get(name, ("linear",))
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """Means over seeds, one line per data set, kernel and method."""
+    """Means over seeds, one line per dataset, kernel and method."""
     cells: dict[tuple[str, ...], dict[int, list[dict[str, Any]]]] = defaultdict(
         lambda: defaultdict(list)
     )

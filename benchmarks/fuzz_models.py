@@ -31,7 +31,7 @@ from bitclass.training import load_statistics  # noqa: E402
 from mutations import mutated  # noqa: E402
 
 GOLDEN = sorted((HERE.parent / "tests" / "golden").glob("*.safetensors"))
-FILES_A_PROCESS = 5000
+FILES_PER_PROCESS = 5000
 
 
 def address_space() -> int:
@@ -112,8 +112,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=100_000, help="number of spoiled files")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
-    parser.add_argument("--memory", type=int, default=64, help="most MiB above the start")
-    parser.add_argument("--seconds", type=float, default=2.0, help="most seconds a file")
+    parser.add_argument("--memory", type=int, default=64, help="maximal MiB above the start")
+    parser.add_argument("--seconds", type=float, default=2.0, help="maximal seconds per file")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -124,8 +124,8 @@ def main() -> None:
     began = time.perf_counter()
     totals: collections.Counter[str] = collections.Counter()
     slowest, n_failed = 0.0, 0
-    for first in range(0, options.n, FILES_A_PROCESS):
-        n = min(FILES_A_PROCESS, options.n - first)
+    for first in range(0, options.n, FILES_PER_PROCESS):
+        n = min(FILES_PER_PROCESS, options.n - first)
         command = [sys.executable, __file__, "--worker", "--n", str(n)]
         command += ["--seed", str(options.seed + first), "--memory", str(options.memory)]
         command += ["--seconds", str(options.seconds)]

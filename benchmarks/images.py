@@ -1,13 +1,12 @@
 """Images per second: `make images`.
 
 GIST of 32 x 32 pixels in one batch and one image at a time; EfficientNet-Lite0; and folders of PNG
-and JPEG files from disk to features. Medians of several rounds. Writes `results/images.json`.
+and JPEG files from disk to features. Medians of several rounds. Writes `results/images.md`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -17,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bitclass import get_config
 from bitclass.images import EfficientNetLite0, Gist, image_rows, open_images
+from tables import write_page
 
-HERE = Path(__file__).parent
+NOTE = "Images per second, medians, all cores. Measured by `make images`."
 
 
 def rate(work: Callable[[], object], n_images: int, rounds: int) -> float:
@@ -45,9 +44,13 @@ def main() -> None:
     alone, few = images[: max(1, n // 10)], images[: max(1, n // 20)]
     prepared = [network.preparation(image) for image in few]
     results = {
-        "gist": rate(lambda: gist.extract(images), n, rounds),
-        "gist_one_at_a_time": rate(lambda: [gist.extract([i]) for i in alone], len(alone), rounds),
-        "cnn_224": rate(lambda: network.extract(prepared), len(few), rounds),
+        "GIST, 32 x 32 pixels, in one batch": rate(lambda: gist.extract(images), n, rounds),
+        "GIST, one image at a time": rate(
+            lambda: [gist.extract([image]) for image in alone], len(alone), rounds
+        ),
+        "EfficientNet-Lite0, 224 x 224 pixels": rate(
+            lambda: network.extract(prepared), len(few), rounds
+        ),
     }
     with tempfile.TemporaryDirectory() as folder:
         small, large = Path(folder) / "small", Path(folder) / "large"
@@ -59,14 +62,17 @@ def main() -> None:
             photo = Image.fromarray(image).resize((1024, 768), Image.Resampling.BICUBIC)
             photo.save(large / f"{number:06d}.jpg", quality=90)
         png, jpeg = open_images(small), open_images(large)
-        results["gist_from_png"] = rate(lambda: image_rows(png, gist), n, rounds)
-        results["gist_from_jpeg_1024"] = rate(lambda: image_rows(jpeg, gist), len(few), rounds)
-        results["cnn_from_jpeg_1024"] = rate(lambda: image_rows(jpeg, network), len(few), rounds)
-    results["gist_batch_over_one"] = results["gist"] / results["gist_one_at_a_time"]
-    for name, value in results.items():
-        print(f"{name:<22} {value:10.1f}")
-    facts = {"images_per_second": results, "n": n, "config": get_config()}
-    (HERE / "results" / "images.json").write_text(json.dumps(facts, indent=1, default=str) + "\n")
+        for title, files, extractor in (
+            ("GIST, PNG files of 32 x 32", png, gist),
+            ("GIST, JPEG files of 1024 x 768", jpeg, gist),
+            ("EfficientNet-Lite0, JPEG files of 1024 x 768", jpeg, network),
+        ):
+            results[title] = rate(lambda: image_rows(files, extractor), len(files), rounds)
+    rows = [{"": title, "images per second": value} for title, value in results.items()]
+    if n == parser.get_default("n"):
+        write_page("images", "Image features", NOTE, {"": rows})
+    else:
+        print(*rows, sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Peak memory of hinge training above its input, 1,000,000 x 512 float32: `make memory`.
 
-Writes `results/memory.json`. Each part runs in a process of its own.
+Writes `results/memory.md`. Each part runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).parent
+from tables import write_page
+
+NOTE = "Peak memory of `fit` above its input, without refinement. Measured by `make memory`."
 CASES = {
     # rows, features, classes, loss; and what may be taken above the input, in MB
     "hinge, 1,000,000 x 512": (1_000_000, 512, 100, "hinge", 200),
@@ -51,29 +53,21 @@ def run(name: str) -> None:
     after = peak_bytes()
     accuracy = classifier.score(X[:5000], y[:5000])
     assert small.classes_.size == n_classes
-    print(
-        json.dumps(
-            {
-                "input_mb": X.nbytes / 1e6,
-                "above_mb": (after - before) / 1e6,
-                "train_accuracy": accuracy,
-            }
-        )
-    )
+    found = {"input, MB": X.nbytes / 1e6, "above it, MB": (after - before) / 1e6}
+    print(json.dumps(found | {"training accuracy": accuracy}))
 
 
 def main() -> None:
     if len(sys.argv) > 1:
         run(sys.argv[1])
         return
-    results = {}
+    results = []
     for name, (*_, most) in CASES.items():
         done = subprocess.run(
             [sys.executable, __file__, name], capture_output=True, text=True, check=True
         )
-        results[name] = json.loads(done.stdout) | {"limit_mb": most}
-        print(name, results[name])
-    (HERE / "results" / "memory.json").write_text(json.dumps(results, indent=1) + "\n")
+        results.append({"": name} | json.loads(done.stdout) | {"limit, MB": most})
+    write_page("memory", "Memory of training", NOTE, {"": results})
 
 
 if __name__ == "__main__":

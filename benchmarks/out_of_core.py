@@ -3,27 +3,25 @@
 Makes a float32 `.npy` of 3,000,000 x 1,024 rows (12 GB) in a temporary folder, trains on it with
 `bitclass fit` in a process of its own, and deletes it. Shows the peak resident memory, and the time
 as a ratio to what the same rows take in memory, row for row, plus a plain read of the file. Writes
-`results/out_of_core.json`.
+`results/out_of_core.md`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
 
 from bitclass import BinaryCodeClassifier
+from tables import write_page
 
-HERE = Path(__file__).parent
 N_CLASSES = 500
 BLOCK = 20_000
 # The peak is asked for within the process: the one its parent sees counts the parent's own memory.
@@ -109,7 +107,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the file is made, and deleted from")
     chosen = parser.parse_args()
     n, d = chosen.rows, chosen.features
-    results: dict[str, Any] = {"rows": n, "features": d, "bytes": 4 * n * d, "limit_mb": 1000}
+    results = []
     with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
         features, labels = make_files(Path(name), n, d)
         print(f"made {features.stat().st_size / 1e9:.1f} GB", flush=True)
@@ -118,16 +116,24 @@ def main() -> None:
             seconds, peak = streamed(Path(name), features, labels, loss)
             a_row = in_memory(features, labels, min(chosen.memory_rows, n), loss)
             expected = n * a_row + read
-            results[loss] = {
-                "peak_resident_mb": peak,
-                "seconds": seconds,
-                "plain_read_seconds": read,
-                "in_memory_seconds_for_as_many_rows": n * a_row,
-                "ratio": seconds / expected,
-            }
-            print(loss, json.dumps(results[loss], indent=1), flush=True)
+            results.append(
+                {
+                    "loss": loss,
+                    "peak memory, MB": peak,
+                    "limit, MB": 1000,
+                    "`bitclass fit`, s": seconds,
+                    "plain read, s": read,
+                    "as many rows in memory, s": n * a_row,
+                    "ratio": seconds / expected,
+                }
+            )
+            print(results[-1], flush=True)
     if n == parser.get_default("rows"):
-        (HERE / "results" / "out_of_core.json").write_text(json.dumps(results, indent=1) + "\n")
+        note = (
+            f"{n:,} rows of {d:,} float32 features, {4 * n * d / 1e9:.1f} GB. The ratio is to a "
+            "plain read and training in memory. Measured by `make out-of-core`."
+        )
+        write_page("out_of_core", "Training on a file larger than memory", note, {"": results})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The real data sets: where they are, and their names."""
+"""The real datasets: where they are, and their names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 DATA = Path(os.environ.get("BITCLASS_DATA", Path(__file__).parents[2] / "shared" / "data"))
-#: Titles of the data sets, the quickest to learn first.
+#: Titles of the datasets, the quickest to learn first.
 NAMES = {
     "letter16": "letters",
     "caltech101_cnn1280": "Caltech-101",
@@ -31,14 +31,14 @@ class Rows(NamedTuple):
 
 
 def load(name: str, folder: Path = DATA) -> Rows:
-    """The rows of a data set as they are published."""
+    """The rows of a dataset as they are published."""
     with np.load(folder / f"{name}.npz", allow_pickle=False) as arrays:
         X, X_test = (arrays[key].astype(np.float32) for key in ("X_train", "X_test"))
         return Rows(X, arrays["y_train"], X_test, arrays["y_test"])
 
 
 def present(names: list[str], folder: Path = DATA) -> list[str]:
-    """Those of the data sets that are there; an error if none is."""
+    """Those of the datasets that are there; an error if none is."""
     there = [name for name in names if (folder / f"{name}.npz").exists()]
     for name in sorted(set(names) - set(there)):
         print(f"{name} is not in {folder}: skipped")

@@ -1,12 +1,11 @@
 """How fast bitclass is beside its peers, as ratios in one run: `make bench`.
 
-Writes `results/speed.json` and `results/speed.md`. `--only NAME` runs one part.
+Writes `results/speed.md`. `--only NAME` runs one part.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +14,6 @@ from typing import Any
 import faiss
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 from sklearn.linear_model import RidgeClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -24,7 +21,8 @@ from sklearn.svm import LinearSVC
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass._native import HammingIndex, Projection
 from bitclass.hash_function import HashFunction
-from timing import Row, compare, machine, measure, threads_of_all
+from tables import write_page
+from timing import Row, compare, measure, threads_of_all
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("BITCLASS_DATA", HERE.parents[1] / "shared" / "data"))
@@ -211,7 +209,7 @@ def fit(threads: int) -> Iterator[Row]:
     )
     for name, max_iter, targets in cases:
         if not (DATA / f"{name}.npz").exists():
-            Console().print(f"{name} is not in {DATA}: left out")
+            print(f"{name} is not in {DATA}: left out")
             continue
         X, y = standardised(name)
         svm = LinearSVC(
@@ -307,73 +305,48 @@ PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
 }
 
 
-def show(rows: list[Row]) -> Table:
-    table = Table(title="How many times faster", title_justify="left")
-    for column in ("what", "peer"):
-        table.add_column(column)
-    for column in ("threads", "ratio", "floor", "aim"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        short = row.floor is not None and row.ratio < row.floor
-        ratio = f"{row.ratio:.2f}" if row.ratio < 10 else f"{row.ratio:.0f}"
-        table.add_row(
-            row.what,
-            row.peer,
-            str(row.threads),
-            f"[red]{ratio}[/red]" if short else ratio,
-            "" if row.floor is None else f"{row.floor:g}",
-            "" if row.aim is None else f"{row.aim:g}",
-        )
-    return table
+NOTE = (
+    "Ratios of medians in one run, peers and ours in turn, equal threads on both sides; training "
+    "of LinearSVC, a minute long and always on one thread, is timed once, between two sets of "
+    "ours. Measured by `make bench`."
+)
 
 
-def markdown(rows: list[Row], grown: list[dict[str, Any]], about: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    lines = [
-        "# Speed",
-        "",
-        f"{about['processor']}, {about['cores']} cores, Python {about['python']}, {versions}; "
-        f"kernels: {about['bitclass']['simd']}. Ratios of medians in one run, peers and ours in "
-        "turn, equal threads on both sides; LinearSVC's training, a minute long and on one thread "
-        "always, is timed once, between two sets of ours. Made by `make bench`.",
-        "",
-        "| what | peer | threads | peer / ours | floor | aim |",
-        "|---|---|---|---|---|---|",
+def compared(rows: list[Row]) -> list[dict[str, Any]]:
+    """Rows of the table of ratios."""
+    return [
+        {
+            "": row.what,
+            "peer": row.peer,
+            "threads": row.threads,
+            "peer, ms": 1e3 * row.peer_seconds,
+            "ours, ms": 1e3 * row.our_seconds,
+            "ratio": row.ratio,
+            "floor": row.floor,
+            "aim": row.aim,
+            "missed": "missed" if row.floor is not None and row.ratio < row.floor else None,
+        }
+        for row in rows
     ]
-    for row in rows:
-        missed = row.floor is not None and row.ratio < row.floor
-        floor = "" if row.floor is None else f"{row.floor:g}{' (missed)' if missed else ''}"
-        aim = "" if row.aim is None else f"{row.aim:g}"
-        lines.append(
-            f"| {row.what} | {row.peer} | {row.threads} | {row.ratio:.2f} | {floor} | {aim} |"
-        )
-    if grown:
-        base = grown[0]["size"]
-        lines += [
-            "",
-            "## How cost grows",
-            "",
-            "Time on one thread relative to the smallest, doubling one size at a time from "
-            f"{base}.",
-            "",
-            "| | x1 | x2 | x4 | x8 |",
-            "|---|---|---|---|---|",
-        ]
-        for stage in grown[0]["seconds"]:
-            for axis in base:
-                taken = [g["seconds"][stage] for g in grown if g["doubled"] == axis]
-                cells = " | ".join(f"{t / taken[0]:.2f}" for t in taken)
-                lines.append(f"| {stage}, {axis} | {cells} |")
-    return "\n".join(lines) + "\n"
+
+
+def relative(grown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Times relative to the smallest size, one row per stage and size that is doubled."""
+    found = []
+    for stage in grown[0]["seconds"]:
+        for axis in grown[0]["size"]:
+            steps = [g for g in grown if g["doubled"] == axis]
+            first = steps[0]["seconds"][stage]
+            times = {f"x{g['times']}": g["seconds"][stage] / first for g in steps}
+            found.append({"": f"{stage}, {axis} from {grown[0]['size'][axis]:,}"} | times)
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=[*PARTS, "growth"], help="run one part")
     parser.add_argument("--threads", type=int, help="one number of threads instead of 1 and all")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
     chosen = parser.parse_args()
-    console = Console()
     rows: list[Row] = []
     counts = [chosen.threads] if chosen.threads else sorted({1, ALL_THREADS})
     for name, part in PARTS.items():
@@ -384,19 +357,16 @@ def main() -> None:
                 faiss.omp_set_num_threads(threads)
                 for row in part(threads):
                     rows.append(row)
-                    console.print(f"{row.what} | {row.peer} | {threads} | {row.ratio:.2f}")
+                    print(f"{row.what} | {row.peer} | {threads} | {row.ratio:.2f}", flush=True)
     grown = []
     if chosen.only in (None, "growth"):
         with threads_of_all(1):
-            grown = growth()
-    console.print(show(rows))
+            grown = relative(growth())
     if chosen.only is None and chosen.threads is None:
-        about = machine()
-        chosen.out.mkdir(parents=True, exist_ok=True)
-        result = {"machine": about, "rows": [row.as_dict() for row in rows], "growth": grown}
-        (chosen.out / "speed.json").write_text(json.dumps(result, indent=1) + "\n")
-        (chosen.out / "speed.md").write_text(markdown(rows, grown, about))
-        console.print(f"written to {chosen.out}")
+        tables = {"": compared(rows), "Time on one thread as one size is doubled": grown}
+        write_page("speed", "Speed", NOTE, tables)
+    elif grown:
+        print(*grown, sep="\n")
 
 
 if __name__ == "__main__":

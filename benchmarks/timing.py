@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -29,10 +29,6 @@ class Row:
     ratio: float
     floor: float | None
     aim: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def measure(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:

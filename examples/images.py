@@ -131,7 +131,7 @@ def contact_sheet(
     sheet = Image.new("RGB", (columns * cell + 8, n_lines * (cell + caption) + 8), "white")
     draw = ImageDraw.Draw(sheet)
     for row, (own, found) in enumerate(zip(images.labels, predicted, strict=True)):
-        image = decode(images.source.read(row), images.names[row])
+        image = decode(images.read(row), images.names[row])
         x, y = 8 + row % columns * cell, 8 + row // columns * (cell + caption)
         sheet.paste(image.resize((SIDE * scale, SIDE * scale), Image.Resampling.NEAREST), (x, y))
         right = own == found
@@ -143,7 +143,7 @@ def contact_sheet(
 def main() -> None:
     """Draw, train, predict, and show."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--extractor", default="gist", help="gist, cnn, onnx:FILE or timm:NAME")
+    parser.add_argument("--extractor", default="gist", help="gist, cnn or onnx:FILE")
     parser.add_argument("--out", type=Path, default=Path("sheet.png"), help="contact sheet")
     options = parser.parse_args()
     extractor = extractor_named(options.extractor)

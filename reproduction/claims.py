@@ -26,7 +26,7 @@ Verdict = Literal["holds", "does not hold", "holds in part", "not decided"]
 CLOSE = 1.0
 # "Nearly linear" in the code length: time grows with at most this power of it.
 NEARLY_LINEAR = 1.1
-# How near to the paper's CIFAR-10 accuracies the compared methods should be, in points.
+# How near to the paper's CIFAR-10 accuracies the baselines should be, in points.
 NEAR = {"svm-ova": 1.5, "svm-multi": 1.5, "lsh": 4.0, "cca-itq": 2.5, "sdh": 3.0}
 
 
@@ -183,7 +183,7 @@ def check_claims(results: Results) -> list[Claim]:
             _flips_against_cuts(results),
         ),
         (
-            "The compared methods reach the paper's accuracies on CIFAR-10: SVMs within 1.5 "
+            "The baselines reach the paper's accuracies on CIFAR-10: SVMs within 1.5 "
             "points, LSH 4, CCA-ITQ 2.5, SDH 3",
             "57.1, 57.7, 39.0, 56.4 and 55.3 %",
             _near_paper(results),

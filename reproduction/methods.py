@@ -1,4 +1,4 @@
-"""The compared methods, by name, and how each is built."""
+"""Baselines, the paper's method and bitclass, by name, and how each is built."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ def test_nearest_classes_have_the_probabilities_that_the_model_gives(explored):
         assert n_other == each["distance"]
 
 
-def test_a_image_that_is_brought_is_told_of_like_one_of_the_gallery(explored):
+def test_an_image_that_is_brought_is_told_of_like_one_of_the_gallery(explored):
     explorer, _, gallery = explored
-    content = gallery.images.source.read(5)
+    content = gallery.images.read(5)
     brought, known = explorer.look(content), explorer.look_at(5)
     assert brought["bits"] == known["bits"]
     assert brought["classes"] == known["classes"]
@@ -70,7 +70,7 @@ def test_small_images_are_small_and_made_once(explored):
 
 
 @pytest.mark.parametrize("row", [-1, 48, 10**8])
-def test_a_image_that_is_not_there_is_an_error(explored, row):
+def test_an_image_that_is_not_there_is_an_error(explored, row):
     with pytest.raises(IndexError, match="there are 48"):
         explored[0].look_at(row)
     with pytest.raises(IndexError, match="there are 48"):
@@ -86,11 +86,9 @@ def test_what_is_no_image_is_an_error(explored, content):
 def test_images_that_cannot_be_read_are_not_in_the_gallery(explored, tmp_path):
     _, model, gallery = explored
 
-    class Source:
-        def read(self, row):
-            return b"broken" if row % 2 else gallery.images.source.read(row)
-
-    images = ImageSet(("a", "b", "c"), None, Source())
+    files = [gallery.images.files[0], tmp_path / "b", gallery.images.files[2]]
+    files[1].write_bytes(b"broken")
+    images = ImageSet(("a", "b", "c"), None, files)
     with pytest.warns(UserWarning, match="skipped b: cannot be read"):
         found = Gallery.of_rows(image_rows(images, Gist(), n_jobs=1), model)
     assert found.images.names == ("a", "c")

@@ -118,7 +118,7 @@ def test_bits_that_differ_are_marked(browser, image, explored):
 
 
 @pytest.mark.parametrize("event", ["drop", "paste"])
-def test_a_image_is_dropped_or_pasted(browser, event):
+def test_an_image_is_dropped_or_pasted(browser, event):
     content = explore_images.encoded(explore_images.drawn(3, 77), "JPEG")
     dropped(browser, content, "brought.jpg", "image/jpeg", event)
     looked_at(browser, "brought.jpg")

@@ -82,14 +82,14 @@ def test_a_browser_keeps_nothing_that_another_run_would_show_otherwise(server, p
     [("PNG", "image/png"), ("JPEG", "image/jpeg"), ("BMP", "application/octet-stream"),
      ("GIF", "image/gif"), ("TIFF", "image/tiff"), ("WEBP", "image/webp")],
 )  # fmt: skip
-def test_a_image_of_any_format_is_looked_at(server, format, kind):
+def test_an_image_of_any_format_is_looked_at(server, format, kind):
     content = explore_images.encoded(explore_images.drawn(2, 7), format)
     status, _, answer = ask(server, "POST", "/api/look", content, Content_Type=kind)
     assert status == 200
     assert json.loads(answer)["classes"][0]["label"] == explore_images.CLASSES[2]
 
 
-def test_a_image_of_some_megabytes_is_looked_at(server):
+def test_an_image_of_some_megabytes_is_looked_at(server):
     noise = np.random.default_rng(0).integers(0, 256, (900, 1200, 3), dtype=np.uint8)
     content = explore_images.encoded(noise, compress_level=0)
     assert len(content) > 3_000_000
@@ -170,7 +170,7 @@ def test_a_page_of_another_site_may_not_ask(server, origin):
         (b"--x\r\n", "multipart/form-data; boundary=x", 415),
     ],
 )
-def test_anything_but_a_image_is_refused(server, content, kind, status):
+def test_anything_but_an_image_is_refused(server, content, kind, status):
     found, headers, answer = ask(server, "POST", "/api/look", content, Content_Type=kind)
     assert (found, headers.get_content_type()) == (status, "application/json")
     assert json.loads(answer)["error"]
@@ -261,7 +261,7 @@ def test_who_waits_to_be_told_to_go_on_is_told(server):
         (["Content-Length: 500"], 400),
     ],
 )
-def test_a_image_of_unknown_or_wrong_length_is_refused(server, headers, status):
+def test_an_image_of_unknown_or_wrong_length_is_refused(server, headers, status):
     assert status_of(posted(server, headers, b"abcde")) == status
 
 

@@ -51,7 +51,7 @@ def test_a_model_of_feature_files_has_none():
 
 
 BAD = {
-    "": "extractor '' is not known; there are: gist, cnn, onnx, timm",
+    "": "extractor '' is not known; there are: gist, cnn, onnx",
     "sift": "'sift' is not known",
     "gist:64": "gist takes no argument",
     "gist,64": "expected KEY=VALUE, found '64'",
@@ -65,10 +65,6 @@ BAD = {
     "onnx:x,std=0": "std must be positive",
     "onnx:x,std=1/2": "expected one number or three",
     "onnx:x,mean=nan": "expected one number or three",
-    "timm": "expected timm:MODEL",
-    "timm:hf-hub:somebody/model": "must be the name of a network of timm",
-    "timm:resnet18,pretrained=0": "expected true or false",
-    "timm:resnet18,pretrained=": "expected true or false",
 }
 
 
@@ -80,7 +76,7 @@ def test_names_that_make_no_sense(text):
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-KEYS = st.sampled_from(["kind", "size", "mean", "std", "file", "model", "output", "sha256", "x"])
+KEYS = st.sampled_from(["kind", "size", "mean", "std", "file", "output", "sha256", "x"])
 KINDS = st.sampled_from(["gist", "cnn", "onnx"]) | VALUES
 
 

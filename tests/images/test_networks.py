@@ -1,8 +1,6 @@
-"""Networks: EfficientNet-Lite0 from its weights, ONNX files, networks of timm."""
+"""Networks: EfficientNet-Lite0 from its weights, and ONNX files."""
 
-import contextlib
 import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,6 @@ import bitclass
 from bitclass.images import (
     EfficientNetLite0,
     OnnxNetwork,
-    TimmNetwork,
     extractor_named,
     from_specification,
 )
@@ -221,83 +218,3 @@ class TestOnnx:
             broken.write_bytes(content)
             with pytest.raises(ValueError, match=r"broken\.onnx: "):
                 extractor_named(f"onnx:{broken},output=pooled")
-
-
-class Tensor:
-    """As much of a torch tensor as is needed here."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def numpy(self):
-        return self.values
-
-
-class Network:
-    """Gives the mean colours twice, and declares more features than that."""
-
-    num_features = 960
-
-    def __init__(self, shape):
-        self.shape = shape
-
-    def eval(self):
-        return self
-
-    def __call__(self, batch):
-        colours = batch.values.mean(axis=(2, 3))
-        return Tensor(np.concatenate([colours, colours], axis=1).reshape(-1, *self.shape))
-
-
-@pytest.fixture
-def created(monkeypatch):
-    """Stand-ins for timm and torch; the list of networks that were created."""
-    created = []
-
-    def create_model(name, *, pretrained, num_classes):
-        created.append((name, pretrained, num_classes))
-        if name == "unknown":
-            raise RuntimeError("Unknown model (unknown)")
-        return Network((2, 3) if name == "unpooled" else (6,))
-
-    config = {"input_size": (3, 16, 16), "interpolation": "bicubic", "crop_pct": 0.9,
-              "mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}  # fmt: skip
-    modules = {
-        "timm": {"create_model": create_model},
-        "timm.data": {"resolve_model_data_config": lambda network: config},
-        "torch": {"inference_mode": contextlib.nullcontext, "from_numpy": Tensor},
-    }
-    for name, content in modules.items():
-        module = types.ModuleType(name)
-        vars(module).update(content)
-        monkeypatch.setitem(sys.modules, name, module)
-    return created
-
-
-class TestTimm:
-    def test_features_are_what_the_network_gives(self, created):
-        extractor = TimmNetwork("mobilenetv3_large_100")
-        assert extractor.n_features == 6
-        image = scene(16, 0)
-        expected = (image.mean(axis=(0, 1)) / 255 - 0.5) / 0.25
-        found = extractor.extract([image, image])
-        np.testing.assert_allclose(found, [np.tile(expected, 2)] * 2, rtol=1e-4, atol=1e-5)
-        assert created == [("mobilenetv3_large_100", True, 0)]
-
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [
-            ("unpooled", r"unpooled.*one row .* shape \(1, 2, 3\)"),
-            ("unknown", "timm cannot make 'unknown': Unknown model"),
-        ],
-    )
-    def test_networks_that_cannot_be_used(self, created, name, message):
-        with pytest.raises(ValueError, match=message):
-            TimmNetwork(name)
-
-    @pytest.mark.parametrize(("text", "pretrained"), [("true", True), ("false", False)])
-    def test_by_name(self, created, text, pretrained):
-        extractor = extractor_named(f"timm:resnet18,pretrained={text}")
-        assert extractor == TimmNetwork("resnet18", pretrained=pretrained)
-        assert from_specification(extractor.specification()) == extractor
-        assert created[0] == ("resnet18", pretrained, 0)

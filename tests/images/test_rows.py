@@ -25,24 +25,21 @@ from bitclass.images import (
 from bitclass.images import rows as rows_module
 
 
-class InMemory:
-    """Images in memory; an exception stands for one that cannot be read."""
+@pytest.fixture
+def image_set(tmp_path):
+    """Makes sets of image files; None stands for one that does not exist."""
 
-    def __init__(self, contents):
-        self.contents = contents
+    def make(contents, labels=None):
+        names = [f"{row}.png" for row in range(len(contents))]
+        files = [tmp_path / "files" / name for name in names]
+        (tmp_path / "files").mkdir(exist_ok=True)
+        for file, content in zip(files, contents, strict=True):
+            if content is not None:
+                is_pixels = isinstance(content, np.ndarray)
+                file.write_bytes(encoded(content, "PNG") if is_pixels else content)
+        return ImageSet(names, labels, files)
 
-    def read(self, row):
-        content = self.contents[row]
-        if isinstance(content, Exception):
-            raise content
-        return content
-
-    def file_of(self, row):
-        return None
-
-
-def image_set(contents, labels=None):
-    return ImageSet([f"{row}.png" for row in range(len(contents))], labels, InMemory(contents))
+    return make
 
 
 def collected(*arguments, **options):
@@ -70,7 +67,7 @@ def test_every_image_that_can_be_read_and_no_other(tmp_path):
         assert sum(message.startswith(f"skipped mixed/{name}: ") for message in messages) == 1
     # Features are those of the pixels, in the order of the set.
     prepare = Gist().preparation
-    expected = [prepare(decode(rows.images.source.read(row), "")) for row in range(rows.n_rows)]
+    expected = [prepare(decode(rows.images.read(row), "")) for row in range(rows.n_rows)]
     X, labels = rows.sample()
     np.testing.assert_allclose(X, Gist().extract(expected), rtol=0, atol=1e-6)
     assert set(labels) == {"mixed"}
@@ -79,21 +76,7 @@ def test_every_image_that_can_be_read_and_no_other(tmp_path):
     )
 
 
-def test_sources_that_fail_and_pixels_in_memory():
-    contents = [
-        scene(16, 1), OSError(5, "Input/output error"), ImageError("2.png: gone"), b"?",
-        encoded(scene(16, 4), "PNG"),
-    ]  # fmt: skip
-    rows, messages = collected(image_set(contents), Gist())
-    assert rows.names == ("0.png", "4.png")
-    assert [message[:18] for message in messages] == [
-        "skipped 1.png: Inp", "skipped 2.png: gon", "skipped 3.png: can",
-    ]  # fmt: skip
-    expected = Gist().extract([scene(16, 1), scene(16, 4)])
-    np.testing.assert_allclose(rows.sample()[0], expected, rtol=0, atol=1e-6)
-
-
-def test_no_image_can_be_read():
+def test_no_image_can_be_read(image_set):
     with (
         pytest.warns(ImageWarning),
         pytest.raises(ImageError, match=r"none of the 2 images can be read, from 0\.png on"),
@@ -103,7 +86,7 @@ def test_no_image_can_be_read():
         image_rows(image_set([]), Gist())
 
 
-def test_the_interface_of_rows(monkeypatch):
+def test_the_interface_of_rows(monkeypatch, image_set):
     labels = np.array(["cat", "dog"])[np.arange(10) % 2]
     contents = [scene(16, seed) for seed in range(10)]
     contents[3] = b"?"
@@ -145,7 +128,7 @@ class Counting:
         return np.array([[image.mean()] for image in images], dtype=np.float32).reshape(-1, 1)
 
 
-def test_memory_is_bounded_and_progress_told(monkeypatch):
+def test_memory_is_bounded_and_progress_told(monkeypatch, image_set):
     monkeypatch.setattr(rows_module, "_BATCH_BYTES", 5 * 3 * 64 * 64)
     contents = [np.full((64, 64, 3), row, dtype=np.uint8) for row in range(12)]
     extractor, done = Counting(), []
@@ -154,23 +137,26 @@ def test_memory_is_bounded_and_progress_told(monkeypatch):
     np.testing.assert_array_equal(rows.sample()[0][:, 0], range(12))
 
 
-def test_bad_number_of_jobs():
+def test_bad_number_of_jobs(image_set):
     with pytest.raises(ValueError, match="n_jobs"):
         image_rows(image_set([scene(16, 0)]), Gist(), n_jobs=0)
 
 
-def test_without_pillow_one_line_says_what_to_install(monkeypatch):
+def test_without_pillow_one_line_says_what_to_install(monkeypatch, image_set):
+    images = image_set([whole()["plain.png"]])
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(ImportError, match=r"need PIL; install it with: pip install 'bitclass\[im"):
-        image_rows(image_set([whole()["plain.png"]]), Gist())
+        image_rows(images, Gist())
 
 
-def test_temporary_features_are_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_temporary_features_are_removed(tmp_path, monkeypatch, image_set):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     rows = image_rows(image_set([scene(16, 0)]), Gist())
-    assert len(list(tmp_path.rglob("*.npy"))) == 2
+    assert len(list(temporary.rglob("*.npy"))) == 2
     del rows
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.fixture
@@ -240,11 +226,6 @@ def test_a_damaged_cache_is_made_again(folder, tmp_path, file, damage):
     rows = image_rows(open_images(folder), Gist(), cache=tmp_path / "cache")
     assert rows.n_cached == 0
     np.testing.assert_array_equal(rows.sample()[0], expected)
-
-
-def test_images_in_memory_cannot_be_cached(tmp_path):
-    with pytest.raises(ValueError, match=r"0\.png: only images in files can be cached"):
-        image_rows(image_set([scene(16, 0)]), Gist(), cache=tmp_path)
 
 
 def test_a_full_disk_is_an_error(folder, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The compared methods, against the properties that define each."""
+"""Baselines, against the properties that define each."""
 
 import numpy as np
 import pytest

@@ -57,7 +57,7 @@ Extractor = Annotated[
     str | None,
     typer.Option(
         "--extractor",
-        help="Feature extractor for images: cnn (the default), gist, onnx:FILE or timm:NAME, "
+        help="Feature extractor for images: cnn (the default), gist or onnx:FILE, "
         "with options as in cnn,size=160.",
     ),
 ]

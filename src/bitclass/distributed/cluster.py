@@ -16,7 +16,7 @@ __all__ = [
     "PartitionError",
     "connected",
     "current_client",
-    "naming",
+    "named_errors",
     "results",
     "worker_addresses",
     "worker_threads",
@@ -37,12 +37,12 @@ class ClusterError(ConnectionError):
 
 
 @contextlib.contextmanager
-def naming(partition: str) -> Iterator[None]:
+def named_errors(partition: str) -> Iterator[None]:
     """Name the partition in any error of the block.
 
     Examples
     --------
-    >>> with naming("partition 3"):
+    >>> with named_errors("partition 3"):
     ...     raise ValueError("found 2 features, expected 5")
     Traceback (most recent call last):
     ...

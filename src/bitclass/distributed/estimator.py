@@ -16,7 +16,7 @@ from bitclass.classifier import BinaryCodeClassifier
 from bitclass.codes import packed_width
 from bitclass.distributed.cluster import (
     current_client,
-    naming,
+    named_errors,
     results,
     worker_addresses,
     worker_threads,
@@ -322,7 +322,7 @@ def _predicted(
 ) -> tuple[Any, ...]:
     """Results for the rows of a partition, one array per output."""
     answers = [tuple(np.empty((0, *shape), dtype=dtype) for shape, dtype in outputs)]
-    with naming(name):
+    with named_errors(name):
         for X, _, _ in row_batches(parts):
             if X.shape[0]:
                 found = predictor.ask(method, X, **arguments)
@@ -333,7 +333,7 @@ def _predicted(
 def _hits(predictor: _Predictor, name: str, *parts: Any) -> tuple[float, float]:
     """Weight of the rows of a partition that are predicted rightly, and of all."""
     hits = total = 0.0
-    with naming(name):
+    with named_errors(name):
         for X, y, sample_weight in row_batches(parts):
             if y is None:
                 raise ValueError("no labels to compare with")

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 
 from bitclass.blas import training_threads
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.distributed.cluster import naming, results, worker_addresses, worker_threads
+from bitclass.distributed.cluster import named_errors, results, worker_addresses, worker_threads
 from bitclass.distributed.partitions import (
     FeatureFiles,
     Partition,
@@ -39,7 +39,7 @@ __all__ = ["Progress", "fit_collections", "fit_files", "open_on_worker"]
 #: Called with the name of the pass, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
 #: Number of the first row, then X (m, d), labels (m,) and sample weights (m,) or None.
-Drawn = tuple[int, Features, NDArray[Any], NDArray[Any] | None]
+SelectedRows = tuple[int, Features, NDArray[Any], NDArray[Any] | None]
 
 # The sample that sets up standardisation, anchors and starting codes.
 SAMPLE_ROWS = 10_000
@@ -55,11 +55,12 @@ def fit_collections(
 ) -> None:
     """Train on partitions of Dask collections."""
     workers = worker_addresses(client)
-    looks = _looks(client, partitions, _seed(classifier), progress)
-    names = next((look.names for look in looks if look.n_rows), None)
-    sample = _joined_sample(classifier, partitions, looks, names)
+    samples = _sample_partitions(client, partitions, _seed(classifier), progress)
+    names = next((part_sample.names for part_sample in samples if part_sample.n_rows), None)
+    sample = _joined_sample(classifier, partitions, samples, names)
     known = [
-        replace(part, n_rows=look.n_rows) for part, look in zip(partitions, looks, strict=True)
+        replace(part, n_rows=part_sample.n_rows)
+        for part, part_sample in zip(partitions, samples, strict=True)
     ]
     _fit(classifier, client, known, grouped(client, known, workers), sample, names, progress)
 
@@ -119,14 +120,14 @@ def open_on_worker(
 
 
 def _open(files: FeatureFiles, feature_names: tuple[str, ...] | None, sample: bool) -> Opened:
-    with naming("files"):
+    with named_errors("files"):
         rows = files.open(feature_names)
         drawn = rows.sample() if sample and rows.has_labels else None
         return Opened(rows.n_rows, rows.n_features, rows.feature_names, rows.description, drawn)
 
 
 @dataclass(frozen=True)
-class _Look:
+class _PartitionSample:
     """Length of a partition, names of its columns, and some rows, drawn at random."""
 
     n_rows: int
@@ -135,17 +136,17 @@ class _Look:
     labels: NDArray[Any]
 
 
-def _looks(
+def _sample_partitions(
     client: Client, partitions: Sequence[Partition], seed: int, progress: Progress | None
-) -> list[_Look]:
-    """Look at all partitions on the workers."""
+) -> list[_PartitionSample]:
+    """Check all partitions on the workers, and draw a few rows of each."""
     lengths = [partition.n_rows for partition in partitions]
     total = sum(length or 0 for length in lengths)
     # Where lengths are not known before, twice an even share leaves room for some that are longer.
     even = -(-2 * SAMPLE_ROWS // len(partitions))
     quotas = [even if n is None else -(-n * SAMPLE_ROWS // max(total, 1)) for n in lengths]
     tasks = [
-        dask.delayed(_look)(partition.name, (seed, index), quota, *partition.parts)
+        dask.delayed(_sample_partition)(partition.name, (seed, index), quota, *partition.parts)
         for index, (partition, quota) in enumerate(zip(partitions, quotas, strict=True))
     ]
     futures = client.compute(tasks)
@@ -158,9 +159,11 @@ def _looks(
     return results(client, futures, [partition.name for partition in partitions], report)
 
 
-def _look(name: str, seed: tuple[int, int], quota: int, *parts: Any) -> _Look:
+def _sample_partition(
+    name: str, seed: tuple[int, int], quota: int, *parts: Any
+) -> _PartitionSample:
     """Draw at most `quota` rows of a partition."""
-    with naming(name):
+    with named_errors(name):
         X, labels, weights = next(row_batches(parts))
         counting = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights > 0)
         # Fewer of wide rows.
@@ -168,32 +171,32 @@ def _look(name: str, seed: tuple[int, int], quota: int, *parts: Any) -> _Look:
         quota = -(-quota * min(max_rows, SAMPLE_ROWS) // SAMPLE_ROWS)
         rows = np.sort(np.random.default_rng(seed).permutation(counting)[:quota])
         drawn = X.iloc[rows] if hasattr(X, "iloc") else X[rows]
-        return _Look(X.shape[0], column_names(X), drawn, labels[rows])
+        return _PartitionSample(X.shape[0], column_names(X), drawn, labels[rows])
 
 
 def _joined_sample(
     classifier: BinaryCodeClassifier,
     partitions: Sequence[Partition],
-    looks: Sequence[_Look],
+    samples: Sequence[_PartitionSample],
     names: tuple[str, ...] | None,
 ) -> tuple[Features, NDArray[Any]]:
     """The sample, in about the same share of each partition; `classifier` learns the width."""
-    share = SAMPLE_ROWS / max(1, sum(look.n_rows for look in looks))
+    share = SAMPLE_ROWS / max(1, sum(part_sample.n_rows for part_sample in samples))
     parts: list[Features] = []
     labels: list[NDArray[Any]] = []
-    for partition, look in zip(partitions, looks, strict=True):
-        n = min(len(look.labels), -(-look.n_rows * min(share, 1.0) // 1))
+    for partition, part_sample in zip(partitions, samples, strict=True):
+        n = min(len(part_sample.labels), -(-part_sample.n_rows * min(share, 1.0) // 1))
         if n == 0:
             continue
         # Every k-th of the rows, which are in order.
-        rows = np.linspace(0, len(look.labels), int(n), endpoint=False).astype(int)
-        with naming(partition.name):
-            X = look.X.iloc[rows] if hasattr(look.X, "iloc") else look.X[rows]
+        rows = np.linspace(0, len(part_sample.labels), int(n), endpoint=False).astype(int)
+        with named_errors(partition.name):
+            X = part_sample.X.iloc[rows] if hasattr(part_sample.X, "iloc") else part_sample.X[rows]
             if not parts:
                 width = X.shape[1] if names is None else len(names)
                 classifier.n_features_in_ = width
             X = as_features(X, width, names)
-            X, own, _ = check_rows(classifier, X, look.labels[rows], None, reset=False)
+            X, own, _ = check_rows(classifier, X, part_sample.labels[rows], None, reset=False)
             check_label_kinds(labels[0] if labels else own, own)
         parts.append(X)
         labels.append(own)
@@ -333,24 +336,24 @@ def _sum(
     names: list[str],
     first_rows: list[int],
     partitions: list[Any],
-) -> tuple[Statistics, list[Drawn]]:
+) -> tuple[Statistics, list[SelectedRows]]:
     """Sum a group of partitions, one after the other, and draw rows for refinement.
 
     It changes none of its arguments, so that Dask may run it again.
     """
     statistics = start.statistics()
-    drawn: list[Drawn] = []
+    selected: list[SelectedRows] = []
     n_done = 0
     with training_threads(worker_threads(start.checks.n_jobs)):
         for name, row, parts in zip(names, first_rows, partitions, strict=True):
-            with naming(name):
+            with named_errors(name):
                 for X, y, sample_weight in row_batches(parts):
                     n_done += X.shape[0]
                     if X.shape[0]:
-                        drawn.extend(_add(start, statistics, row, X, y, sample_weight))
+                        selected += _add(start, statistics, row, X, y, sample_weight)
                     row += X.shape[0]
                     distributed.get_worker().log_event(start.topic, (number, n_done))
-    return statistics, drawn
+    return statistics, selected
 
 
 def _add(
@@ -360,8 +363,8 @@ def _add(
     X: Any,
     y: NDArray[Any],
     sample_weight: NDArray[Any] | None,
-) -> Iterator[Drawn]:
-    """Add a batch of rows, and yield those that are drawn for refinement."""
+) -> list[SelectedRows]:
+    """Add a batch of rows; those that are selected for refinement, if any."""
     n_features = start.checks.n_features_in_
     X = as_features(X, n_features, start.names)
     X, labels, weights = check_rows(start.checks, X, y, sample_weight, reset=False)
@@ -374,10 +377,11 @@ def _add(
         chosen &= counts
         if counts.any():
             statistics.add(X[counts], labels[counts], weights[counts])
-    if chosen.any():
-        # Class weights are applied where these rows are used.
-        own = None if sample_weight is None else sample_weight[chosen]
-        yield first_row, X[chosen], labels[chosen], own
+    if not chosen.any():
+        return []
+    # Class weights are applied where these rows are used.
+    own = None if sample_weight is None else sample_weight[chosen]
+    return [(first_row, X[chosen], labels[chosen], own)]
 
 
 def _merged(sums: list[Delayed]) -> Delayed:

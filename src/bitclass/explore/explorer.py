@@ -103,7 +103,7 @@ class Explorer:
     def _make_small(self, row: int) -> bytes:
         images = self._gallery.images
         try:
-            content = images.source.read(row)
+            content = images.read(row)
         except OSError as error:
             raise ImageError(f"{images.names[row]}: {error.strerror or error}") from error
         pixels = _SMALL(decode(content, images.names[row]))

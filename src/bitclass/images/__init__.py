@@ -10,12 +10,11 @@ from bitclass.images.gist import Gist
 from bitclass.images.image_set import (
     ImageError,
     ImageSet,
-    ImageSource,
     ImageWarning,
     find_images,
     open_images,
 )
-from bitclass.images.networks import EfficientNetLite0, OnnxNetwork, TimmNetwork
+from bitclass.images.networks import EfficientNetLite0, OnnxNetwork
 from bitclass.images.preparation import Preparation, decode
 from bitclass.images.rows import ImageRows, image_rows
 
@@ -26,11 +25,9 @@ __all__ = [
     "ImageError",
     "ImageRows",
     "ImageSet",
-    "ImageSource",
     "ImageWarning",
     "OnnxNetwork",
     "Preparation",
-    "TimmNetwork",
     "decode",
     "extractor_named",
     "find_images",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.images.gist import Gist
-from bitclass.images.networks import EfficientNetLite0, OnnxNetwork, TimmNetwork
+from bitclass.images.networks import EfficientNetLite0, OnnxNetwork
 from bitclass.images.preparation import Preparation
 
 __all__ = ["Extractor", "extractor_named", "from_specification", "recorded_extractor"]
@@ -58,10 +58,7 @@ _KINDS: dict[str, Callable[..., Extractor]] = {
     "gist": Gist,
     "cnn": EfficientNetLite0,
     "onnx": OnnxNetwork,
-    "timm": TimmNetwork,
 }
-# The option that follows the name of a kind and a colon.
-_ARGUMENTS = {"onnx": "file", "timm": "model"}
 
 
 def _integer(value: Any) -> int:
@@ -84,23 +81,13 @@ def _text(value: Any) -> str | None:
     return value
 
 
-def _boolean(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if value not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return bool(value == "true")
-
-
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "size": _integer,
     "mean": _numbers,
     "std": _numbers,
     "file": _text,
     "output": _text,
-    "model": _text,
     "sha256": _text,
-    "pretrained": _boolean,
 }
 
 
@@ -110,9 +97,9 @@ def extractor_named(text: str) -> Extractor:
     Parameters
     ----------
     text : str
-        ``gist``, ``cnn``, ``onnx:FILE`` or ``timm:NAME``, followed by options, as in
-        ``cnn,size=160`` or ``onnx:net.onnx,output=pool,size=224,mean=127,std=128``. Several
-        numbers are separated by ``/``.
+        ``gist``, ``cnn`` or ``onnx:FILE``, followed by options, as in ``cnn,size=160`` or
+        ``onnx:net.onnx,output=pool,size=224,mean=127,std=128``. Several numbers are
+        separated by ``/``.
 
     Returns
     -------
@@ -126,10 +113,10 @@ def extractor_named(text: str) -> Extractor:
     head, *options = text.split(",")
     kind, colon, argument = head.partition(":")
     specification: dict[str, Any] = {"kind": kind}
-    if kind in _ARGUMENTS:
+    if kind == "onnx":
         if not argument:
-            raise ValueError(f"extractor {text!r}: expected {kind}:{_ARGUMENTS[kind].upper()}")
-        specification[_ARGUMENTS[kind]] = argument
+            raise ValueError(f"extractor {text!r}: expected onnx:FILE")
+        specification["file"] = argument
     elif kind in _KINDS and colon:
         raise ValueError(f"extractor {text!r}: {kind} takes no argument, only options (,size=)")
     for option in options:
@@ -160,7 +147,7 @@ def from_specification(specification: Mapping[str, Any]) -> Extractor:
     kind = specification.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"extractor {kind!r} is not known; there are: {', '.join(_KINDS)}")
-    known = {field.name for field in fields(_KINDS[kind])}  # type: ignore[arg-type]
+    known = {field.name for field in fields(_KINDS[kind]) if field.init}  # type: ignore[arg-type]
     options = {}
     for key, value in specification.items():
         if key == "kind":
@@ -173,9 +160,8 @@ def from_specification(specification: Mapping[str, Any]) -> Extractor:
             options[key] = _OPTIONS[key](value)
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"extractor {kind}: {key}={value!r}: {error}") from None
-    argument = _ARGUMENTS.get(kind)
-    if argument is not None and options.get(argument) is None:
-        raise ValueError(f"extractor {kind} needs {argument}=")
+    if kind == "onnx" and options.get("file") is None:
+        raise ValueError("extractor onnx needs file=")
     return _KINDS[kind](**options)
 
 

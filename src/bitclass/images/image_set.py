@@ -1,4 +1,4 @@
-"""Sets of images, read one image at a time."""
+"""Image datasets: which files belong to them, and the class of each."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "ImageError",
-    "ImageFiles",
     "ImageSet",
-    "ImageSource",
     "ImageWarning",
     "find_images",
     "is_image_name",
@@ -44,79 +42,9 @@ class ImageWarning(UserWarning):
     """An image was skipped because it cannot be read."""
 
 
-class ImageSource(Protocol):
-    """Where the images of a set are. Images are read from several threads at once."""
-
-    def read(self, row: int) -> bytes | NDArray[np.uint8]:
-        """Content of one image.
-
-        Parameters
-        ----------
-        row : int
-
-        Returns
-        -------
-        bytes or ndarray of shape (h, w) or (h, w, 3), uint8
-            Content of an image file, or pixels.
-
-        Raises
-        ------
-        OSError or ImageError
-            If this image cannot be read; the others are still tried.
-        """
-        ...
-
-    def file_of(self, row: int) -> Path | None:
-        """File that holds the image, alone or with others; None for images in memory.
-
-        Parameters
-        ----------
-        row : int
-
-        Returns
-        -------
-        Path or None
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class ImageFiles:
-    """Images in one file each.
-
-    Attributes
-    ----------
-    files : sequence of str
-    """
-
-    files: Sequence[str]
-
-    def read(self, row: int) -> bytes:
-        """Content of one image file, see `ImageSource`."""
-        return self.file_of(row).read_bytes()
-
-    def file_of(self, row: int) -> Path:
-        """Image file, see `ImageSource`."""
-        return Path(self.files[row])
-
-
-@dataclass(frozen=True)
-class _Selected:
-    """Some of the images of a source."""
-
-    source: ImageSource
-    rows: NDArray[np.intp]
-
-    def read(self, row: int) -> bytes | NDArray[np.uint8]:
-        return self.source.read(int(self.rows[row]))
-
-    def file_of(self, row: int) -> Path | None:
-        return self.source.file_of(int(self.rows[row]))
-
-
 @dataclass(frozen=True)
 class ImageSet:
-    """Images with labels, read one at a time.
+    """Image files with labels, read one at a time.
 
     Attributes
     ----------
@@ -124,7 +52,8 @@ class ImageSet:
         One unique name per image; for a folder the relative paths.
     labels : ndarray of shape (n_images,) or None
         Class names.
-    source : ImageSource
+    files : sequence of str
+        Path of each image.
     paths : tuple of Path
         Files and folders that the set was opened from.
 
@@ -144,7 +73,7 @@ class ImageSet:
 
     names: Sequence[str]
     labels: NDArray[np.str_] | None
-    source: ImageSource
+    files: Sequence[str]
     paths: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
@@ -156,6 +85,24 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def read(self, row: int) -> bytes:
+        """Content of an image file.
+
+        Parameters
+        ----------
+        row : int
+
+        Returns
+        -------
+        bytes
+
+        Raises
+        ------
+        OSError
+            If it cannot be read.
+        """
+        return Path(self.files[row]).read_bytes()
 
     def select(self, rows: ArrayLike) -> Self:
         """Select images, in the given order.
@@ -172,7 +119,7 @@ class ImageSet:
         return type(self)(
             tuple(self.names[row] for row in chosen.tolist()),
             None if self.labels is None else self.labels[chosen],
-            _Selected(self.source, chosen),
+            tuple(self.files[row] for row in chosen.tolist()),
             self.paths,
         )
 
@@ -217,7 +164,7 @@ def open_images(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
         else:
             raise ImageError(f"{root}: no such file or folder")
     labels = np.array(classes) if files and all(classes) else None
-    return ImageSet(tuple(names), labels, ImageFiles(tuple(files)), tuple(roots))
+    return ImageSet(tuple(names), labels, tuple(files), tuple(roots))
 
 
 def _folder(root: Path) -> list[str]:

@@ -167,11 +167,12 @@ def image_rows(
 
     Examples
     --------
-    >>> from bitclass.images import Gist
-    >>> class Noise:
-    ...     def read(self, row):
-    ...         return np.random.default_rng(row).integers(0, 256, (32, 32), dtype=np.uint8)
-    >>> rows = image_rows(ImageSet(["one", "two", "three"], None, Noise()), Gist())
+    >>> from PIL import Image
+    >>> from bitclass.images import Gist, open_images
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("one.png", "two.png", "three.png"):
+    ...         Image.effect_noise((32, 32), 50).save(os.path.join(folder, name))
+    ...     rows = image_rows(open_images(folder), Gist())
     >>> [(batch.first_row, batch.X.shape) for batch in rows.batches(rows_per_batch=2)]
     [(0, (2, 512)), (2, (1, 512))]
     """
@@ -220,7 +221,7 @@ def image_rows(
 def _load(images: ImageSet, row: int, preparation: Preparation) -> NDArray[np.uint8] | ImageError:
     """Prepared pixels of an image, or why it cannot be read."""
     try:
-        return preparation(decode(images.source.read(row), images.names[row]))
+        return preparation(decode(images.read(row), images.names[row]))
     except ImageError as error:
         return error
     except OSError as error:
@@ -235,18 +236,13 @@ def _fingerprint(images: ImageSet, extractor: Extractor) -> str:
     Inodes tell files of the same path, size and time apart, as after replacing one by a link.
     """
     digest = hashlib.sha256(json.dumps(extractor.specification(), sort_keys=True).encode())
-    last, stamp = None, b""
-    for row, name in enumerate(images.names):
-        path = images.source.file_of(row)
-        if path is None:
-            raise ValueError(f"{name}: only images in files can be cached")
-        if path != last:  # an archive holds many images
-            last, stamp = path, os.fsencode(os.path.abspath(path))
-            try:
-                found = path.stat()
-                stamp += f"\0{found.st_ino}\0{found.st_size}\0{found.st_mtime_ns}".encode()
-            except OSError:
-                stamp += b"\0absent"
+    for name, file in zip(images.names, images.files, strict=True):
+        stamp = os.fsencode(os.path.abspath(file))
+        try:
+            found = os.stat(file)
+            stamp += f"\0{found.st_ino}\0{found.st_size}\0{found.st_mtime_ns}".encode()
+        except OSError:
+            stamp += b"\0absent"
         digest.update(name.encode("utf-8", "surrogatepass") + b"\0" + stamp + b"\n")
     return digest.hexdigest()[:32]
 

@@ -4,31 +4,37 @@
 deployed predictor stays light.
 """
 
-from bitclass.storage.anchor_tensors import ANCHOR_LAYOUT, anchors_from, saved_anchors
 from bitclass.storage.atomic import atomic_write, check_writable
-from bitclass.storage.container import VERSIONS, Container, opened, write
+from bitclass.storage.container import (
+    Container,
+    Expected,
+    ModelFileError,
+    check_layout,
+    opened,
+    shown,
+    write,
+)
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
-from bitclass.storage.layout import Expected, Tensor, check_layout, tensor_of
 from bitclass.storage.model_file import (
+    ANCHOR_LAYOUT,
     PROJECTION_TYPES,
     ModelHeader,
     ProjectionType,
+    anchors_from,
     load,
     read_header,
     save,
+    saved_anchors,
 )
-from bitclass.storage.strict_json import ModelFileError, parse_json, shown
 
 __all__ = [
     "ANCHOR_LAYOUT",
     "PROJECTION_TYPES",
-    "VERSIONS",
     "Container",
     "Expected",
     "ModelFileError",
     "ModelHeader",
     "ProjectionType",
-    "Tensor",
     "anchors_from",
     "atomic_write",
     "check_layout",
@@ -38,11 +44,9 @@ __all__ = [
     "label_tensor",
     "load",
     "opened",
-    "parse_json",
     "read_header",
     "save",
     "saved_anchors",
     "shown",
-    "tensor_of",
     "write",
 ]

@@ -7,21 +7,34 @@ and against the size of the file before memory is taken.
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.storage.atomic import atomic_write
-from bitclass.storage.layout import DTYPES, Tensor, tensor_of
-from bitclass.storage.strict_json import ModelFileError, finite_float, parse_json, shown
 
-__all__ = ["MAX_HEADER_BYTES", "VERSIONS", "Container", "opened", "write"]
+__all__ = [
+    "MAX_HEADER_BYTES",
+    "VERSIONS",
+    "Container",
+    "Expected",
+    "ModelFileError",
+    "Tensor",
+    "check_layout",
+    "finite_float",
+    "opened",
+    "parse_json",
+    "shown",
+    "tensor_of",
+    "write",
+]
 
 #: Format versions that are understood; the last is the one that is written.
 VERSIONS = (1, 2, 3)
@@ -36,6 +49,10 @@ _ALIGNMENT = 8
 _MAX_LENGTH = 1 << 48
 
 _Json = TypeVar("_Json")
+
+
+class ModelFileError(ValueError):
+    """A file is not what it should be: damaged, made by something else, or newer than we are."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +72,7 @@ class Container:
     tensors: dict[str, Tensor]
     size: int
     _file: BinaryIO
-    _begins: dict[str, int]
+    _header_end: int
 
     def field(self, name: str, kind: type[_Json]) -> _Json:
         """Value of our own header; it must be there, and of the given type."""
@@ -76,10 +93,11 @@ class Container:
     def read(self, name: str) -> NDArray[Any]:
         """Array of that name, a new one."""
         tensor = self.tensors[name]
-        values = np.empty(tensor.shape, dtype=DTYPES[tensor.type])
+        values = np.empty(tensor.shape, dtype=_DTYPES[tensor.type])
         raw = values.reshape(-1).view(np.uint8)
-        self._file.seek(self._begins[name])
-        _read_into(self._file, raw.data)
+        self._file.seek(self._header_end + tensor.begin)
+        if self._file.readinto(raw.data) != len(raw):  # type: ignore[attr-defined]
+            raise ModelFileError("it became shorter while it was read")
         if tensor.type == "BOOL" and (raw > 1).any():
             raise ModelFileError(f"tensor {name!r} of truth values must hold 0 and 1 only")
         return values
@@ -176,7 +194,7 @@ def _container(file: BinaryIO, kind: str) -> Container:
     size = status.st_size
     if size < _LENGTH_BYTES:
         raise ModelFileError(f"not a bitclass {kind} file: it has only {size} bytes")
-    length = int.from_bytes(_read(file, _LENGTH_BYTES), "little")
+    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
     left = size - _LENGTH_BYTES
     if length > MAX_HEADER_BYTES:
         raise ModelFileError(f"not a bitclass {kind} file: it does not begin with a header")
@@ -185,13 +203,10 @@ def _container(file: BinaryIO, kind: str) -> Container:
             f"not a bitclass {kind} file, or cut short: its header should have {length} bytes, and "
             f"only {left} follow"
         )
-    table = _table(_read(file, length))
+    table = _table(file.read(length))
     header, version = _our_header(table.pop(_METADATA, None), kind)
-    tensors, begins = _tensors(table, left - length)
-    start = _LENGTH_BYTES + length
-    return Container(
-        header, version, tensors, size, file, {name: start + at for name, at in begins.items()}
-    )
+    tensors = _tensors(table, left - length)
+    return Container(header, version, tensors, size, file, _LENGTH_BYTES + length)
 
 
 def _table(raw: bytes) -> dict[str, Any]:
@@ -229,43 +244,42 @@ def _our_header(metadata: Any, kind: str) -> tuple[dict[str, Any], int]:
     return header, version
 
 
-def _tensors(table: dict[str, Any], n_bytes: int) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """Arrays and where each begins; together they must fill the `n_bytes` behind the header."""
+def _tensors(table: dict[str, Any], n_bytes: int) -> dict[str, Tensor]:
+    """Arrays by name; together they must fill the `n_bytes` behind the header."""
     tensors: dict[str, Tensor] = {}
-    places: list[tuple[int, int, str]] = []
     for name, entry in table.items():
         where = f"tensor {shown(name)}"
         if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
             raise ModelFileError(f"{where} must have dtype, shape and data_offsets, and no more")
         type_, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if not isinstance(type_, str) or type_ not in DTYPES:
+        if not isinstance(type_, str) or type_ not in _DTYPES:
             raise ModelFileError(f"{where} is of unknown type {shown(type_)}")
         if not _are_lengths(shape) or len(shape) > 2:
             raise ModelFileError(f"{where} must have a shape of at most two lengths")
         if not _are_lengths(offsets) or len(offsets) != 2:
             raise ModelFileError(f"{where} must have two data_offsets")
-        tensors[name] = Tensor(type_, tuple(shape))
         begin, end = offsets
-        if end - begin != tensors[name].nbytes:
+        tensors[name] = tensor = Tensor(type_, tuple(shape), begin)
+        if end - begin != tensor.nbytes:
             raise ModelFileError(
-                f"{where} of type {type_} and shape {tuple(shape)} takes {tensors[name].nbytes} "
+                f"{where} of type {type_} and shape {tensor.shape} takes {tensor.nbytes} "
                 f"bytes, but its data_offsets are {begin} and {end}"
             )
-        places.append((begin, end, name))
     filled = 0
-    for begin, end, name in sorted(places):
-        if begin != filled:
+    in_order = sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].nbytes))
+    for name, tensor in in_order:
+        if tensor.begin != filled:
             raise ModelFileError(
                 f"tensor {shown(name)} must begin where the one before ends, at {filled}, "
-                f"found {begin}"
+                f"found {tensor.begin}"
             )
-        filled = end
+        filled += tensor.nbytes
     if filled != n_bytes:
         state = "cut short" if filled > n_bytes else "too long"
         raise ModelFileError(
             f"{state}: the tensors take {filled} bytes behind the header, found {n_bytes}"
         )
-    return tensors, {name: begin for begin, _, name in places}
+    return tensors
 
 
 def _are_lengths(values: Any) -> bool:
@@ -276,21 +290,161 @@ def _are_lengths(values: Any) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------
-# Reading bytes
+# Which arrays a file must have: names, types, and axes that must agree in length
 # -------------------------------------------------------------------------------------------------
 
 
-def _read(file: BinaryIO, n_bytes: int) -> bytes:
-    raw = bytearray(n_bytes)
-    _read_into(file, memoryview(raw))
-    return bytes(raw)
+#: NumPy's types by the names that safetensors gives them.
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "U8": np.dtype(np.uint8),
+    "I8": np.dtype(np.int8),
+    "U16": np.dtype("<u2"),
+    "I16": np.dtype("<i2"),
+    "F16": np.dtype("<f2"),
+    "U32": np.dtype("<u4"),
+    "I32": np.dtype("<i4"),
+    "F32": np.dtype("<f4"),
+    "U64": np.dtype("<u8"),
+    "I64": np.dtype("<i8"),
+    "F64": np.dtype("<f8"),
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
-def _read_into(file: BinaryIO, room: memoryview) -> None:
-    """Fill `room`; one call may read less, and a file may have become shorter meanwhile."""
-    done = 0
-    while done < len(room):
-        n_read = file.readinto(room[done:])  # type: ignore[attr-defined]
-        if not n_read:
-            raise ModelFileError("it became shorter while it was read")
-        done += n_read
+@dataclass(frozen=True)
+class Tensor:
+    """Type and shape of an array in a file.
+
+    Attributes
+    ----------
+    type : str, as safetensors names it: "F32", "U8", ...
+    shape : tuple of int
+    begin : int, where its bytes begin, counted from the end of the header
+    """
+
+    type: str
+    shape: tuple[int, ...]
+    begin: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * _DTYPES[self.type].itemsize
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What an array must be.
+
+    Attributes
+    ----------
+    type : str
+    axes : names of its axes; axes of one name have one length in all arrays
+    required : bool, whether it must be there
+    """
+
+    type: str
+    axes: tuple[str, ...]
+    required: bool = True
+
+
+def tensor_of(values: NDArray[Any]) -> Tensor:
+    """What an array will be in a file."""
+    return Tensor(_NAMES[values.dtype.newbyteorder("<")], values.shape)
+
+
+def check_layout(tensors: Mapping[str, Tensor], layout: Mapping[str, Expected]) -> dict[str, int]:
+    """Check names, types and shapes of all arrays.
+
+    Parameters
+    ----------
+    tensors : what there is, by name
+    layout : what must be, by name
+
+    Returns
+    -------
+    dict
+        Lengths of the axes by name.
+    """
+    for name in tensors:
+        if name not in layout:
+            raise ModelFileError(f"there is an unknown tensor {shown(name)}")
+    lengths: dict[str, int] = {}
+    for name, expected in layout.items():
+        if name not in tensors:
+            if expected.required:
+                raise ModelFileError(f"tensor {name!r} is missing")
+            continue
+        tensor = tensors[name]
+        if tensor.type != expected.type:
+            raise ModelFileError(
+                f"tensor {name!r} must be of type {expected.type}, found {tensor.type}"
+            )
+        if len(tensor.shape) != len(expected.axes):
+            raise ModelFileError(
+                f"tensor {name!r} must have {len(expected.axes)} axes, found shape {tensor.shape}"
+            )
+        for axis, length in zip(expected.axes, tensor.shape, strict=True):
+            if lengths.setdefault(axis, length) != length:
+                raise ModelFileError(
+                    f"tensor {name!r} of shape {tensor.shape} does not fit the others: its axis of "
+                    f"{axis} must be {lengths[axis]} long"
+                )
+    return lengths
+
+
+# -------------------------------------------------------------------------------------------------
+# JSON of a file that is not trusted
+# -------------------------------------------------------------------------------------------------
+
+
+def parse_json(text: str, what: str = "the header") -> Any:
+    """Parse JSON, refusing what the standard leaves open: repeated keys, NaN and infinities.
+
+    Parameters
+    ----------
+    text : str
+    what : str, what this is, for the message
+    """
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_without_repeats,
+            parse_constant=_refuse_constant,
+            parse_float=finite_float,
+        )
+    except RecursionError:
+        raise ModelFileError(f"{what} is nested too deeply") from None
+    except ValueError as error:
+        raise ModelFileError(f"{what} is not valid JSON: {error}") from None
+
+
+def shown(value: Any) -> str:
+    """A value of a file, for a message: on one line, and not too long."""
+    text = repr(value) if isinstance(value, (str, int, float)) else type(value).__name__
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ModelFileError(f"key {shown(key)} is there twice")
+        values[key] = value
+    return values
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ModelFileError(f"{name} is no number of JSON")
+
+
+def finite_float(text: str | int) -> float:
+    """Float of a number in JSON, which may be written too large for one."""
+    try:
+        value = float(text)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise ModelFileError(f"number {shown(text)} is out of range")
+    return value

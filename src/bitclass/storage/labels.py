@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.storage.layout import Expected
-from bitclass.storage.strict_json import ModelFileError, parse_json, shown
+from bitclass.storage.container import Expected, ModelFileError, parse_json, shown
 
 __all__ = ["decode_labels", "encode_labels", "label_tensor"]
 

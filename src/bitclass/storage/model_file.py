@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import Precision, QuantisedProjection
+from bitclass._native.ngrams import NgramFeatures
 from bitclass.codes import packed_width
-from bitclass.hash_function import HashFunction
+from bitclass.hash_function import HashFunction, RbfAnchors
 from bitclass.model import PackedModel
-from bitclass.storage.anchor_tensors import ANCHOR_LAYOUT, anchors_from, saved_anchors
-from bitclass.storage.container import Container, opened, write
+from bitclass.storage.container import (
+    Container,
+    Expected,
+    ModelFileError,
+    Tensor,
+    check_layout,
+    opened,
+    shown,
+    tensor_of,
+    write,
+)
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
-from bitclass.storage.layout import Expected, Tensor, check_layout, tensor_of
-from bitclass.storage.strict_json import ModelFileError, shown
-from bitclass.storage.text_tensors import TEXT_LAYOUT, saved_text, text_from
 
-__all__ = ["PROJECTION_TYPES", "ModelHeader", "ProjectionType", "load", "read_header", "save"]
+__all__ = [
+    "ANCHOR_LAYOUT",
+    "PROJECTION_TYPES",
+    "ModelHeader",
+    "ProjectionType",
+    "anchors_from",
+    "load",
+    "read_header",
+    "save",
+    "saved_anchors",
+]
 
 ProjectionType = Literal["float32", "float16", "int8"]
 #: What the projection may be saved in.
@@ -48,6 +66,24 @@ _OF_PROJECTION: dict[ProjectionType, dict[str, Expected]] = {
         "thresholds": Expected("F64", ("bits",)),
     },
 }
+#: The features of the projection are then the anchors, and the rows have the inputs.
+ANCHOR_LAYOUT = {
+    "anchors": Expected("F32", ("features", "inputs"), required=False),
+    "anchor_centre": Expected("F32", ("inputs",), required=False),
+    "anchor_scale": Expected("F32", ("inputs",), required=False),
+    "anchor_gamma": Expected("F64", ("one",), required=False),
+}
+
+# The columns of hashed n-grams are the inputs.
+_TEXT_LAYOUT = {
+    "text_ngrams": Expected("U8", ("n-gram lengths",), required=False),
+    "text_columns": Expected("U32", ("text columns",), required=False),
+    "text_idf": Expected("F32", ("text columns",), required=False),
+}
+
+# As the estimator takes them; anchors that are farther away have squares past float32.
+_MIN_GAMMA, _MAX_GAMMA = 1e-30, 1e30
+_MAX_ANCHOR = 1e9
 _OF_ALL = (
     {
         "weights": Expected("U8", ("classes", "bytes")),
@@ -55,7 +91,7 @@ _OF_ALL = (
         "scale": Expected("F32", ("features",), required=False),
     }
     | ANCHOR_LAYOUT
-    | TEXT_LAYOUT
+    | _TEXT_LAYOUT
 )
 
 # A million bits, the most there can be, divided by this is still a finite number.
@@ -124,7 +160,7 @@ def save(
     --------
     >>> import os, tempfile
     >>> import numpy as np
-    >>> from bitclass.hash_function import HashFunction
+    >>> from bitclass.hash_function import HashFunction, RbfAnchors
     >>> model = PackedModel(
     ...     classes=np.array(["left", "right"]),
     ...     weights=np.array([[0], [1]], dtype=np.uint8),
@@ -147,7 +183,7 @@ def save(
         if getattr(hash_function, name) is not None:
             tensors[name] = getattr(hash_function, name)
     tensors |= _saved_projection(hash_function, projection) | saved_anchors(hash_function.anchors)
-    tensors |= saved_text(model.text)
+    tensors |= _saved_text(model.text)
     layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(dtype)}
     try:
         _check_lengths(
@@ -305,7 +341,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             steepness=header.steepness,
             temperature=header.temperature,
             summary=header.summary,
-            text=text_from(tensors, header.n_features),
+            text=_text_from(tensors, header.n_features),
         )
     except ModelFileError:
         raise
@@ -334,6 +370,90 @@ def _quantised(
 
 
 # -------------------------------------------------------------------------------------------------
+# Kernel anchors: four arrays, or none; statistics files have them too
+# -------------------------------------------------------------------------------------------------
+
+
+def saved_anchors(anchors: RbfAnchors | None) -> dict[str, NDArray[Any]]:
+    """Arrays of the anchors by name."""
+    if anchors is None:
+        return {}
+    return {
+        "anchors": np.ascontiguousarray(anchors.anchors),
+        "anchor_centre": anchors.centre,
+        "anchor_scale": anchors.scale,
+        "anchor_gamma": np.array([anchors.gamma], dtype=np.float64),
+    }
+
+
+def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
+    """Anchors of a file whose layout has been checked, None where it has none."""
+    there = [name for name in ANCHOR_LAYOUT if name in tensors]
+    if not there:
+        return None
+    missing = [name for name in ANCHOR_LAYOUT if name not in tensors]
+    if missing:
+        raise ModelFileError(f"tensor {missing[0]!r} is missing beside {there[0]!r}")
+    anchors, centre, scale, gamma = (tensors[name] for name in ANCHOR_LAYOUT)
+    for name, values in zip(ANCHOR_LAYOUT, (anchors, centre, scale, gamma), strict=True):
+        if not np.isfinite(values).all():
+            raise ModelFileError(f"tensor {name!r} must hold finite numbers only")
+    if not (scale >= np.finfo(np.float32).tiny).all():
+        raise ModelFileError("tensor 'anchor_scale' must hold positive numbers only")
+    if gamma.shape != (1,) or not _MIN_GAMMA <= gamma[0] <= _MAX_GAMMA:
+        raise ModelFileError("tensor 'anchor_gamma' must hold one number from 1e-30 to 1e30")
+    if not (np.abs(anchors) <= _MAX_ANCHOR).all():
+        raise ModelFileError("tensor 'anchors' must hold numbers from -1e9 to 1e9")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return RbfAnchors(anchors, centre, scale, float(gamma[0]))
+
+
+# -------------------------------------------------------------------------------------------------
+# Texts: three arrays, or none
+# -------------------------------------------------------------------------------------------------
+
+
+def _saved_text(text: NgramFeatures | None) -> dict[str, NDArray[Any]]:
+    """Arrays by name."""
+    if text is None:
+        return {}
+    columns, idf = text.columns, text.idf
+    if columns is None or idf is None:
+        columns = np.arange(text.n_columns, dtype=np.uint32)
+        idf = np.ones(text.n_columns, dtype=np.float32)
+    lengths = [*(text.char_ngrams or (0, 0)), *(text.word_ngrams or (0, 0))]
+    return {
+        "text_ngrams": np.array(lengths, dtype=np.uint8),
+        "text_columns": columns,
+        "text_idf": idf,
+    }
+
+
+def _text_from(tensors: Mapping[str, NDArray[Any]], n_features: int) -> NgramFeatures | None:
+    """What turns texts into rows, of a file whose layout has been checked; None if nothing does."""
+    there = [name for name in _TEXT_LAYOUT if name in tensors]
+    if not there:
+        return None
+    missing = [name for name in _TEXT_LAYOUT if name not in tensors]
+    if missing:
+        raise ModelFileError(f"tensor {missing[0]!r} is missing beside {there[0]!r}")
+    lengths = tensors["text_ngrams"].tolist()
+    if len(lengths) != 4:
+        raise ModelFileError(f"tensor 'text_ngrams' must hold 4 numbers, found {len(lengths)}")
+    chars, words = lengths[:2], lengths[2:]
+    try:
+        return NgramFeatures(
+            n_features,
+            chars if any(chars) else None,
+            words if any(words) else None,
+            tensors["text_columns"],
+            tensors["text_idf"],
+        )
+    except ValueError as error:
+        raise ModelFileError(f"the n-grams of texts cannot be used: {error}") from None
+
+
+# -------------------------------------------------------------------------------------------------
 # Checks
 # -------------------------------------------------------------------------------------------------
 
@@ -347,10 +467,8 @@ def _header(container: Container) -> ModelHeader:
         "summary",
         *(_SINCE_VERSION_2 if container.version >= 2 else ()),
     )
-    precision = next(
-        (name for name in get_args(Precision) if name == container.field("precision", str)), None
-    )
-    if precision is None:
+    precision = container.field("precision", str)
+    if precision not in get_args(Precision):
         raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
     temperature = container.field("temperature", float)
     _check_positive("temperature", temperature)
@@ -379,19 +497,19 @@ def _header(container: Container) -> ModelHeader:
             f"the summary's 'feature_names' must be {n_features}, found {len(names)}"
         )
     return ModelHeader(
-        container.version,
-        lengths["classes"],
-        n_features,
-        lengths["bits"],
-        labels,
-        projection,
-        precision,
-        rescore,
-        steepness,
-        temperature,
-        summary,
-        container.tensors,
-        container.size,
+        version=container.version,
+        n_classes=lengths["classes"],
+        n_features=n_features,
+        n_bits=lengths["bits"],
+        labels=labels,
+        projection=projection,
+        precision=cast(Precision, precision),
+        rescore=rescore,
+        steepness=steepness,
+        temperature=temperature,
+        summary=summary,
+        tensors=container.tensors,
+        size=container.size,
     )
 
 
