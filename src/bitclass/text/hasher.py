@@ -31,7 +31,7 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     n_columns : int, default=2**18
         A power of two from 256 to 2**20.
-    char_ngrams : (int, int) or None, default=(1, 4)
+    char_ngrams : (int, int) or None, default=(1, 3)
         Shortest and longest character n-grams, within words and their boundaries.
     word_ngrams : (int, int) or None, default=(1, 2)
         Shortest and longest n-grams of words.
@@ -61,7 +61,7 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         n_columns: int = 2**18,
         *,
-        char_ngrams: Lengths = (1, 4),
+        char_ngrams: Lengths = (1, 3),
         word_ngrams: Lengths = (1, 2),
         min_df: int = 2,
         idf_power: float = 0.5,
