@@ -74,25 +74,21 @@ ANCHOR_LAYOUT = {
     "anchor_gamma": Expected("F64", ("one",), required=False),
 }
 
-# The columns of hashed n-grams are the inputs.
+# As the estimator takes them; anchors that are farther away have squares past float32.
+_MIN_GAMMA, _MAX_GAMMA = 1e-30, 1e30
+_MAX_ANCHOR = 1e9
+_OF_ALL = {
+    "weights": Expected("U8", ("classes", "bytes")),
+    "centre": Expected("F32", ("features",), required=False),
+    "scale": Expected("F32", ("features",), required=False),
+} | ANCHOR_LAYOUT
+#: The columns of hashed n-grams are the features of the rows.
 _TEXT_LAYOUT = {
     "text_ngrams": Expected("U8", ("n-gram lengths",), required=False),
     "text_columns": Expected("U32", ("text columns",), required=False),
     "text_idf": Expected("F32", ("text columns",), required=False),
 }
-
-# As the estimator takes them; anchors that are farther away have squares past float32.
-_MIN_GAMMA, _MAX_GAMMA = 1e-30, 1e30
-_MAX_ANCHOR = 1e9
-_OF_ALL = (
-    {
-        "weights": Expected("U8", ("classes", "bytes")),
-        "centre": Expected("F32", ("features",), required=False),
-        "scale": Expected("F32", ("features",), required=False),
-    }
-    | ANCHOR_LAYOUT
-    | _TEXT_LAYOUT
-)
+_OF_ALL |= _TEXT_LAYOUT
 
 # A million bits, the most there can be, divided by this is still a finite number.
 _MIN_POSITIVE = 1e-300
