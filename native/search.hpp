@@ -8,20 +8,22 @@
 
 namespace bitclass {
 
-// Class weights as the scans read them. Codes are seen as 32-bit words; `width` classes stand side
-// by side in a group, word by word: words[(group * n_words + word) * width + lane]. The lanes
-// behind the last class repeat it: they never win against the lower index. Groups behind the last fill
-// up 64 classes.
+// Classes that stand side by side in a scan.
+constexpr std::size_t kGroupClasses = 64;
+
+// Class weights as the scans read them, byte by byte of 64 classes side by side:
+// bytes[(group * n_bytes + byte) * 64 + lane]. The lanes behind the last class repeat it: they never win
+// against the lower index.
 struct ClassGroups {
-    const std::uint32_t* words;
+    const std::uint8_t* bytes;
     std::size_t n_groups;
-    std::size_t n_words;
+    std::size_t n_bytes;
     std::size_t n_classes;
     const std::uint64_t* rows;  // the same weights, class after class, in whole 64-bit words
 };
 
 // The nearest classes of one code, in the order of their index while they are collected. Both arrays
-// start at a cache line and have room for candidate_room(wanted) entries.
+// have room for candidate_room(wanted) entries.
 struct Candidates {
     std::uint32_t* distances;
     std::uint32_t* classes;
@@ -35,14 +37,13 @@ struct Candidates {
 // Classes that are collected between two looks at the size of the list.
 constexpr std::size_t kClassesPerBlock = 4096;
 
-// More candidates than wanted are dropped once they are half as many again.
+// More candidates than wanted are dropped once they are twice as many.
 constexpr std::size_t candidate_room(std::size_t wanted) {
-    return (wanted + wanted / 2 + kClassesPerBlock + 64) / 16 * 16;
+    return 2 * wanted + kClassesPerBlock + kGroupClasses;
 }
 
-// What each SIMD level implements.
+// What each SIMD level implements. Queries are rows of n_bytes words, each a byte of the code four times.
 struct SearchKernels {
-    std::size_t width;  // classes a group
     // best[i] holds the smallest key of query i so far (all ones at first), and is lowered.
     void (*nearest)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     std::uint64_t* best);
@@ -53,10 +54,11 @@ struct SearchKernels {
     void (*collect)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     Candidates* candidates);
     // scores[i] = inner product of the weights of candidate i and the real-valued code: `activations`
-    // are activation_stride(4 * n_words) bytes, with zeros behind the last bit. There is room for
-    // whole sixteens of scores.
+    // are activation_stride(n_bytes) bytes, with zeros behind the last bit.
     void (*rescore)(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
                     std::int32_t* scores);
+    // The place of the candidate of the largest score, of equals the nearest, then the first.
+    std::size_t (*best_scored)(const Candidates& candidates, const std::int32_t* scores);
 };
 
 namespace portable {
@@ -104,7 +106,8 @@ public:
     static constexpr std::size_t kMaxBytes = 125000;  // 1,000,000 bits; a distance has 20 bits in a key
 
 private:
-    void words_of(const std::uint8_t* codes, std::size_t n, std::uint32_t* words) const;
+    void prefetch_rows(const Candidates& candidates) const;
+    void repeat_bytes(const std::uint8_t* codes, std::size_t n, std::uint32_t* queries) const;
     ClassGroups groups() const;
     // Calls visit(row, candidates) with the `wanted` nearest classes of n codes.
     template <class Visit>
@@ -113,9 +116,8 @@ private:
     const SearchKernels& kernels_;
     std::size_t n_classes_;
     std::size_t n_bytes_;
-    std::size_t n_words_;
     std::size_t n_groups_;
-    AlignedArray<std::uint32_t> words_;
+    AlignedArray<std::uint8_t> bytes_;
     AlignedArray<std::uint64_t> rows_;
 };
 

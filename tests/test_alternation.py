@@ -11,15 +11,14 @@ from bitclass.codes import pack, unpack
 from bitclass.losses import LOSSES, tabulate
 from bitclass.training import CodeWarning
 from bitclass.training.alternation import (
+    Groups,
     alternate,
     b_step,
     hinge_weights,
+    make_distinct,
     quadratic_program,
 )
 from bitclass.training.bqp import SOLVERS
-from bitclass.training.distinct import make_distinct
-from bitclass.training.groups import Groups
-from bitclass.training.margins import Margins
 from brute_force import (
     EVERY_LOSS,
     all_signs,
@@ -53,8 +52,8 @@ def sums_of(codes, labels):
 
 def program(codes, weights, labels, name, scale, k, row_weights=None):
     table = tabulate(LOSSES[name], codes.shape[1], scale)
-    margins = Margins(grouped(codes, labels, row_weights), weights.copy())
-    return quadratic_program(margins, k, *table.quadratic_tables(0))
+    rows = grouped(codes, labels, row_weights)
+    return quadratic_program(rows, weights, k, *table.quadratic_tables(0))
 
 
 @given(problems, st.sampled_from([1.0, 0.3]))

@@ -47,6 +47,7 @@ def wrong(name, *values):
         *wrong("random_state", "seed"),
         *wrong("n_jobs", 1.5, "2"),
         *wrong("precision", "int4", None, np.ones(2)),
+        *wrong("max_time", 0, -1.0, "1h", np.nan),
         ({"n_jobs": 0}, "n_jobs: 0 has no meaning"),
         ({"n_jobs": 2**31}, "n_jobs: .*expected"),
         ({"n_jobs": 10**30}, "n_jobs: .*expected"),
@@ -65,6 +66,21 @@ def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch
     monkeypatch.setattr(fit, "start_codes", work)
     with pytest.raises(ValueError, match=message):
         BinaryCodeClassifier(**parameters).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (Y[:19], r"groups must have shape \(n_samples,\) = \(20,\), found \(19,\)"),
+        (np.ones((20, 1)), r"groups must have shape .* found \(20, 1\)"),
+        (np.zeros(20), "groups must hold at least 2 groups, found 1"),
+        (np.where(Y == 0, np.nan, Y), "groups must not hold NaN"),
+        (np.array(["a", 1] * 10, dtype=object), "groups must hold labels of one type"),
+    ],
+)
+def test_groups_are_checked_by_name(groups, message):
+    with pytest.raises(ValueError, match=message):
+        BinaryCodeClassifier(8).fit(X, Y, groups=groups)
 
 
 @pytest.mark.parametrize(

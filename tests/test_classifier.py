@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_info
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.codes import pack, unpack
 from bitclass.losses import LOSSES, tabulate
-from bitclass.training.alternation import alternate, hinge_weights
+from bitclass.training.alternation import Groups, alternate, hinge_weights
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.starting_codes import STARTING_CODES
 from brute_force import EVERY_LOSS, objective
@@ -66,6 +66,7 @@ def test_the_model_is_what_the_formulas_say(blobs):
     np.testing.assert_array_equal(labels, classifier.classes_[order])
     np.testing.assert_array_equal(distances, (32 - np.take_along_axis(scores, order, axis=1)) // 2)
     probabilities = classifier.predict_proba(X)
+    np.testing.assert_allclose(np.exp(classifier.predict_log_proba(X)), probabilities)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
     best = probabilities.max(axis=1, keepdims=True)
     np.testing.assert_array_equal(probabilities == best, scores == scores.max(axis=1)[:, None])
@@ -276,7 +277,7 @@ def test_the_hash_function_regresses_the_codes_of_the_samples_themselves():
     classifier = make(12, alpha=0.1, **given).fit(X, y)
     sums = classifier.statistics_.code_sums
     found = alternate(
-        classifier.statistics_.groups(sums),
+        Groups.of_samples(*classifier.statistics_.kept_rows()),
         hinge_weights(sums),
         tabulate(LOSSES["exponential"], 12, 0.5),
         SOLVERS["flip"],

@@ -3,7 +3,7 @@ import pickle
 import numpy as np
 import pytest
 
-from bitclass.losses import LOSSES, CallableLoss, resolve_loss, tabulate
+from bitclass.losses import LOSSES, resolve_loss, tabulate
 from brute_force import EVERY_LOSS, true_loss
 
 
@@ -22,7 +22,7 @@ def test_a_loss_is_what_its_name_says(name):
 def test_the_quadratic_form_equals_the_loss_in_one_bit(name, scale):
     """alpha + beta b (p - q) + delta p q = loss(m + (p - q) b) for all eight (p, q, b)."""
     n_bits = 9
-    loss = CallableLoss(sigmoid) if name == "sigmoid" else LOSSES[name]
+    loss = resolve_loss(sigmoid) if name == "sigmoid" else LOSSES[name]
     table = tabulate(loss, n_bits, scale)
     tables, mixing = table.quadratic_tables(top=0)
     delta, beta = mixing @ tables
@@ -59,7 +59,7 @@ def test_tables_are_finite_at_any_length(name, n_bits):
 
 def test_built_in_losses_are_convex_and_a_sigmoid_is_not():
     assert all(tabulate(LOSSES[name], 32, 0.3).convex for name in EVERY_LOSS)
-    assert not tabulate(CallableLoss(sigmoid), 32, 0.3).convex
+    assert not tabulate(resolve_loss(sigmoid), 32, 0.3).convex
 
 
 @pytest.mark.parametrize(
@@ -70,14 +70,14 @@ def test_built_in_losses_are_convex_and_a_sigmoid_is_not():
     ],
 )
 def test_a_bend_the_wrong_way_is_seen_beside_values_far_larger(bump):
-    table = tabulate(CallableLoss(bump), 128, 1.0)
+    table = tabulate(resolve_loss(bump), 128, 1.0)
     assert not table.convex
     delta, _ = table.quadratic_tables(0)[0]
     assert delta.max() > 0
 
 
 def test_an_offset_far_above_the_rise_is_taken_off():
-    table = tabulate(CallableLoss(lambda m: 1e10 + m), 8, 1.0)
+    table = tabulate(resolve_loss(lambda m: 1e10 + m), 8, 1.0)
     assert table.grid().max() == 32.0
 
 

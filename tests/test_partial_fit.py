@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from bitclass import BinaryCodeClassifier
 from bitclass import classifier as classifier_module
-from bitclass.training import fit, fit_model, load_statistics, save_statistics, statistics
+from bitclass.training import fit_model, load_statistics, save_statistics, statistics
+from bitclass.training.refinement import extend
 
 
 def make(n_bits=32, **parameters):
@@ -196,7 +197,7 @@ def test_new_classes_get_weights_from_their_means_and_others_keep_theirs(
     refined, monkeypatch, extended
 ):
     if not extended:
-        monkeypatch.setattr(fit, "MAX_EXTENDED_CLASSES", 32)
+        monkeypatch.setattr(extend, "_MAX_CLASSES", 32)
     weights, projection = refined.weights_, refined.projection_
     X_test, y_test = hard(n_classes=33, seed=4)
     old, before = y_test < 30, refined.predict(X_test)

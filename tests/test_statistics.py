@@ -14,8 +14,8 @@ from scipy.sparse import csr_array
 
 from bitclass.codes import pack, unpack
 from bitclass.training import Statistics, statistics
-from bitclass.training.standardise import standardisation
 from bitclass.training.starting_codes import MeanCodes, ProjectionCodes, RandomCodes
+from bitclass.training.statistics import standardisation
 
 NAMES = ("classes", "feature_sums", "code_sums", "class_weights", "gram")
 
@@ -60,8 +60,10 @@ def test_sums_are_what_their_names_say():
     one_hot = (labels == np.arange(4)[:, None]) * weights
     np.testing.assert_allclose(found.feature_sums, one_hot @ Z, rtol=1e-5, atol=1e-4)
     np.testing.assert_array_equal(found.code_sums, one_hot @ codes)
-    groups = found.groups(found.code_sums)
-    np.testing.assert_array_equal(unpack(groups.codes[groups.inverse], 9), codes)
+    kept = found.kept_rows()
+    np.testing.assert_array_equal(unpack(kept.codes, 9), codes)
+    np.testing.assert_array_equal(kept.labels, labels)
+    np.testing.assert_array_equal(kept.sample_weight, weights)
 
 
 @given(st.integers(0, 1000), st.lists(st.integers(0, 60), max_size=4), st.booleans())
@@ -363,6 +365,6 @@ def test_classes_that_are_not_there_leave_the_sums_alone():
     before = state(found)
     with pytest.raises(ValueError, match="known classes"):
         found.remove_classes(np.array([10, 11]))
-    found.add_classes(np.array([25]))
+    found.add(X[:0], y[:0], classes=np.array([25]))
     found.remove_classes(np.array([25]))
     assert state(found) == before

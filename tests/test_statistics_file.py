@@ -117,7 +117,8 @@ def test_codes_that_were_given_cannot_be_saved(tmp_path):
 
 def test_labels_whose_random_codes_would_change_cannot_be_saved(tmp_path):
     statistics = Statistics(RandomCodes(R, 0), np.zeros(D), np.ones(D), keep_codes=False)
-    statistics.add_classes(np.array([np.str_("a"), np.str_("b")], dtype=object))
+    labels = np.array([np.str_("a"), np.str_("b")], dtype=object)
+    statistics.add(np.zeros((0, statistics.n_features)), labels[:0], classes=labels)
     with pytest.raises(ValueError, match="NumPy scalars inside an array of objects"):
         save_statistics(tmp_path / "statistics", statistics)
 

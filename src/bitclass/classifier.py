@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,20 +15,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
 from bitclass.blas import prediction_threads, training_threads
-from bitclass.losses import resolve_loss
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
 from bitclass.storage import save as save_model
-from bitclass.summary import (
-    restore_feature_names,
-    restore_history,
-    restore_parameters,
-    restore_refinement,
-    summarise,
-)
+from bitclass.summary import restore, summarise
 from bitclass.training import (
+    Epoch,
     Fitted,
     Settings,
     Statistics,
@@ -35,13 +30,14 @@ from bitclass.training import (
     start_statistics,
     update_model,
 )
-from bitclass.training.refinement import Batch
+from bitclass.training.refinement import Batch, Rows
 from bitclass.validation import (
     ACCEPTED,
     PARAMETER_CONSTRAINTS,
     check_class_count,
     check_classes,
     check_continuation,
+    check_groups,
     check_initial_codes,
     check_rows,
     settings_of,
@@ -134,11 +130,15 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Number of threads, negative as in scikit-learn, at most the cores that the process may use.
         None means what `set_num_threads` or ``BITCLASS_NUM_THREADS`` say, or else all these cores.
 
+    max_time : float or None, default=None
+        Seconds after which `fit` stops refining and keeps the best model so far. The model before
+        refinement is always finished.
+
     random_state : int, RandomState instance or None, default=None
         Seed of the starting codes, the anchors and the refinement.
 
     verbose : int, default=0
-        Whether to print a line after each round.
+        Whether to print a line after each round and each epoch of refinement.
 
     Attributes
     ----------
@@ -221,6 +221,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         class_weight: dict[Any, float] | str | None = None,
         precision: str = "auto",
         n_jobs: int | None = None,
+        max_time: float | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
@@ -239,6 +240,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.class_weight = class_weight
         self.precision = precision
         self.n_jobs = n_jobs
+        self.max_time = max_time
         self.random_state = random_state
         self.verbose = verbose
 
@@ -276,7 +278,15 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     # Learning
     # ---------------------------------------------------------------------------------------------
 
-    def fit(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Features,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        callback: Callable[[Epoch], Any] | None = None,
+    ) -> Self:
         """Learn from all rows at once.
 
         Parameters
@@ -284,6 +294,15 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X : array-like or CSR matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), optional
+        groups : array-like of shape (n_samples,), optional
+            Labels of groups, such as the source of each row. Refinement then holds out whole
+            groups, as scikit-learn's GroupShuffleSplit does, and judges by rows of sources that it
+            has not learned from.
+        callback : callable, optional
+            Called after each epoch of refinement with an object that has the attributes `epoch`,
+            `n_epochs`, `accuracy` (on the held-out rows) and `objective` (mean cross-entropy of
+            the training rows). Refinement stops where it returns True, and the best model so far
+            is kept.
 
         Returns
         -------
@@ -294,8 +313,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             settings = self._checked_settings()
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
+            group_of_row = None if groups is None else check_groups(groups, len(labels))
             classes = np.unique(labels)
             counts = slice(None) if weights is None else weights > 0
+            if group_of_row is not None:
+                group_of_row = np.unique(group_of_row[counts], return_inverse=True)[1]
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
             batch = _with_weight(X, labels, weights)
@@ -303,8 +325,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             with training_threads(self.n_jobs):
                 statistics = start_statistics(settings, *batch, initial_codes)
                 statistics.add(*batch, classes)
-                fitted = fit_model(settings, statistics, lambda: iter([batch]))
-            self._keep(statistics, fitted)
+                settings = replace(settings, callback=callback)
+                self._learn(settings, statistics, lambda: iter([batch]), groups=group_of_row)
         return self
 
     def fit_batches(
@@ -316,6 +338,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         on_batch: Callable[[Statistics], None] | None = None,
         n_rows: int | None = None,
         feature_names: Sequence[str] | None = None,
+        callback: Callable[[Epoch], Any] | None = None,
     ) -> Self:
         """Learn from rows that come in batches, without holding them.
 
@@ -338,6 +361,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             `statistics` has the sums of.
         feature_names : sequence of str, optional
             Names of the features.
+        callback : callable, optional
+            Called after each epoch of refinement: see `fit`.
 
         Returns
         -------
@@ -389,11 +414,10 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     statistics.add(*batch)
                     if on_batch is not None:
                         on_batch(statistics)
-                check_class_count(statistics.classes[statistics.class_weights > 0])
-                fitted = fit_model(settings, statistics, lambda: checked(0), n_rows)
-            if feature_names is not None:
-                self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
-            self._keep(statistics, fitted)
+                if feature_names is not None:
+                    self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
+                settings = replace(settings, callback=callback)
+                self._learn(settings, statistics, lambda: checked(0), n_rows)
         return self
 
     def partial_fit(
@@ -483,16 +507,30 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if self._is_solved():
             return self
         statistics = self._require_statistics(ValueError)
-        check_class_count(statistics.classes[statistics.class_weights > 0])
-        before = self._fitted
         with training_threads(self.n_jobs):
-            settings = settings_of(self._fit_parameters)
-            if before is not None and before.is_refined:
-                fitted = update_model(settings, before, statistics)
-            else:
-                fitted = fit_model(settings, statistics)
-        self._keep(statistics, fitted, self._fit_parameters)
+            self._learn(settings_of(self._fit_parameters), statistics, update=self._fitted)
         return self
+
+    def _learn(
+        self,
+        settings: Settings,
+        statistics: Statistics,
+        rows: Rows | None = None,
+        n_rows: int | None = None,
+        groups: NDArray[np.intp] | None = None,
+        update: Fitted | None = None,
+    ) -> None:
+        """Learn from the sums, and from the rows where they are at hand; become fitted.
+
+        A refined model to `update` keeps its hash function.
+        """
+        check_class_count(statistics.classes[statistics.class_weights > 0])
+        if update is not None and update.is_refined:
+            fitted = update_model(settings, update, statistics)
+        else:
+            fitted = fit_model(settings, statistics, rows, n_rows, groups)
+        parameters = self.get_params(deep=False) if rows is not None else self._fit_parameters
+        self._keep(statistics, fitted, parameters)
 
     @property
     def statistics_(self) -> Statistics:
@@ -519,23 +557,12 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return settings_of(self.get_params(deep=False))
 
     def _keep(
-        self,
-        statistics: Statistics | None,
-        fitted: Fitted,
-        parameters: dict[str, Any] | None = None,
+        self, statistics: Statistics | None, fitted: Fitted, parameters: dict[str, Any]
     ) -> None:
         """Become fitted."""
-        parameters = self.get_params(deep=False) if parameters is None else parameters
         if statistics is not None:
-            fitted.model.summary = summarise(
-                parameters,
-                resolve_loss(parameters["loss"]).name,
-                statistics.n_rows,
-                fitted.history,
-                fitted.n_rounds,
-                fitted.refinement,
-                getattr(self, "feature_names_in_", None),
-            )
+            names = getattr(self, "feature_names_in_", None)
+            fitted.model.summary = summarise(parameters, fitted, statistics.n_rows, names)
             self._fitted_at = statistics.n_changes
         self._statistics, self._fitted = statistics, fitted
         self._fit_parameters = parameters
@@ -610,6 +637,22 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         with self._threads(model):
             return self._of_all_classes(model.predict_proba(X), 0.0)
 
+    def predict_log_proba(self, X: Features) -> NDArray[np.float64]:
+        """Logarithms of the class probabilities, which do not underflow.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            -inf for classes without samples.
+        """
+        model, X = self._model_for(X)
+        with self._threads(model):
+            return self._of_all_classes(model.predict_log_proba(X), -np.inf)
+
     def top_classes(
         self, X: Features, k: int, *, probabilities: bool = False
     ) -> tuple[NDArray[Any], ...]:
@@ -677,9 +720,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Columns of `classes_` from those of the classes that have samples."""
         if values.shape[1] == len(self.classes_):
             return values
-        spread = np.full((len(values), len(self.classes_)), of_others)
-        spread[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
-        return spread
+        columns = np.full((len(values), len(self.classes_)), of_others)
+        columns[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
+        return columns
 
     # ---------------------------------------------------------------------------------------------
     # Attributes
@@ -801,8 +844,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Read an estimator from a file that `save` wrote.
 
         It predicts as the one that was saved did (see there), and has its parameters, but for
-        `n_jobs` and `verbose`; `objective_history_` has one entry per step. To predict without
-        scikit-learn, `bitclass.load` reads the same file.
+        `n_jobs`, `max_time` and `verbose`; `objective_history_` has one entry per step. To predict
+        without scikit-learn, `bitclass.load` reads the same file.
 
         Parameters
         ----------
@@ -839,10 +882,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         model = load_model(path)
         classifier = cls()
         try:
-            parameters = restore_parameters(model.summary, classifier.get_params(deep=False))
-            history, n_rounds = restore_history(model.summary, model.n_bits)
-            refinement = restore_refinement(model.summary)
-            names = restore_feature_names(model.summary, model.n_features)
+            parameters, fitted = restore(model, classifier.get_params(deep=False))
         except ModelFileError as error:
             raise ModelFileError(f"{os.fspath(path)}: {error}") from None
         parameters["n_bits"] = model.n_bits
@@ -853,10 +893,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         classifier.set_params(**parameters)
         classifier.n_features_in_ = model.n_features
         classifier._classes = model.classes
-        if names is not None:
-            classifier.feature_names_in_ = names
-        fitted = Fitted(model, history, n_rounds, refinement=refinement)
-        classifier._keep(None, fitted)
+        if model.feature_names is not None:
+            classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
+        classifier._keep(None, fitted, classifier.get_params(deep=False))
         if statistics is not None:
             classifier._attach(statistics)
         return classifier

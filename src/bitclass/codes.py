@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["hamming", "pack", "packed_width", "sign", "unpack"]
+__all__ = ["MAX_BITS", "hamming", "pack", "packed_width", "sign", "unpack"]
+
+#: Longest code: sums and differences of two half margins must fit into int16.
+MAX_BITS = int(np.iinfo(np.int16).max) // 2
 
 
 def sign(values: ArrayLike) -> NDArray[np.int8]:

@@ -13,10 +13,20 @@ from bitclass._native import Precision, Projection, QuantisedProjection
 from bitclass.codes import packed_width
 from bitclass.rows import Features, check_finite, row_blocks
 
-__all__ = ["HashFunction", "RbfAnchors", "squared_distances"]
+__all__ = [
+    "MAX_DISTANCE",
+    "MAX_GAMMA",
+    "MIN_GAMMA",
+    "HashFunction",
+    "RbfAnchors",
+    "squared_distances",
+]
 
-# Rows farther than this from an anchor, in standard deviations, are like no anchor at all.
-_MAX_DISTANCE = 1e9
+#: Limits of the width of the kernel.
+MIN_GAMMA, MAX_GAMMA = 1e-30, 1e30
+#: Largest standardised value of an anchor, and of a row: larger ones are clipped, and their
+#: similarity to every anchor is 0.
+MAX_DISTANCE = 1e9
 # Types that the kernels read themselves; all others are converted block by block.
 _KERNEL_TYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
 
@@ -81,7 +91,7 @@ class RbfAnchors:
         with np.errstate(over="ignore"):
             far: NDArray[Any] = (X - self.centre) / self.scale
         # Squares of larger numbers would be infinite. NaN stays, and is refused later on.
-        Z = np.clip(far, -_MAX_DISTANCE, _MAX_DISTANCE, out=far).astype(np.float32, copy=False)
+        Z = np.clip(far, -MAX_DISTANCE, MAX_DISTANCE, out=far).astype(np.float32, copy=False)
         found: NDArray[np.float32] = Z @ self._factors
         found -= self._lengths
         found -= np.float32(self.gamma) * np.einsum("nd,nd->n", Z, Z)[:, None]
@@ -132,8 +142,8 @@ class HashFunction:
         self.centre = centre
         self.scale = scale
         self.anchors = anchors
-        #: The prepared kernel, for features f(x).
-        self.kernel = Projection(
+        #: P and t as the kernels take them, for features f(x).
+        self.encoder = Projection(
             projection,
             intercept,
             precision=precision,
@@ -145,22 +155,22 @@ class HashFunction:
     @property
     def precision(self) -> Precision:
         """What codes are computed in."""
-        return self.kernel.precision
+        return self.encoder.precision
 
     @property
     def quantised(self) -> QuantisedProjection:
         """P and t in eight-bit integers."""
-        return self.kernel.in_integers()
+        return self.encoder.in_integers()
 
     @property
     def n_bits(self) -> int:
         """Number of bits r of a code."""
-        return self.kernel.n_bits
+        return self.encoder.n_bits
 
     @property
     def n_features(self) -> int:
         """Number of features of a row."""
-        return self.kernel.n_features if self.anchors is None else self.anchors.n_features
+        return self.encoder.n_features if self.anchors is None else self.anchors.n_features
 
     @property
     def nbytes(self) -> int:
@@ -168,18 +178,12 @@ class HashFunction:
         arrays = (self.projection, self.intercept, self.centre, self.scale, self.anchors)
         return sum(array.nbytes for array in arrays if array is not None)
 
-    def feature_blocks(
-        self, X: Features, first_row: int = 0
-    ) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Blocks (m, d) of what is projected, with the rows that each stands for.
-
-        Rows are counted from `first_row` on.
-        """
+    def feature_blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Blocks (m, d) of what is projected, with the rows that each stands for."""
         if self.takes(X):
-            yield slice(first_row, first_row + X.shape[0]), X
+            yield slice(0, X.shape[0]), X
             return
-        for part, block in row_blocks(X):
-            rows = slice(first_row + part.start, first_row + part.stop)
+        for rows, block in row_blocks(X):
             if self.anchors is not None:
                 check_finite(block, rows.start)  # a row far away is like no anchor, however far
                 block = self.anchors.similarities(block)
@@ -200,5 +204,5 @@ class HashFunction:
         """Packed codes h(x) of rows X (n, d), shape (n, ceil(r / 8))."""
         codes = np.empty((X.shape[0], packed_width(self.n_bits)), dtype=np.uint8)
         for rows, block in self.feature_blocks(X):
-            codes[rows] = self.kernel.encode(block, first_row=rows.start)
+            codes[rows] = self.encoder.encode(block, first_row=rows.start)
         return codes

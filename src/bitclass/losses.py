@@ -2,14 +2,14 @@
 
 The learner minimises ``sum_i sum_{c != y_i} loss(scale * m[i, c])`` with the margin
 ``m[i, c] = w_c.b_i - w_{y_i}.b_i``, an even integer in [-2r, 2r]. So a loss is known by 2r + 1
-values, and adding one means writing one monotone function: a small class here, or any callable.
+values, and adding one means writing one monotone function: an entry of `LOSSES`, or any callable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,101 +19,24 @@ __all__ = ["LOSSES", "Loss", "LossTable", "resolve_loss", "tabulate"]
 Margins = NDArray[np.float64]
 
 
-class Loss(Protocol):
-    """A monotone increasing function of the (scaled) margin."""
-
-    @property
-    def name(self) -> str:
-        """Name, as users give it."""
-        ...
-
-    @property
-    def closed_form(self) -> bool:
-        """Whether the paper's closed forms solve both sub-problems (the linear loss alone)."""
-        ...
-
-    @property
-    def multiplicative(self) -> bool:
-        """Whether ``loss(a + b) = loss(a) * loss(b)``: values matter only up to a factor."""
-        ...
-
-    def __call__(self, margins: Margins) -> Margins:
-        """Value of the loss at each margin."""
-        ...
-
-
-class Hinge:
-    """The paper's hinge loss, which drops the clipping and so is linear: ``m``."""
-
-    name = "hinge"
-    closed_form = True
-    multiplicative = False
-
-    def __call__(self, margins: Margins) -> Margins:
-        """Value of the loss at each margin."""
-        return margins
-
-
-class Exponential:
-    """``exp(m)``, the loss of the paper's binary quadratic program."""
-
-    name = "exponential"
-    closed_form = False
-    multiplicative = True
-
-    def __call__(self, margins: Margins) -> Margins:
-        """Value of the loss at each margin."""
-        return np.exp(margins)
-
-
-class Logistic:
-    """``log(1 + exp(m))``."""
-
-    name = "logistic"
-    closed_form = False
-    multiplicative = False
-
-    def __call__(self, margins: Margins) -> Margins:
-        """Value of the loss at each margin."""
-        return np.logaddexp(0.0, margins)
-
-
-class SquaredHinge:
-    """``max(0, 1 + m)^2``."""
-
-    name = "squared_hinge"
-    closed_form = False
-    multiplicative = False
-
-    def __call__(self, margins: Margins) -> Margins:
-        """Value of the loss at each margin."""
-        return np.square(np.maximum(0.0, 1.0 + margins))
-
-
-class CrammerSinger:
-    """The clipped hinge of the multi-class support vector machine: ``max(0, 1 + m)``."""
-
-    name = "crammer_singer"
-    closed_form = False
-    multiplicative = False
-
-    def __call__(self, margins: Margins) -> Margins:
-        """Value of the loss at each margin."""
-        return np.maximum(0.0, 1.0 + margins)
-
-
 @dataclass(frozen=True)
-class CallableLoss:
-    """A loss that the user gives as a function."""
+class Loss:
+    """A monotone increasing function of the (scaled) margin.
 
+    Attributes
+    ----------
+    name : str
+    function : gives the value at each margin of an array
+    closed_form : bool
+        Whether the paper's closed forms solve both sub-problems (the linear loss alone).
+    multiplicative : bool
+        Whether ``loss(a + b) = loss(a) * loss(b)``: values matter only up to a factor.
+    """
+
+    name: str
     function: Callable[[Margins], Any]
-    closed_form: ClassVar[bool] = False
-    multiplicative: ClassVar[bool] = False
-
-    @property
-    def name(self) -> str:
-        """Name of the function, marked so that it is never taken for a loss of that name."""
-        return f"callable {getattr(self.function, '__name__', type(self.function).__name__)}"
+    closed_form: bool = False
+    multiplicative: bool = False
 
     def __call__(self, margins: Margins) -> Margins:
         """Value of the loss at each margin."""
@@ -126,9 +49,34 @@ class CallableLoss:
         return values
 
 
+def _linear(margins: Margins) -> Margins:
+    return margins
+
+
+def _logistic(margins: Margins) -> Margins:
+    return np.logaddexp(0.0, margins)
+
+
+def _clipped(margins: Margins) -> Margins:
+    return np.maximum(0.0, 1.0 + margins)
+
+
+def _squared(margins: Margins) -> Margins:
+    return np.square(_clipped(margins))
+
+
+#: Losses by name. "hinge" is the paper's, which drops the clipping and so is linear, "exponential"
+#: that of the paper's binary quadratic program, "crammer_singer" the clipped hinge of the
+#: multi-class support vector machine.
 LOSSES: dict[str, Loss] = {
     loss.name: loss
-    for loss in (Hinge(), Exponential(), Logistic(), SquaredHinge(), CrammerSinger())
+    for loss in (
+        Loss("hinge", _linear, closed_form=True),
+        Loss("exponential", np.exp, multiplicative=True),
+        Loss("logistic", _logistic),
+        Loss("squared_hinge", _squared),
+        Loss("crammer_singer", _clipped),
+    )
 }
 
 
@@ -141,7 +89,8 @@ def resolve_loss(loss: str | Callable[[Margins], Any]) -> Loss:
     'exponential'
     """
     if callable(loss):
-        return CallableLoss(loss)
+        # Marked, so that it is never taken for a loss of that name.
+        return Loss(f"callable {getattr(loss, '__name__', type(loss).__name__)}", loss)
     if not isinstance(loss, str) or loss not in LOSSES:
         raise ValueError(f"loss must be a callable or one of {sorted(LOSSES)}, found {loss!r}")
     return LOSSES[loss]

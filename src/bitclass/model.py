@@ -179,7 +179,7 @@ class PackedModel:
         """Index of the predicted class (n,) of a block of features."""
         if self.rescore:
             return self._short_list(block, 1, first_row)[0][:, 0]
-        return predict(self.hash_function.kernel, self._index, block, first_row=first_row)[0]
+        return predict(self.hash_function.encoder, self._index, block, first_row=first_row)[0]
 
     def top_classes(
         self, X: ArrayLike, k: int, *, probabilities: bool = False
@@ -250,6 +250,23 @@ class PackedModel:
         """
         return self._softmax(self.scores(X))
 
+    def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Logarithms of the class probabilities, which do not underflow.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, C)
+        """
+        scores = self.scores(X)
+        scores /= self.temperature
+        scores -= scores.max(axis=1, keepdims=True)
+        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+        return scores
+
     @property
     def n_rescored(self) -> int:
         """Length of the short list, at most the number of classes; 0 for none."""
@@ -260,7 +277,7 @@ class PackedModel:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
         """Indices, scores and distances (n, k) of the best classes of the short list."""
         return predict_rescored(
-            self.hash_function.kernel,
+            self.hash_function.encoder,
             self._index,
             block,
             self.n_rescored,
@@ -278,7 +295,7 @@ class PackedModel:
             best, _, apart = self._short_list(block, min(k, m), first_row)
             if k <= m:
                 return best, apart
-        codes = self.hash_function.kernel.encode(block, first_row=first_row)
+        codes = self.hash_function.encoder.encode(block, first_row=first_row)
         found, distances = self._index.top_k(codes, k)
         if m:
             found[:, :m], distances[:, :m] = best, apart
@@ -286,7 +303,7 @@ class PackedModel:
 
     def _scores(self, block: NDArray[Any], first_row: int = 0) -> NDArray[np.float64]:
         """Scores of all classes (n, C) for a block of features."""
-        codes = self.hash_function.kernel.encode(block, first_row=first_row)
+        codes = self.hash_function.encoder.encode(block, first_row=first_row)
         scores = self._index.scores(codes, self.n_bits).astype(np.float64)
         m = self.n_rescored
         if m:

@@ -11,30 +11,23 @@ from numpy.typing import NDArray
 
 from bitclass import __version__
 from bitclass.losses import resolve_loss
+from bitclass.model import PackedModel
 from bitclass.storage import ModelFileError
+from bitclass.training import Fitted
 from bitclass.training.alternation import HISTORY_DTYPE
 
-__all__ = [
-    "restore_feature_names",
-    "restore_history",
-    "restore_parameters",
-    "restore_refinement",
-    "summarise",
-]
+__all__ = ["restore", "summarise"]
 
 # A dict of class weights longer than this is left out: a summary is read before anything else.
 MAX_PAIRS = 10_000
-# Parameters of the machine and the moment, not of the model: a file has no say in them.
-_NOT_STORED = {"n_jobs", "verbose"}
+# Parameters of a run, not of the model, are not stored.
+_NOT_STORED = {"max_time", "n_jobs", "verbose"}
 
 
 def summarise(
     parameters: Mapping[str, Any],
-    loss: str,
+    fitted: Fitted,
     n_rows: int,
-    history: NDArray[np.void],
-    n_rounds: int,
-    refinement: Mapping[str, Any] | None,
     feature_names: Iterable[str] | None,
 ) -> dict[str, Any]:
     """Summary of a training.
@@ -42,81 +35,60 @@ def summarise(
     Parameters
     ----------
     parameters : of the estimator, by name
-    loss : str, name of the loss
+    fitted : Fitted
     n_rows : int, how many rows were learned from
-    history : (m,) of `HISTORY_DTYPE`
-    n_rounds : int
-    refinement : mapping or None, what refinement came to
     feature_names : (d,), where the features have names
-
-    Returns
-    -------
-    dict
     """
     summary = {
         "bitclass": __version__,
-        "loss": loss,
+        "loss": resolve_loss(parameters["loss"]).name,
         "n_rows": n_rows,
-        "n_rounds": n_rounds,
-        "history": _last_of_each_step(history),
+        "n_rounds": fitted.n_rounds,
+        "history": _last_of_each_step(fitted.history),
         "parameters": {
             name: _plain(value) for name, value in parameters.items() if name not in _NOT_STORED
         },
     }
-    if refinement is not None:
-        summary["refinement"] = dict(refinement)
+    if fitted.refinement is not None:
+        summary["refinement"] = dict(fitted.refinement)
     if feature_names is not None:
         summary["feature_names"] = [str(name) for name in feature_names]
     return summary
 
 
-def restore_parameters(summary: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Those of the known parameters that a summary tells."""
-    parameters = summary.get("parameters", {})
-    if not isinstance(parameters, dict):
-        raise ModelFileError("the summary's 'parameters' must be an object")
-    return {
-        name: _restored(parameters[name])
-        for name in known
-        if name in parameters and name not in _NOT_STORED
-    }
+def restore(model: PackedModel, known: Iterable[str]) -> tuple[dict[str, Any], Fitted]:
+    """What the summary of a model tells: parameters, and the result of training.
 
+    Parameters
+    ----------
+    model : PackedModel, as it was read from a file
+    known : names of the parameters of the estimator; others are ignored
 
-def restore_history(summary: Mapping[str, Any], n_bits: int) -> tuple[NDArray[np.void], int]:
-    """History of the objective with one entry a step, and the number of rounds."""
+    Returns
+    -------
+    parameters : dict
+    fitted : Fitted
+        Its history has one entry per step.
+    """
+    summary = model.summary
+    stored, refinement = summary.get("parameters", {}), summary.get("refinement")
     n_rounds, steps = summary.get("n_rounds", 0), summary.get("history", [])
+    if not isinstance(stored, dict):
+        raise ModelFileError("the summary's 'parameters' must be an object")
+    if refinement is not None and not isinstance(refinement, dict):
+        raise ModelFileError("the summary's 'refinement' must be an object")
     if type(n_rounds) is not int or not isinstance(steps, list):
         raise ModelFileError("the summary's 'n_rounds' must be an integer, 'history' a list")
     history = np.empty(len(steps), dtype=HISTORY_DTYPE)
     try:
         for at, (n_round, step, value) in enumerate(steps):
             log_objective = -math.inf if value is None else float(value)
-            history[at] = (int(n_round), str(step), n_bits - 1, log_objective)
+            history[at] = (int(n_round), str(step), model.n_bits - 1, log_objective)
     except (TypeError, ValueError, OverflowError):
         raise ModelFileError("the summary's 'history' must be [round, step, number] each") from None
-    return history, n_rounds
-
-
-def restore_refinement(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What refinement came to, None where there was none."""
-    refinement = summary.get("refinement")
-    if refinement is not None and not isinstance(refinement, dict):
-        raise ModelFileError("the summary's 'refinement' must be an object")
-    return refinement
-
-
-def restore_feature_names(summary: Mapping[str, Any], n_features: int) -> NDArray[Any] | None:
-    """Names of the features, None where they have none."""
-    names = summary.get("feature_names")
-    if names is None:
-        return None
-    if (
-        not isinstance(names, list)
-        or len(names) != n_features
-        or not all(isinstance(name, str) for name in names)
-    ):
-        raise ModelFileError(f"the summary's 'feature_names' must be a list of {n_features} texts")
-    return np.array(names, dtype=object)
+    names = [name for name in known if name in stored and name not in _NOT_STORED]
+    parameters = {name: _restored(stored[name]) for name in names}
+    return parameters, Fitted(model, history, n_rounds, refinement=refinement)
 
 
 def _last_of_each_step(history: NDArray[np.void]) -> list[list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -15,6 +16,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
+from bitclass.codes import MAX_BITS
+from bitclass.hash_function import MAX_GAMMA, MIN_GAMMA
 from bitclass.losses import LOSSES, resolve_loss, tabulate
 from bitclass.rows import Features
 from bitclass.training import Settings, Statistics
@@ -28,6 +31,7 @@ __all__ = [
     "check_class_count",
     "check_classes",
     "check_continuation",
+    "check_groups",
     "check_initial_codes",
     "check_rows",
     "settings_of",
@@ -36,8 +40,6 @@ __all__ = [
 #: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
-# Sums and differences of two half margins must fit into int16.
-MAX_BITS = int(np.iinfo(np.int16).max) // 2
 # Positive sample weights outside this range are refused: their sums would leave float64's range.
 MIN_SAMPLE_WEIGHT, MAX_SAMPLE_WEIGHT = 1e-30, 1e30
 
@@ -54,11 +56,12 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "refine": ["boolean", StrOptions({"auto"})],
     "kernel": [StrOptions({"rbf"}), None],
     "n_anchors": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-    "gamma": [Interval(Real, 1e-30, 1e30, closed="both"), StrOptions({"scale", "median"})],
+    "gamma": [Interval(Real, MIN_GAMMA, MAX_GAMMA, closed="both"), StrOptions({"scale", "median"})],
     "rescore": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
     "class_weight": [dict, StrOptions({"balanced"}), None],
     "precision": [StrOptions({"auto", "int8", "float32"})],
     "n_jobs": [Integral, None],
+    "max_time": [Interval(Real, 0.0, None, closed="neither"), None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
@@ -87,7 +90,7 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
     precision = parameters["precision"]
     if precision == "auto":
         precision = "float32" if kernel else "int8"
-    alpha = parameters["alpha"]
+    alpha, max_time = parameters["alpha"], parameters["max_time"]
     return Settings(
         n_bits=n_bits,
         loss=loss,
@@ -105,6 +108,7 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
         random_state=parameters["random_state"],
         max_bytes=int(get_config()["working_memory"] * 2**20),
         report=_print_line if parameters["verbose"] else _no_line,
+        deadline=None if max_time is None else time.monotonic() + max_time,
     )
 
 
@@ -147,6 +151,22 @@ def check_initial_codes(
             f"{codes.ravel()[wrong[0]]!r} in row {wrong[0] // n_bits}"
         )
     return codes
+
+
+def check_groups(groups: ArrayLike, n_rows: int) -> NDArray[np.intp]:
+    """Index of each row's group (n,), from labels of any type."""
+    found = np.asarray(groups)
+    if found.shape != (n_rows,):
+        raise ValueError(f"groups must have shape (n_samples,) = {(n_rows,)}, found {found.shape}")
+    try:
+        names, own = np.unique(found, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(f"groups must hold labels of one type: {error}") from None
+    if found.dtype.kind == "f" and np.isnan(found).any():
+        raise ValueError("groups must not hold NaN")
+    if len(names) < 2:
+        raise ValueError(f"groups must hold at least 2 groups, found {len(names)}")
+    return own
 
 
 def check_continuation(

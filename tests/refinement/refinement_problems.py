@@ -42,11 +42,12 @@ def start(rng, d=4, r=6, n_classes=3, n_steps=10, refit=None):
         rng.standard_normal(r),
         weights,
         means=rng.standard_normal((n_classes, d)).astype(np.float32),
-        spread=1.2,
-        deviation=rng.uniform(0.5, 2.0, d),
+        length=1.5,
+        score_deviation=1.2,
         schedule=Schedule(n_steps),
         random=np.random.default_rng(5),
         refit=refit,
+        score_all=refit is None,
     )
 
 
@@ -74,9 +75,9 @@ def refined(X, y, weights=None, sizes=(), max_bytes=1 << 30, seed=3, statistics=
     return fit_model(settings, statistics, in_batches(X, y, weights, sizes))
 
 
-def split_of(X, y, weights=None, sizes=(), seed=3, max_bytes=1 << 30):
+def split_of(X, y, weights=None, sizes=(), seed=3, max_bytes=1 << 30, groups=None):
     """The held-out rows, and samples of the others."""
     d = X.shape[1]
     statistics = Statistics(MeanCodes(8, seed=0), np.zeros(d), np.ones(d))
     statistics.add(X, y, weights)
-    return Split(statistics, in_batches(X, y, weights, sizes), len(y), seed, max_bytes)
+    return Split(statistics, in_batches(X, y, weights, sizes), len(y), seed, max_bytes, groups)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refinement_problems import blobs, in_batches, make, refining, same_model
+from refinement_problems import blobs, in_batches, make, refining, same_model, start
 from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 
@@ -202,3 +202,64 @@ def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of
     assert found["accuracy_before"] == 0.5
     assert found["accuracy_after"] == (of_last if of_best is None else of_best)
     assert found["taken"] == (found["accuracy_after"] >= 0.5)
+
+
+# -------------------------------------------------------------------------------------------------
+# Watching and stopping it
+# -------------------------------------------------------------------------------------------------
+
+
+def test_a_callback_sees_every_epoch_and_changes_nothing():
+    X, y = blobs(1500, noise=3.0)
+    seen = []
+    watched = make().fit(X, y, callback=seen.append)
+    same_model(watched, make().fit(X, y))
+    assert [each.epoch for each in seen] == list(range(1, watched.refinement_["epochs"] + 1))
+    assert {each.n_epochs for each in seen} == {12}
+    assert seen[-1].objective < seen[0].objective
+    assert max(each.accuracy for each in seen) >= watched.refinement_["accuracy_after"] - 0.02
+    in_batches_too = []
+    make().fit_batches(lambda start: iter([(X[start:], y[start:])]), callback=in_batches_too.append)
+    assert len(in_batches_too) == len(seen)
+
+
+def test_the_objective_is_the_cross_entropy_of_the_rows_of_an_epoch():
+    """Of a projection that says nothing every class has the same probability."""
+    model = start(np.random.default_rng(0), d=4, r=6, n_classes=3)
+    model.projection[:], model.intercept[:] = 0.0, 1e-20
+    model._signs[:] = 1.0
+    rng = np.random.default_rng(1)
+    model.step(rng.standard_normal((20, 4)).astype(np.float32), rng.integers(0, 3, 20))
+    assert model.mean_loss() == pytest.approx(np.log(3), rel=1e-5)
+    assert model.mean_loss() == 0.0
+
+
+def test_a_callback_stops_refinement_and_an_error_in_it_leaves_the_estimator_as_it_was():
+    X, y = blobs(1500, noise=3.0)
+    found = make().fit(X, y, callback=lambda epoch: epoch.epoch == 2).refinement_
+    assert (found["epochs"], found["stopped"]) == (2, "callback")
+    assert found["taken"] == (found["accuracy_after"] >= found["accuracy_before"])
+
+    def broken(epoch):
+        raise RuntimeError("no more")
+
+    classifier = make(random_state=1).fit(X, y)
+    before = classifier.projection_
+    with pytest.raises(RuntimeError, match="no more"):
+        classifier.fit(X, y, callback=broken)
+    assert classifier.projection_ is before
+
+
+def test_out_of_time_the_model_before_refinement_or_the_best_so_far_is_kept(monkeypatch):
+    X, y = blobs(1500, noise=3.0)
+    plain = make(refine=False).fit(X, y)
+    same_model(make(max_time=1e-9).fit(X, y), plain)
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+
+    def later(epoch):
+        clock[0] = epoch.epoch * 10.0
+
+    found = make(max_time=25.0).fit(X, y, callback=later).refinement_
+    assert (found["epochs"], found["stopped"]) == (3, "max_time")
+    assert "stopped" not in make(max_time=1e6).fit(X, y).refinement_

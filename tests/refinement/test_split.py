@@ -6,12 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refinement_problems import blobs, make, refined, refining, split_of, statistics_of
+from refinement_problems import (
+    blobs,
+    make,
+    refined,
+    refining,
+    same_model,
+    split_of,
+    statistics_of,
+)
 from scipy.sparse import csr_array
 
 from bitclass.training import Statistics, fit
-from bitclass.training.alternation import hinge_weights
-from bitclass.training.distinct import make_distinct
+from bitclass.training.alternation import hinge_weights, make_distinct
 from bitclass.training.refinement.split import Split
 from bitclass.training.refinement.steps import Refinement
 from bitclass.training.starting_codes import STARTING_CODES
@@ -109,6 +116,44 @@ def test_rows_held_out_are_never_learned_from(monkeypatch):
     apart = np.abs(used[:, None, :] - asked[0][None]).max(axis=2)
     assert apart.min() > 1e-3
     assert len(used) + len(asked[0]) == 700
+
+
+@given(st.integers(0, 10_000), st.integers(2, 40), st.integers(2, 9), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_no_group_is_on_both_sides_and_no_class_loses_more_than_half(
+    seed, n_groups, n_classes, weighted
+):
+    rng = np.random.default_rng(seed)
+    X, y = blobs(400, d=4, n_classes=n_classes, seed=seed)
+    groups = rng.integers(0, n_groups, 400)
+    groups = np.unique(groups**2 // n_groups, return_inverse=True)[1]  # of uneven sizes
+    weights = rng.uniform(0.1, 3.0, 400) if weighted else None
+    split = split_of(X, y, weights, sizes=[150], seed=seed, groups=groups)
+    held_out = split.held_out.rows
+    trained = split.training_sample(np.asarray).rows
+    assert sorted([*held_out, *trained]) == list(range(400))
+    assert not set(groups[held_out]) & set(groups[trained])
+    of_rows = np.ones(400) if weights is None else weights
+    lost = np.bincount(y[held_out], of_rows[held_out], minlength=n_classes)
+    assert np.all(lost <= 0.5 * (1 + 1e-6) * np.bincount(y, of_rows, minlength=n_classes))
+    # As many rows as without groups, but for the first group and the sizes of the others.
+    if n_groups == 40:
+        assert 0 < len(held_out) < 200
+
+
+def test_groups_change_what_is_held_out_and_one_per_class_cannot_be():
+    X, y = blobs(900)
+    plain, grouped = make().fit(X, y), make().fit(X, y, groups=np.arange(900) % 30)
+    assert plain.refinement_["held_out_rows"] != grouped.refinement_["held_out_rows"]
+    assert grouped.refinement_["held_out_rows"] % 30 == 0
+    with pytest.warns(UserWarning, match="groups: the model was not refined.*half of some class"):
+        assert make(refine="auto").fit(X, y, groups=y).refinement_ is None
+    weights = np.where(np.arange(900) % 3 > 0, 1.0, 0.0)  # rows of weight 0 are as if absent
+    some = weights > 0
+    same_model(
+        make().fit(X, y, weights, groups=np.arange(900) % 30),
+        make().fit(X[some], y[some], weights[some], groups=(np.arange(900) % 30)[some]),
+    )
 
 
 def test_rows_past_memory_are_sampled_afresh(monkeypatch):

@@ -185,11 +185,12 @@ def many_classes(n_classes, d=8, r=32):
         np.zeros(r),
         weights,
         means=np.zeros((n_classes, d), np.float32),
-        spread=1.0,
-        deviation=np.ones(d),
+        length=1.0,
+        score_deviation=1.0,
         schedule=Schedule(40),
         random=np.random.default_rng(1),
         refit=as_it_was(weights),
+        score_all=False,
     )
 
 

@@ -5,11 +5,10 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from refinement_problems import blobs, make, refining
+from refinement_problems import blobs, make
 
 from bitclass import PackedModel
-
-fitted_temperature = refining.fitted_temperature
+from bitclass.training.calibration import fitted_temperature
 
 
 def log_loss(model, X, own, temperature):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bitclass._native import Precision, QuantisedProjection
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.codes import packed_width
-from bitclass.hash_function import HashFunction, RbfAnchors
+from bitclass.hash_function import MAX_DISTANCE, MAX_GAMMA, MIN_GAMMA, HashFunction, RbfAnchors
 from bitclass.model import PackedModel
 from bitclass.storage.container import (
     Container,
@@ -74,9 +74,6 @@ ANCHOR_LAYOUT = {
     "anchor_gamma": Expected("F64", ("one",), required=False),
 }
 
-# As the estimator takes them; anchors that are farther away have squares past float32.
-_MIN_GAMMA, _MAX_GAMMA = 1e-30, 1e30
-_MAX_ANCHOR = 1e9
 _OF_ALL = {
     "weights": Expected("U8", ("classes", "bytes")),
     "centre": Expected("F32", ("features",), required=False),
@@ -396,9 +393,9 @@ def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
             raise ModelFileError(f"tensor {name!r} must hold finite numbers only")
     if not (scale >= np.finfo(np.float32).tiny).all():
         raise ModelFileError("tensor 'anchor_scale' must hold positive numbers only")
-    if gamma.shape != (1,) or not _MIN_GAMMA <= gamma[0] <= _MAX_GAMMA:
+    if gamma.shape != (1,) or not MIN_GAMMA <= gamma[0] <= MAX_GAMMA:
         raise ModelFileError("tensor 'anchor_gamma' must hold one number from 1e-30 to 1e30")
-    if not (np.abs(anchors) <= _MAX_ANCHOR).all():
+    if not (np.abs(anchors) <= MAX_DISTANCE).all():
         raise ModelFileError("tensor 'anchors' must hold numbers from -1e9 to 1e9")
     with np.errstate(over="ignore", invalid="ignore"):
         return RbfAnchors(anchors, centre, scale, float(gamma[0]))

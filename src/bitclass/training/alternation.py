@@ -10,32 +10,93 @@ For the exponential loss ``H = J + J'`` and g are the paper's.
 
 In the B-step bit k of sample i takes the sign of smaller loss; only classes whose weight bit
 differs from the own class's matter, and a tie keeps the present bit.
+
+Samples of one class with one code have the same margins, so they count as a single row with their
+weights summed (`Groups`): after one round nearly all samples of a class share a code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import RELATIVE_TOLERANCE, update_codes
+from bitclass._native import RELATIVE_TOLERANCE, group_rows, half_margins, pair_sums, update_codes
+from bitclass._warn import warn
 from bitclass.codes import pack, sign
 from bitclass.losses import LossTable
 from bitclass.training.bqp import Solver
-from bitclass.training.groups import Groups
-from bitclass.training.margins import Margins
 
-__all__ = ["HISTORY_DTYPE", "Alternation", "alternate", "b_step", "hinge_weights", "w_step"]
+__all__ = [
+    "HISTORY_DTYPE",
+    "Alternation",
+    "CodeWarning",
+    "Groups",
+    "alternate",
+    "b_step",
+    "hinge_history",
+    "hinge_weights",
+    "log_objective",
+    "make_distinct",
+    "quadratic_program",
+    "w_step",
+]
 
 _LOOK_UPS_PER_CALL = 1 << 31
+# Margins are computed in blocks; their temporaries take eight times as much.
+_BLOCK_BYTES = 4 << 20
 
 #: One entry per bit update: the logarithm of the objective after bit `bit` was updated in the
 #: W-step (step "W") or B-step (step "B") of round `round`.
 HISTORY_DTYPE = np.dtype(
     [("round", np.int32), ("step", "U1"), ("bit", np.int32), ("log_objective", np.float64)]
 )
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Samples in which each (class, code) pair stands once, ordered by class.
+
+    Attributes
+    ----------
+    labels : (g,) class index of each group, ascending
+    codes : (g, bytes) packed codes
+    sample_weight : (g,) summed weights of the samples
+    inverse : (n,) the group of each sample
+    """
+
+    labels: NDArray[np.intp]
+    codes: NDArray[np.uint8]
+    sample_weight: NDArray[np.float64]
+    inverse: NDArray[np.intp]
+
+    @classmethod
+    def of_samples(
+        cls,
+        labels: NDArray[np.intp],
+        codes: NDArray[np.uint8],
+        sample_weight: NDArray[np.float64],
+    ) -> Groups:
+        """Group samples: labels (n,), packed codes (n, bytes), weights (n,)."""
+        first, inverse = group_rows(labels, codes)
+        summed = np.bincount(inverse, weights=sample_weight, minlength=len(first))
+        return cls(labels[first], codes[first], summed.astype(np.float64), inverse)
+
+    def with_codes(self, codes: NDArray[np.uint8]) -> Groups:
+        """The same samples with new codes (g, bytes) for the groups, grouped again."""
+        merged = Groups.of_samples(self.labels, codes, self.sample_weight)
+        inverse = merged.inverse[self.inverse]
+        return Groups(merged.labels, merged.codes, merged.sample_weight, inverse)
+
+    def most_frequent_codes(self) -> NDArray[np.uint8]:
+        """The code of largest weight of each class, shape (C, bytes); every class has a group."""
+        by_weight = np.lexsort((self.sample_weight, self.labels))
+        last = np.flatnonzero(np.diff(self.labels, append=self.labels[-1] + 1))
+        return self.codes[by_weight[last]]
 
 
 @dataclass(frozen=True)
@@ -85,14 +146,13 @@ def alternate(
         n_rounds += 1
 
         before = weights.copy()
-        margins = Margins(groups, weights)
-        decreases = w_step(margins, table, solver)
-        history.append(_entries(n_rounds, "W", decreases, margins.log_objective(table)))
+        decreases = w_step(groups, weights, table, solver)
+        history.append(_entries(n_rounds, "W", decreases, log_objective(groups, weights, table)))
 
         codes, decreases = b_step(groups, weights, table)
         converged = np.array_equal(before, weights) and np.array_equal(codes, groups.codes)
         groups = groups.with_codes(codes)
-        objective = Margins(groups, weights).log_objective(table)
+        objective = log_objective(groups, weights, table)
         history.append(_entries(n_rounds, "B", decreases, objective))
 
         report(
@@ -117,37 +177,79 @@ def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
     return sign(lead)
 
 
-def w_step(margins: Margins, table: LossTable, solver: Solver) -> NDArray[np.float64]:
-    """Update the weights bit by bit; `margins.weights` (C, r) is changed in place.
+def hinge_history(
+    weights: NDArray[np.int8],
+    class_weights: NDArray[np.float64],
+    code_sums: NDArray[np.float64] | None = None,
+) -> NDArray[np.void]:
+    """History of the hinge loss after the closed forms of W-step and B-step.
+
+    Parameters
+    ----------
+    weights : (C, r)
+    class_weights : (C,), the summed sample weights of each class
+    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
+    """
+    n_classes, n_bits = weights.shape
+    if code_sums is None:
+        code_sums = weights * class_weights[:, None]
+    weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
+    after_w = np.sum(weight_sum * code_sums.sum(axis=0)) - n_classes * np.sum(weights * code_sums)
+    after_b = class_weights @ (weights @ weight_sum) - n_classes * n_bits * total
+    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
+    lowest = -2.0 * n_bits * (n_classes - 1) * total
+    history = np.empty(2, dtype=HISTORY_DTYPE)
+    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
+    with np.errstate(divide="ignore"):
+        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
+    return history
+
+
+def w_step(
+    groups: Groups, weights: NDArray[np.int8], table: LossTable, solver: Solver
+) -> NDArray[np.float64]:
+    """Update the weights bit by bit, in place.
+
+    Parameters
+    ----------
+    groups : Groups
+    weights : (C, r) int8 in {-1, +1}
+    table : LossTable
+    solver : solves the binary quadratic program of one bit
 
     Returns
     -------
     (r,) logarithm of what the update of each bit took off the objective (-inf for nothing)
     """
-    n_bits = margins.weights.shape[1]
+    n_bits = weights.shape[1]
     log_decreases = np.full(n_bits, -np.inf)
     # One bit moves a half margin by at most 2, so a unit chosen now serves for a while.
     n_bits_per_unit = max(1, int(100 / table.log_step)) if table.log_step else n_bits
     for k in range(n_bits):
         if k % n_bits_per_unit == 0:
-            top = margins.top() if table.log_step else 0
+            top = _largest_half_margin(groups, weights) if table.log_step else 0
             tables, mixing = table.quadratic_tables(top)
-        H, g = quadratic_program(margins, k, tables, mixing)
-        column, decrease = solver(H, g, np.ascontiguousarray(margins.weights[:, k]))
+        H, g = quadratic_program(groups, weights, k, tables, mixing)
+        column, decrease = solver(H, g, np.ascontiguousarray(weights[:, k]))
         if decrease > 0:
-            margins.weights[:, k] = column
+            weights[:, k] = column
             log_decreases[k] = np.log(decrease) + table.log_step * top
     return log_decreases
 
 
 def quadratic_program(
-    margins: Margins, k: int, tables: NDArray[np.float64], mixing: NDArray[np.float64]
+    groups: Groups,
+    weights: NDArray[np.int8],
+    k: int,
+    tables: NDArray[np.float64],
+    mixing: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """H and g of the program in bit k, as ``f(w) = w' H w / 2 + g.w``.
 
     Parameters
     ----------
-    margins : Margins of (g, C)
+    groups : Groups
+    weights : (C, r) int8 in {-1, +1}
     k : int
     tables, mixing : see `LossTable.quadratic_tables`
 
@@ -156,8 +258,11 @@ def quadratic_program(
     H : (C, C), ``J + J'`` with diagonal 0
     g : (C,)
     """
-    pairs = margins.pair_sums(k, tables)
-    # Sums over i not in c, and over i in c; of rows whose bit is +1, and -1.
+    n_classes = len(weights)
+    # Sums of table values at the margins without bit k: of rows whose bit is +1, and -1.
+    pairs = np.zeros((2, len(tables), n_classes, n_classes))
+    pair_sums(groups.codes, pack(weights), k, groups.labels, groups.sample_weight, tables, pairs)
+    # Sums over i not in c, and over i in c.
     others, own = (np.tensordot(mixing[1], pairs.sum(axis=axis), (0, 1)) for axis in (2, 3))
     positive, negative = others + own
     g = (others[0] - others[1]) - (own[0] - own[1])
@@ -195,7 +300,7 @@ def b_step(
             groups.codes[rows],
             packed,
             groups.labels[rows],
-            groups.weights[rows],
+            groups.sample_weight[rows],
             n_bits,
             table.values,
             table.log_step,
@@ -218,3 +323,133 @@ def _entries(
     backwards = np.logaddexp.accumulate(np.concatenate([[log_final], log_decreases[:0:-1]]))
     entries["log_objective"] = backwards[::-1]
     return entries
+
+
+def _half_margins(
+    groups: Groups, weights: NDArray[np.int8]
+) -> Iterator[tuple[slice, NDArray[np.int16]]]:
+    """Yield groups and their half margins against all classes (m, C), block by block."""
+    packed = pack(weights)
+    rows_per_block = max(1, _BLOCK_BYTES // (2 * max(1, len(weights))))
+    for start in range(0, len(groups.labels), rows_per_block):
+        rows = slice(start, start + rows_per_block)
+        yield rows, half_margins(groups.codes[rows], packed, groups.labels[rows])
+
+
+def _largest_half_margin(groups: Groups, weights: NDArray[np.int8]) -> int:
+    """Largest half margin of any group to a class that is not its own."""
+    largest: int = -weights.shape[1]
+    for rows, half in _half_margins(groups, weights):
+        labels = groups.labels[rows]
+        starts = np.flatnonzero(np.diff(labels, prepend=-1))
+        of_classes = np.maximum.reduceat(half, starts, axis=0)
+        of_classes[np.arange(len(starts)), labels[starts]] = -weights.shape[1]
+        largest = max(largest, int(of_classes.max()))
+    return largest
+
+
+def log_objective(groups: Groups, weights: NDArray[np.int8], table: LossTable) -> float:
+    """Logarithm of the objective, summed from scratch.
+
+    The loss depends on a margin that takes 2r + 1 values, so a weighted histogram of the margins
+    holds all of it, and no exponential can overflow.
+    """
+    n_bits = weights.shape[1]
+    histogram = np.zeros(2 * n_bits + 1)
+    for rows, half in _half_margins(groups, weights):
+        sample_weight = groups.sample_weight[rows]
+        histogram += np.bincount(
+            half.ravel().astype(np.intp) + n_bits,
+            weights=np.repeat(sample_weight, half.shape[1]),
+            minlength=2 * n_bits + 1,
+        )
+        # The own class stands in each row at half margin 0, and is no part of the objective.
+        histogram[n_bits] -= sample_weight.sum()
+    # Where only own classes stood, what the subtraction leaves is rounding.
+    if histogram[n_bits] < 1e-9 * histogram.sum():
+        histogram[n_bits] = 0.0
+    return table.log_sum(histogram)
+
+
+class CodeWarning(UserWarning):
+    """Two classes came out with the same weights, or too few bits were given to tell all apart."""
+
+
+def make_distinct(
+    weights: NDArray[np.int8], code_sums: NDArray[np.float64], classes: Sequence[Any]
+) -> NDArray[np.int8]:
+    """Give classes that share their weights with an earlier class the nearest spare pattern.
+
+    The bits that change are those that the samples of the class care least about.
+
+    Parameters
+    ----------
+    weights : (C, r) int8 in {-1, +1}
+    code_sums : (C, r), the weighted sum of the codes of each class
+    classes : (C,) labels, for the message
+
+    Returns
+    -------
+    (C, r) int8; `weights` itself where nothing had to change
+
+    Warns
+    -----
+    CodeWarning
+        If two classes had the same weights.
+    """
+    n_classes, n_bits = weights.shape
+    packed = pack(weights)
+    _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    inverse = inverse.ravel()
+    if len(first) == n_classes:
+        return weights
+
+    weights = weights.copy()
+    taken = {packed[c].tobytes() for c in first}
+    repeated = [c for c in range(n_classes) if first[inverse[c]] != c]
+    # By the linear loss, what flipping a bit of class c would cost.
+    costs = np.abs(n_classes * code_sums - code_sums.sum(axis=0))
+    n_left = 0
+    for c in repeated:
+        if n_bits < 63 and len(taken) == 2**n_bits:
+            n_left += 1
+            continue
+        for bits in _cheapest_subsets(costs[c]):
+            candidate = weights[c].copy()
+            candidate[bits] *= -1
+            key = pack(candidate[None]).tobytes()
+            if key not in taken:
+                taken.add(key)
+                weights[c] = candidate
+                break
+    twin = repeated[0]
+    message = (
+        f"{len(repeated)} of {n_classes} classes had the weights of another class, the first "
+        f"{classes[twin]!r}, those of {classes[first[inverse[twin]]]!r}"
+    )
+    if n_left:
+        message += (
+            f"; {n_left} of them still have, for n_bits={n_bits} makes only {2**n_bits} "
+            "patterns; raise n_bits"
+        )
+    else:
+        message += "; they were given the nearest spare patterns: a larger n_bits tells them apart"
+    warn(message, CodeWarning)
+    return weights
+
+
+def _cheapest_subsets(costs: NDArray[np.float64]) -> Iterator[list[int]]:
+    """Yield non-empty subsets of positions by ascending total cost."""
+    order = np.argsort(costs, kind="stable")
+    sorted_costs = costs[order]
+    # A subset grows from its largest member: the next position joins it, or takes its place.
+    heap: list[tuple[float, list[int]]] = [(float(sorted_costs[0]), [0])]
+    while heap:
+        cost, members = heapq.heappop(heap)
+        yield [int(order[j]) for j in members]
+        last = members[-1]
+        if last + 1 < len(costs):
+            step = float(sorted_costs[last + 1])
+            heapq.heappush(heap, (cost + step, [*members, last + 1]))
+            replaced = cost + step - float(sorted_costs[last])
+            heapq.heappush(heap, (replaced, [*members[:-1], last + 1]))

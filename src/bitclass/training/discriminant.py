@@ -34,8 +34,9 @@ __all__ = [
     "default_alpha",
     "discriminant_projection",
     "drawn_rows",
+    "itq",
     "scatter_of",
-    "spread_of",
+    "target_deviation",
 ]
 
 _ITQ_ROUNDS = 30
@@ -46,14 +47,13 @@ _FEW_DIRECTIONS = 8
 FURTHER_COORDINATES = 384
 # Class means that a rotation is learned on.
 _MAX_ITQ_MEANS = 8192
-# Penalties to choose from, and by how much their accuracy may fall short of the best.
+# Penalties to choose from, and by how much their accuracy may fall short of the best: less with
+# kernel anchors, whose directions of little variance still tell classes apart.
 _ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
-_ALPHA_SLACK = 0.02
-_MIN_ALPHA = 1e-9  # sums of float32 tell no less
+_ALPHA_SLACK, _KERNEL_ALPHA_SLACK = 0.02, 0.005
+_MIN_ALPHA = 1e-9  # below the rounding of sums of float32
 # Of the variance of all rows, where classes of one row each have none within.
-_MIN_SPREAD = 1e-6
-# Features of less variance, in the units of the sums, have none but rounding.
-_MIN_VARIANCE = 1e-6
+_MIN_SHARE_WITHIN = 1e-6
 _MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
 _ROWS_PER_BLOCK = 1024
 _CLASSES_PER_BLOCK = 1 << 14
@@ -99,9 +99,16 @@ class Coordinates:
             list(pool.map(transform_block, range(0, len(X), _ROWS_PER_BLOCK)))
         return found
 
-    def spread(self, Q: NDArray[np.floating]) -> float:
+    def score_deviation(self, Q: NDArray[np.floating]) -> float:
         """Mean standard deviation of the scores of Q (k, r) over all rows."""
         return max(float(np.sqrt(self.deviation**2 @ Q**2).mean()), 1e-12)
+
+    def column_length(self, Q: NDArray[np.floating], score_deviation: float) -> float:
+        """Length of the columns of Q (k, r) at which scores have this standard deviation."""
+        lengths = np.linalg.norm(Q, axis=0)
+        lengths[lengths == 0] = 1.0
+        unit = Q / lengths
+        return score_deviation / max(float(np.sqrt(self.deviation**2 @ unit**2).mean()), 1e-9)
 
     def projected(
         self, hash_function: HashFunction, sums: Sums
@@ -127,9 +134,8 @@ class Coordinates:
         centre = sums.shift + self.mean * sums.scale
         # From the rounded projection, so that rounding does not move the codes of the mean.
         intercept = t.astype(np.float64) - centre @ projection.astype(np.float64)
-        total = sums.total_weight
-        variance = np.diag(sums.gram) / total - self.mean**2
-        deviation = np.sqrt(np.where(variance > 1e-12, variance, 1.0)) * sums.scale
+        variance = np.diag(sums.gram) / sums.total_weight - self.mean**2
+        deviation = np.sqrt(np.where(sums.constant, 1.0, variance)) * sums.scale
         return HashFunction(
             projection,
             intercept,
@@ -154,7 +160,7 @@ class Scatter:
     inverse : (d, d), the inverse of `vectors`
     centred : (C, d) class means less the mean
     shares : (C,) of the total weight
-    spread : float, mean variance within classes, or little of that of all rows where there is none
+    mean_variance : float, within classes; a small share of that of all rows where it is 0
     """
 
     mean: NDArray[np.float64]
@@ -163,15 +169,15 @@ class Scatter:
     inverse: NDArray[np.float64]
     centred: NDArray[np.float64]
     shares: NDArray[np.float64]
-    spread: float
+    mean_variance: float
 
     def n_clear(self, alpha: float) -> int:
         """Number of directions whose variance within classes is above the penalty."""
-        return int(np.count_nonzero(self.values > alpha * self.spread))
+        return int(np.count_nonzero(self.values > alpha * self.mean_variance))
 
     def lengths(self, alpha: float) -> NDArray[np.float64]:
         """Deviations within classes, with `alpha` mean variances added to each variance."""
-        return np.sqrt(self.values + max(alpha, _MIN_ALPHA) * self.spread)
+        return np.sqrt(self.values + max(alpha, _MIN_ALPHA) * self.mean_variance)
 
 
 def scatter_of(sums: Sums) -> Scatter:
@@ -183,19 +189,25 @@ def scatter_of(sums: Sums) -> Scatter:
     weighted = centred * np.sqrt(shares)[:, None]
     scatter = sums.gram / total - np.outer(mean, mean)
     variances = np.diag(scatter)
-    deviations = np.sqrt(np.where(variances > _MIN_VARIANCE, variances, 1.0))
+    deviations = np.sqrt(np.where(sums.constant, 1.0, variances))
     scatter -= weighted.T @ weighted
     scatter /= np.outer(deviations, deviations)
     overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
     values, vectors = scipy.linalg.eigh(scatter, check_finite=False, overwrite_a=True)
     values = np.maximum(values[::-1], 0.0)
-    spread = max(float(values.mean()), _MIN_SPREAD * overall)
+    mean_variance = max(float(values.mean()), _MIN_SHARE_WITHIN * overall)
     vectors = vectors[:, ::-1]
     inverse = vectors.T * deviations
-    return Scatter(mean, values, vectors / deviations[:, None], inverse, centred, shares, spread)
+    vectors = vectors / deviations[:, None]
+    return Scatter(mean, values, vectors, inverse, centred, shares, mean_variance)
 
 
-def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
+def best_alpha(
+    scatter: Scatter,
+    Z: NDArray[np.floating],
+    own: NDArray[np.intp],
+    anchors: RbfAnchors | None = None,
+) -> float:
     """The largest penalty at which linear discriminant analysis is nearly at its best.
 
     Parameters
@@ -203,7 +215,9 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     scatter : Scatter, without the rows Z
     Z : (n, d) held-out rows, as they are summed
     own : (n,) index of each row's class
+    anchors : RbfAnchors, if Z are similarities to kernel anchors
     """
+    slack = _ALPHA_SLACK if anchors is None else _KERNEL_ALPHA_SLACK
     Z, own = Z[:_MAX_ALPHA_ROWS], own[:_MAX_ALPHA_ROWS]
     classes = np.arange(len(scatter.centred))
     if len(classes) > _MAX_ALPHA_CLASSES:  # the own classes, and as many others as fit
@@ -219,7 +233,7 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     return max(
         alpha
         for alpha, accuracy in accuracies.items()
-        if accuracy >= max(accuracies.values()) - _ALPHA_SLACK
+        if accuracy >= max(accuracies.values()) - slack
     )
 
 
@@ -314,7 +328,8 @@ def discriminant_projection(
     blocks: list[NDArray[np.float64]] = []
     while len(blocks) * k < n_bits:
         n_rounds = 0 if blocks and k <= _FEW_DIRECTIONS else _ITQ_ROUNDS
-        blocks.append(_itq(chosen, axes @ random.standard_normal(chosen.shape), n_rounds))
+        start = _nearest_rotation(axes @ random.standard_normal(chosen.shape))
+        blocks.append(itq(chosen.astype(np.float32), start, n_rounds))
     rotation = np.concatenate(blocks, axis=1)[:, :n_bits]
     Q = np.zeros((coordinates.means.shape[1], n_bits))
     Q[:k] = rotation
@@ -343,24 +358,32 @@ def default_alpha(sums: Sums) -> float:
     return float(np.clip(len(sums.gram) / n_within, 1e-4, 1.0))
 
 
-def spread_of(sums: Sums) -> float:
-    """Standard deviation of the scores F: the more rows per class, the sooner may tanh saturate."""
+def target_deviation(sums: Sums) -> float:
+    """Standard deviation that scores F should have: with more rows per class tanh may saturate."""
     rows_per_class = sums.count / len(sums.classes)
     return float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
 
 
-def _itq(
-    means: NDArray[np.float64], start: NDArray[np.float64], n_rounds: int
-) -> NDArray[np.float64]:
-    """A rotation (k, k) that brings rows (C, k) near their signs; the search begins at `start`."""
-    rotation = _nearest_rotation(start)
-    rows = means.astype(np.float32)
+def itq(rows: NDArray[Any], rotation: NDArray[np.float64], n_rounds: int) -> NDArray[np.float64]:
+    """Iterative quantisation: rotate rows near to their own signs.
+
+    Parameters
+    ----------
+    rows : (n, k)
+    rotation : (k, r), k <= r, with orthonormal rows, to start from
+    n_rounds : int
+
+    Returns
+    -------
+    (k, r), with orthonormal rows
+    """
     for _ in range(n_rounds):
-        signs = np.where(rows @ rotation.astype(np.float32) >= 0, np.float32(1), np.float32(-1))
-        rotation = _nearest_rotation((rows.T @ signs).astype(np.float64))
+        rotated = rows @ rotation.astype(rows.dtype)
+        signs = np.where(rotated >= 0, rotated.dtype.type(1), rotated.dtype.type(-1))
+        rotation = _nearest_rotation(np.asarray(rows.T @ signs, np.float64))
     return rotation
 
 
 def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    left, _, right = scipy.linalg.svd(matrix, check_finite=False)
+    left, _, right = scipy.linalg.svd(matrix, full_matrices=False, check_finite=False)
     return np.asarray(left @ right)

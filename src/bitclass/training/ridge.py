@@ -12,7 +12,7 @@ from bitclass._native import Precision
 from bitclass.hash_function import HashFunction, RbfAnchors
 from bitclass.training.statistics import Sums
 
-__all__ = ["Correlation", "Ridge", "correlation", "ridge"]
+__all__ = ["Ridge", "ridge"]
 
 # The penalties that generalised cross-validation chooses from.
 _PENALTIES = np.logspace(-6, 2, 33)
@@ -36,44 +36,11 @@ class Ridge:
     alpha: float
 
 
-@dataclass(frozen=True)
-class Correlation:
-    """How the features of all rows go together.
-
-    Attributes
-    ----------
-    matrix : (d, d) correlations; constant features have none, not even with themselves
-    mean : (d,) of the features as they were summed
-    norms : (d,) ``sqrt(sum weight (z - mean)^2)``, 1 for constant features
-    """
-
-    matrix: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    norms: NDArray[np.float64]
-
-
-def correlation(sums: Sums) -> Correlation:
-    """Correlations of the features over all rows."""
-    gram, column_sums, total_weight = sums.gram, sums.column_sums, sums.total_weight
-    mean = column_sums / total_weight
-    diagonal = np.diag(gram) - column_sums * mean
-    # A constant feature has nothing to say; dividing by 1 leaves its weight at 0.
-    constant = diagonal <= 1e-12 * np.maximum(np.diag(gram), np.finfo(np.float64).tiny)
-    norms = np.sqrt(np.where(constant, 1.0, diagonal))
-    usable = np.where(constant, 0.0, 1.0 / norms)
-    matrix = gram - np.outer(column_sums, mean)
-    matrix *= usable[:, None]
-    matrix *= usable
-    matrix[np.diag_indices_from(matrix)] = np.where(constant, 0.0, 1.0)
-    return Correlation(matrix, mean, norms)
-
-
 def ridge(
     sums: Sums,
     cross: NDArray[np.float64],
     code_sum: NDArray[np.float64],
     alpha: float | None,
-    *,
     precision: Precision = "int8",
     anchors: RbfAnchors | None = None,
 ) -> Ridge:
@@ -94,9 +61,9 @@ def ridge(
     -------
     Ridge
     """
-    features = correlation(sums)
+    features = sums.correlation()
     column_sums, total_weight, scale = sums.column_sums, sums.total_weight, sums.scale
-    constant = np.diag(features.matrix) == 0.0
+    constant = sums.constant
     code_mean = code_sum / total_weight
     cross = cross - np.outer(column_sums, code_mean)
     cross *= np.where(constant, 0.0, 1.0 / features.norms)[:, None]

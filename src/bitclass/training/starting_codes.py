@@ -14,14 +14,15 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from bitclass._native import class_sums
 from bitclass.codes import pack, packed_width, sign, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, dense_rows, sample_rows
-from bitclass.training.cca_itq import cca_itq_projection
 from bitclass.training.discriminant import (
     coordinates_of,
     default_alpha,
     discriminant_projection,
+    itq,
     scatter_of,
 )
 
@@ -43,7 +44,9 @@ __all__ = [
 #: Names of the starting codes that need nothing but the rows.
 STARTING_CODES = ("discriminant", "means", "projection", "random", "cca_itq")
 
-_CCA_ROWS = 20_000
+# Of CCA-ITQ: rows that directions are found on, rounds of ITQ, and the share of the trace that is
+# added to the diagonal of the covariance, as published.
+_CCA_ROWS, _CCA_ITQ_ROUNDS, _CCA_REGULARISATION = 20_000, 50, 1e-4
 # Added to the variance of each standardised feature before features are made uncorrelated.
 _MEANS_REGULARISATION = 0.03
 
@@ -111,15 +114,11 @@ class MeanCodes(_ClassCodes):
 
     def class_codes(self, sums: Sums) -> NDArray[np.int8]:
         """Code of each class, (C, r) in {-1, +1}."""
-        total = sums.total_weight
-        column_sums = sums.column_sums
-        covariance = (sums.gram - np.outer(column_sums, column_sums / total)) / total
-        variances = np.maximum(np.diag(covariance), 0.0)
-        deviations = np.sqrt(np.where(variances > 1e-12, variances, 1.0))
-        covariance /= np.outer(deviations, deviations)
-        covariance[np.diag_indices_from(covariance)] = 1.0 + _MEANS_REGULARISATION
+        features = sums.correlation()
+        correlations = features.matrix
+        correlations[np.diag_indices_from(correlations)] = 1.0 + _MEANS_REGULARISATION
         try:
-            factor = scipy.linalg.cholesky(covariance, lower=True, check_finite=False)
+            factor = scipy.linalg.cholesky(correlations, lower=True, check_finite=False)
         except np.linalg.LinAlgError:
             raise ValueError(
                 "the sums are such as no rows can have: the features' covariances are not positive"
@@ -129,7 +128,7 @@ class MeanCodes(_ClassCodes):
         directions = scipy.linalg.solve_triangular(factor, drawn, lower=True, trans="T")
         means = sums.feature_sums / sums.class_weights[:, None]
         means -= means.mean(axis=0)
-        return sign(means @ (directions / deviations[:, None]))
+        return sign(means @ (directions / features.norms[:, None]))
 
 
 class DiscriminantCodes(_ClassCodes):
@@ -288,5 +287,68 @@ def start_codes(
         Z = dense_rows(X, rows)
         Z = (Z - centre.astype(Z.dtype)) / scale.astype(Z.dtype)
         _, own = np.unique(labels[rows], return_inverse=True)
-        mapping = cca_itq_projection(Z, own, weights[rows], n_bits, random)
+        mapping = _cca_itq_mapping(Z, own, weights[rows], n_bits, random)
     return ProjectionCodes(mapping, centre, scale, kind)
+
+
+def _canonical_directions(
+    Z: NDArray[Any],
+    labels: NDArray[np.intp],
+    sample_weight: NDArray[np.float64],
+    max_directions: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Directions of regularised canonical correlation between features and class membership.
+
+    Parameters
+    ----------
+    Z : (n, d) centred features
+    labels : (n,) class indices
+    sample_weight : (n,)
+    max_directions : int
+
+    Returns
+    -------
+    directions : (d, k), with k the number of correlations above rounding, at most `max_directions`
+    correlations : (k,) descending
+    """
+    total = sample_weight.sum()
+    covariance = np.asarray(Z.T @ (Z * sample_weight[:, None].astype(Z.dtype)), np.float64) / total
+    covariance[np.diag_indices_from(covariance)] += _CCA_REGULARISATION * max(
+        np.trace(covariance), np.finfo(np.float64).tiny
+    )
+    factor = scipy.linalg.cholesky(covariance, lower=True)
+    sums = np.zeros((int(labels.max()) + 1, Z.shape[1]))
+    class_sums(Z, labels, sample_weight, sums)
+    class_weights = np.bincount(labels, weights=sample_weight, minlength=len(sums))
+    seen = class_weights > 0
+    between = sums[seen] / np.sqrt(class_weights[seen] * total)[:, None]
+    whitened = scipy.linalg.solve_triangular(factor, between.T, lower=True)
+    left, correlations, _ = scipy.linalg.svd(whitened, full_matrices=False)
+    k = int(np.count_nonzero(correlations[:max_directions] > 1e-6 * correlations[0]))
+    directions = scipy.linalg.solve_triangular(factor, left[:, :k], lower=True, trans="T")
+    return directions, correlations[:k]
+
+
+def _cca_itq_mapping(
+    Z: NDArray[Any],
+    labels: NDArray[np.intp],
+    sample_weight: NDArray[np.float64],
+    n_bits: int,
+    random: np.random.RandomState,
+) -> NDArray[np.float64]:
+    """Linear map (d, n_bits) of standardised features whose signs are the CCA-ITQ codes.
+
+    Parameters
+    ----------
+    Z : (n, d) standardised features
+    labels : (n,) class indices
+    sample_weight : (n,)
+    n_bits : int
+    random : source of randomness
+    """
+    directions, correlations = _canonical_directions(Z, labels, sample_weight, n_bits)
+    # As published, each direction counts by its correlation.
+    directions = directions * correlations
+    start, _ = np.linalg.qr(random.standard_normal((n_bits, n_bits)))
+    rows = Z @ directions.astype(Z.dtype)
+    return np.asarray(directions @ itq(rows, start[: rows.shape[1]], _CCA_ITQ_ROUNDS))

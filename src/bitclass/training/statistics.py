@@ -10,12 +10,13 @@ these codes, packed, ceil(r / 8) bytes per sample.
 from __future__ import annotations
 
 import hashlib
+import math
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +24,67 @@ from numpy.typing import NDArray
 from bitclass._native import add_gram, class_sums
 from bitclass.codes import pack, packed_width, unpack
 from bitclass.hash_function import RbfAnchors
-from bitclass.rows import Features, dense_rows, row_blocks
-from bitclass.training.groups import Groups
-from bitclass.training.starting_codes import StartingCodes
+from bitclass.rows import Features, compute_dtype, dense_rows, row_blocks, sample_rows
 
-__all__ = ["Statistics", "Sums", "check_label_kinds", "joined_labels"]
+if TYPE_CHECKING:
+    from bitclass.training.starting_codes import StartingCodes
+
+__all__ = [
+    "Correlation",
+    "KeptRows",
+    "Statistics",
+    "Sums",
+    "check_label_kinds",
+    "joined_labels",
+    "standardisation",
+]
 
 # Sample weights outside this range are multiplied in float64.
 MIN_FLOAT32_WEIGHT, MAX_FLOAT32_WEIGHT = 1e-12, 1e12
 # A number farther than this from the mean, in standard deviations, is a fault and not a feature.
 MAX_DEVIATIONS = 1e9
+# The projection is float32 and divides by the scale, so both must stay well within its range.
+MIN_SCALE, MAX_SCALE = 1e-30, 1e30
+# Deviations smaller than this, relative to the mean, are lost in float32 and in float64.
+_FLOAT32_DIGITS, _FLOAT64_DIGITS = 1e-7, 1e-13
+# Less of a feature's scatter than this, relative to its mean square, is the rounding of sums; and
+# what subtracting sums of float32 from each other leaves.
+_ROUNDING_OF_SUMS, _ROUNDING_OF_DIFFERENCES = 1e-12, 1e-5
+_STANDARDISATION_ROWS = 10_000
+# A single row has all of the variance of a feature: it may hide all others.
+_ALL_OF_VARIANCE = 0.9
 _ROWS_PER_BLOCK = 4096
 
-# Class index, packed code and weight of some rows.
-_KeptRows = tuple[NDArray[np.intp], NDArray[np.uint8], NDArray[np.float64]]
+
+class KeptRows(NamedTuple):
+    """What is kept of rows that start with codes of their own.
+
+    Attributes
+    ----------
+    labels : (n,) index of each row's class
+    codes : (n, bytes) packed starting codes
+    sample_weight : (n,)
+    """
+
+    labels: NDArray[np.intp]
+    codes: NDArray[np.uint8]
+    sample_weight: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Correlations of the features over all rows.
+
+    Attributes
+    ----------
+    matrix : (d, d) correlations; constant features have none, not even with themselves
+    mean : (d,) of the features as they were summed
+    norms : (d,) ``sqrt(sum weight (z - mean)^2)``, 1 for constant features
+    """
+
+    matrix: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    norms: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -64,10 +112,43 @@ class Sums:
     shift: NDArray[np.float64]
     scale: NDArray[np.float64]
 
+    @classmethod
+    def zeros(
+        cls,
+        classes: NDArray[Any],
+        n_bits: int,
+        n_rows: int,
+        shift: NDArray[np.float64],
+        scale: NDArray[np.float64],
+    ) -> Sums:
+        """Sums to add rows to; `n_bits` is 0 where rows have no starting codes of their own."""
+        n_classes, d = len(classes), len(shift)
+        return cls(
+            classes=classes,
+            gram=np.zeros((d, d)),
+            feature_sums=np.zeros((n_classes, d)),
+            class_weights=np.zeros(n_classes),
+            code_sums=np.zeros((n_classes, n_bits)),
+            n_rows=n_rows,
+            shift=shift,
+            scale=scale,
+        )
+
     @property
     def total_weight(self) -> float:
         """Sum of all sample weights."""
         return float(self.class_weights.sum())
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Which features (d,) do not vary, as far as their values and these sums can tell."""
+        total = max(self.total_weight, np.finfo(np.float64).tiny)
+        mean, mean_square = self.column_sums / total, np.diag(self.gram) / total
+        # Rounding of the values, and of the sums; a feature that did not vary when it was
+        # standardised keeps its own unit, and very small deviations from it are rounding too.
+        of_values = _FLOAT32_DIGITS * (self.shift / self.scale + mean)
+        rounding = np.maximum(of_values**2, _ROUNDING_OF_SUMS * np.maximum(mean_square, 1.0))
+        return np.asarray(mean_square - mean**2 <= rounding)
 
     @property
     def count(self) -> float:
@@ -78,6 +159,20 @@ class Sums:
     def column_sums(self) -> NDArray[np.float64]:
         """Sum of ``weight z`` over all rows, shape (d,)."""
         return np.asarray(self.feature_sums.sum(axis=0))
+
+    def correlation(self) -> Correlation:
+        """Correlations of the features over all rows."""
+        constant, column_sums = self.constant, self.column_sums
+        mean = column_sums / self.total_weight
+        scatter = np.diag(self.gram) - column_sums * mean
+        # A constant feature is correlated with nothing; dividing by 1 leaves its weight at 0.
+        norms = np.sqrt(np.where(constant, 1.0, scatter))
+        usable = np.where(constant, 0.0, 1.0 / norms)
+        matrix = self.gram - np.outer(column_sums, mean)
+        matrix *= usable[:, None]
+        matrix *= usable
+        matrix[np.diag_indices_from(matrix)] = np.where(constant, 0.0, 1.0)
+        return Correlation(matrix, mean, norms)
 
     def without(self, other: Sums) -> Sums:
         """Sums over the rows that are not in `other`; every class must keep weight."""
@@ -91,7 +186,7 @@ class Sums:
         # A feature that varies only in the rows taken away leaves rounding, not scatter.
         totals = feature_sums.sum(axis=0)
         scatter = np.diag(gram) - totals**2 / class_weights.sum()
-        gone = scatter <= _ROUNDING * np.diag(self.gram)
+        gone = scatter <= _ROUNDING_OF_DIFFERENCES * np.diag(self.gram)
         gram[gone] = gram[:, gone] = 0.0
         feature_sums[:, gone] = 0.0
         return replace(
@@ -104,8 +199,58 @@ class Sums:
         )
 
 
-# Less of a feature's scatter than this is the rounding of sums of float32.
-_ROUNDING = 1e-5
+def standardisation(
+    X: Features, sample_weight: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Centre and scale of the features, from all rows or 10,000 of them; float32 holds both.
+
+    Parameters
+    ----------
+    X : (n, d)
+    sample_weight : (n,)
+
+    Returns
+    -------
+    centre : (d,) weighted means
+    scale : (d,) weighted standard deviations, 1 for constant features
+    """
+    chosen = sample_rows(X.shape[0], _STANDARDISATION_ROWS)
+    sample, sample_weight = X[chosen], sample_weight[chosen]
+    total = sample_weight.sum()
+    centre = np.zeros(X.shape[1])
+    for rows, block in row_blocks(sample):
+        centre += sample_weight[rows] @ block.astype(np.float64)
+    centre /= total
+    variance = np.zeros(X.shape[1])
+    largest = np.zeros(X.shape[1])
+    for rows, block in row_blocks(sample):
+        deviation = block - centre
+        np.maximum(largest, np.abs(deviation).max(axis=0, initial=0.0), out=largest)
+        variance += sample_weight[rows] @ deviation**2
+    variance /= total
+    digits = _FLOAT32_DIGITS if compute_dtype(X) == np.float32 else _FLOAT64_DIGITS
+    # Below this a column is constant, and what is left is the rounding of its values.
+    constant = largest <= digits * np.abs(centre)
+    scale = np.where(constant, 1.0, np.sqrt(variance))
+    unfit = (scale < MIN_SCALE) | (scale > MAX_SCALE) | (np.abs(centre) > MAX_SCALE)
+    unfit |= ~constant & (scale < _FLOAT32_DIGITS * np.abs(centre))
+    for j in np.flatnonzero(largest > _ALL_OF_VARIANCE * math.sqrt(len(sample_weight)) * scale):
+        column = dense_rows(sample[:, [j]], slice(None))[:, 0].astype(np.float64)
+        typical = float(np.quantile(np.abs(column - np.median(column)), 0.75))
+        # Beside other features too: rare events and similarities may have one large value.
+        if 0.0 < max(typical, float(np.median(scale))) < largest[j] / MAX_DEVIATIONS:
+            raise ValueError(
+                f"X must hold numbers that can be summed: feature {j} has one that is "
+                f"{largest[j]:g} from the mean, where most are within {typical:g}"
+            )
+    if unfit.any():
+        j = np.argmax(unfit)
+        raise ValueError(
+            f"X must have features that float32 can hold, found mean {centre[j]:g} and standard "
+            f"deviation {largest[j] if scale[j] == 0 else scale[j]:g} in feature {j}: rescale it, "
+            "with StandardScaler for instance"
+        )
+    return centre.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)
 
 
 class Statistics:
@@ -161,9 +306,7 @@ class Statistics:
         self.class_weights_when_refined = np.zeros(0)
         self.n_rows = 0
         self.n_changes = 0
-        self._row_labels: list[NDArray[np.intp]] = []
-        self._row_codes: list[NDArray[np.uint8]] = []
-        self._row_weights: list[NDArray[np.float64]] = []
+        self._kept: list[KeptRows] = []
 
     # ---------------------------------------------------------------------------------------------
     # Adding rows, all or nothing
@@ -173,7 +316,7 @@ class Statistics:
         self,
         X: Features,
         labels: NDArray[Any],
-        weights: NDArray[np.float64] | None = None,
+        sample_weight: NDArray[np.float64] | None = None,
         classes: NDArray[Any] | None = None,
     ) -> None:
         """Add a batch of rows: all of it, or, if anything is raised, none of it.
@@ -182,7 +325,7 @@ class Statistics:
         ----------
         X : (n, d)
         labels : (n,) labels, of classes new or known
-        weights : (n,) sample weights, or None for ones
+        sample_weight : (n,), or None for ones
         classes : (k,) labels of further classes to make room for
 
         Raises
@@ -191,26 +334,22 @@ class Statistics:
             If the sums of the batch are not finite; the message names a row and a feature.
         """
         rows = np.arange(self.n_rows, self.n_rows + X.shape[0])
-        sums, codes = self.summed(X, labels, weights, rows)
-        self._check_sums(sums, X, weights)
+        sums, codes = self.summed(X, labels, sample_weight, rows)
+        self._check_sums(sums, X, sample_weight)
+        announced = sums.classes if classes is None else joined_labels(sums.classes, classes)
         kept = []
         if codes is not None:
-            own = np.searchsorted(sums.classes, labels)
-            kept.append((own, codes, np.ones(len(own)) if weights is None else weights))
-        announced = sums.classes if classes is None else joined_labels(sums.classes, classes)
+            own = np.searchsorted(announced, labels)
+            kept.append(
+                KeptRows(own, codes, np.ones(len(own)) if sample_weight is None else sample_weight)
+            )
         self._absorb(sums, announced, kept)
-
-    def add_classes(self, classes: NDArray[Any]) -> None:
-        """Make room for classes that have no rows yet."""
-        check_label_kinds(self.classes, classes)
-        empty = np.empty(0, dtype=classes.dtype)
-        self._absorb(self._empty_sums(empty, 0), np.unique(classes))
 
     def summed(
         self,
         X: Features,
         labels: NDArray[Any],
-        weights: NDArray[np.float64] | None,
+        sample_weight: NDArray[np.float64] | None,
         rows: NDArray[np.intp],
     ) -> tuple[Sums, NDArray[np.uint8] | None]:
         """Sums of some rows, which are not added.
@@ -219,7 +358,7 @@ class Statistics:
         ----------
         X : (n, d)
         labels : (n,)
-        weights : (n,), or None for ones
+        sample_weight : (n,), or None for ones
         rows : (n,) numbers of the rows, by which given starting codes are found
 
         Returns
@@ -229,14 +368,15 @@ class Statistics:
         """
         classes, own = np.unique(labels, return_inverse=True)
         check_label_kinds(self.classes, classes)
-        sums = self._empty_sums(classes, X.shape[0])
-        sums.class_weights[:] = np.bincount(own, weights=weights, minlength=len(classes))
+        n_bits = self.code_sums.shape[1]
+        sums = Sums.zeros(classes, n_bits, X.shape[0], self.shift, self.scale)
+        sums.class_weights[:] = np.bincount(own, weights=sample_weight, minlength=len(classes))
         kept: list[NDArray[np.uint8]] = []
 
         def weighted_blocks() -> Iterator[NDArray[Any]]:
             """Standardised rows times the roots of their weights, summed by class on the way."""
             for part, block in row_blocks(X):
-                of_block = None if weights is None else weights[part]
+                of_block = None if sample_weight is None else sample_weight[part]
                 block = self.features(block)
                 if self.starting.per_row:
                     codes = self.starting.row_codes(block, rows[part])
@@ -255,26 +395,17 @@ class Statistics:
 
         with np.errstate(over="ignore", invalid="ignore"):
             add_gram(weighted_blocks(), sums.gram)
-        width = packed_width(self.starting.n_bits)
-        return sums, _joined(kept, (0, width), np.uint8) if self.keep_codes else None
+        if not self.keep_codes:
+            return sums, None
+        empty = np.empty((0, packed_width(self.starting.n_bits)), dtype=np.uint8)
+        return sums, np.concatenate(kept or [empty])
 
-    def _empty_sums(self, classes: NDArray[Any], n_rows: int) -> Sums:
-        d, n_bits = len(self.shift), self.code_sums.shape[1]
-        return Sums(
-            classes,
-            np.zeros((d, d)) if n_rows else np.zeros((0, 0)),
-            np.zeros((len(classes), d)),
-            np.zeros(len(classes)),
-            np.zeros((len(classes), n_bits)),
-            n_rows,
-            self.shift,
-            self.scale,
-        )
-
-    def _check_sums(self, sums: Sums, X: Features, weights: NDArray[np.float64] | None) -> None:
-        """Refuse a batch with a number that would drown all others, naming row and feature."""
+    def _check_sums(
+        self, sums: Sums, X: Features, sample_weight: NDArray[np.float64] | None
+    ) -> None:
+        """Refuse a batch with a value too large to be summed, naming row and feature."""
         largest = np.diag(sums.gram).max(initial=0.0)
-        heaviest = 1.0 if weights is None else float(weights.max(initial=1.0))
+        heaviest = 1.0 if sample_weight is None else float(sample_weight.max(initial=1.0))
         if _all_finite(sums) and largest <= MAX_DEVIATIONS**2 * heaviest:
             return
         message, n_deviations = self._overflow(X)
@@ -300,8 +431,8 @@ class Statistics:
         )
         return message, largest
 
-    def _absorb(self, sums: Sums, classes: NDArray[Any], kept: Sequence[_KeptRows] = ()) -> None:
-        """Add sums, and make room for `classes`, which include theirs; keep rows of `sums`."""
+    def _absorb(self, sums: Sums, classes: NDArray[Any], kept: Sequence[KeptRows] = ()) -> None:
+        """Add sums, and make room for `classes`, which include theirs and those of `kept`."""
         union = joined_labels(self.classes, classes)
         if len(union) == len(self.classes):
             union = self.classes
@@ -331,10 +462,9 @@ class Statistics:
                     "X must hold numbers whose squares can be summed, found sums past the range of "
                     "float64; the batch was not added"
                 )
-        labels = [old[labels] for labels in self._row_labels] if grows else self._row_labels
-        grown["_row_labels"] = labels + [new[rows[0]] for rows in kept]
-        grown["_row_codes"] = self._row_codes + [rows[1] for rows in kept]
-        grown["_row_weights"] = self._row_weights + [rows[2] for rows in kept]
+        before_kept = [_relabelled(rows, old) for rows in self._kept] if grows else self._kept
+        place = np.searchsorted(union, classes)
+        grown["_kept"] = before_kept + [_relabelled(rows, place) for rows in kept]
         grown |= {"n_rows": self.n_rows + sums.n_rows, "n_changes": self.n_changes + 1}
         was = {name: getattr(self, name) for name in grown}
         # From here on nothing allocates. An interrupt waits until all is done, and is then undone.
@@ -398,35 +528,18 @@ class Statistics:
             self.scale,
         )
 
-    def groups(self, starting_sums: NDArray[np.float64]) -> Groups:
-        """All rows with their starting codes, grouped: one group per class, or from kept codes.
+    def kept_rows(self) -> KeptRows:
+        """What is kept of all rows."""
+        if len(self._kept) != 1:  # joined once, so that asking again copies nothing
+            width = packed_width(self.starting.n_bits)
+            empty = KeptRows(np.empty(0, np.intp), np.empty((0, width), np.uint8), np.empty(0))
+            parts = zip(*(self._kept or [empty]), strict=True)
+            self._kept = [KeptRows(*(np.concatenate(part) for part in parts))]
+        return self._kept[0]
 
-        Labels count the classes that have rows, from 0 on.
-        """
-        if not self.keep_codes:
-            weights = self.class_weights[self.class_weights > 0]
-            own = np.arange(len(weights))
-            return Groups(own, pack(starting_sums >= 0), weights, own)
-        place = np.cumsum(self.class_weights > 0) - 1
-        labels, codes, weights = self.kept_rows()
-        return Groups.of_samples(place[labels], codes, weights)
-
-    def kept_rows(self) -> tuple[NDArray[np.intp], NDArray[np.uint8], NDArray[np.float64]]:
-        """What is kept of each row: the index of its class, its packed code, its weight."""
-        width = packed_width(self.starting.n_bits)
-        # Joined once, so that asking again copies nothing.
-        self._row_labels = [_joined(self._row_labels, (0,), np.intp)]
-        self._row_codes = [_joined(self._row_codes, (0, width), np.uint8)]
-        self._row_weights = [_joined(self._row_weights, (0,), np.float64)]
-        return self._row_labels[0], self._row_codes[0], self._row_weights[0]
-
-    def keep_rows(
-        self, labels: NDArray[np.intp], codes: NDArray[np.uint8], weights: NDArray[np.float64]
-    ) -> None:
-        """Keep rows that are counted in the sums: see `kept_rows`."""
-        self._row_labels.append(labels)
-        self._row_codes.append(codes)
-        self._row_weights.append(weights)
+    def keep_rows(self, rows: KeptRows) -> None:
+        """Keep rows that are counted in the sums."""
+        self._kept.append(rows)
 
     def fingerprint(self) -> str:
         """Text of 32 digits that differs for the sums of other rows."""
@@ -461,7 +574,7 @@ class Statistics:
         code_sum = self.class_weights @ class_codes.astype(np.float64)
         if codes is None:
             return cross, code_sum
-        own, _, weights = self.kept_rows()
+        own, _, sample_weight = self.kept_rows()
         packed = pack(class_codes)
         differs = np.any(codes != packed[own], axis=1)
         n_bits, first_row = len(code_sum), 0
@@ -471,7 +584,7 @@ class Statistics:
                 part = chosen[start : start + _ROWS_PER_BLOCK]
                 rows = first_row + part
                 change = unpack(codes[rows], n_bits) - unpack(packed[own[rows]], n_bits)
-                weighted = change * weights[rows, None]
+                weighted = change * sample_weight[rows, None]
                 cross += self.standardised_rows(X, part).astype(np.float64).T @ weighted
                 code_sum += weighted.sum(axis=0)
             first_row += X.shape[0]
@@ -495,30 +608,20 @@ class Statistics:
         if other.starting.fingerprint() != self.starting.fingerprint():
             raise ValueError("statistics of different starting codes cannot be merged")
         check_label_kinds(self.classes, other.classes)
-        feature_sums, gram = other.feature_sums, other.gram
+        theirs = other.sums()
         if not (
             np.array_equal(other.shift, self.shift) and np.array_equal(other.scale, self.scale)
         ):
             # Their z becomes ours by z * stretch + move.
             stretch = other.scale / self.scale
             move = (other.shift - self.shift) / self.scale
-            feature_sums = feature_sums * stretch
+            feature_sums = theirs.feature_sums * stretch
             crossed = np.outer(feature_sums.sum(axis=0), move)
-            gram = gram * np.outer(stretch, stretch) + crossed + crossed.T
-            gram += other.total_weight * np.outer(move, move)
-            feature_sums += np.outer(other.class_weights, move)
-        sums = Sums(
-            other.classes,
-            gram,
-            feature_sums,
-            other.class_weights,
-            other.code_sums,
-            other.n_rows,
-            self.shift,
-            self.scale,
-        )
-        kept = list(zip(other._row_labels, other._row_codes, other._row_weights, strict=True))
-        self._absorb(sums, other.classes, kept)
+            gram = theirs.gram * np.outer(stretch, stretch) + crossed + crossed.T
+            gram += theirs.total_weight * np.outer(move, move)
+            feature_sums += np.outer(theirs.class_weights, move)
+            theirs = replace(theirs, gram=gram, feature_sums=feature_sums)
+        self._absorb(theirs, other.classes, other._kept)
 
     def remove_classes(self, labels: NDArray[Any]) -> None:
         """Forget classes.
@@ -533,8 +636,8 @@ class Statistics:
         gone = np.isin(self.classes, labels)
         if gone.sum() != len(np.unique(labels)):
             raise ValueError(f"{labels!r} must be among the known classes")
-        weights = np.where(self.class_weights > 0, self.class_weights, 1.0)
-        scaled = self.feature_sums / np.sqrt(weights)[:, None]
+        divisors = np.where(self.class_weights > 0, self.class_weights, 1.0)
+        scaled = self.feature_sums / np.sqrt(divisors)[:, None]
         within = (self.gram - scaled.T @ scaled) / max(self.total_weight, 1e-300)
         removed = self.class_weights[gone].sum() * within + scaled[gone].T @ scaled[gone]
         # Exact where all rows have the same weight.
@@ -545,13 +648,13 @@ class Statistics:
             "n_rows": self.n_rows - round(self.n_rows * share),
         }
         if self.keep_codes:
-            own, codes, row_weights = self.kept_rows()
-            stay = ~gone[own]
-            if len(own) == self.n_rows:  # no kept row stands for several
+            kept = self.kept_rows()
+            stay = ~gone[kept.labels]
+            if len(stay) == self.n_rows:  # no kept row stands for several
                 left["n_rows"] = int(stay.sum())
             place = np.cumsum(~gone) - 1
-            left["_row_labels"], left["_row_codes"] = [place[own[stay]]], [codes[stay]]
-            left["_row_weights"] = [row_weights[stay]]
+            labels = place[kept.labels[stay]]
+            left["_kept"] = [KeptRows(labels, kept.codes[stay], kept.sample_weight[stay])]
         for name in (
             "classes",
             "feature_sums",
@@ -594,10 +697,9 @@ def _fingerprint(anchors: RbfAnchors | None) -> str | None:
     return None if anchors is None else anchors.fingerprint()
 
 
-def _joined(parts: list[NDArray[Any]], empty: tuple[int, ...], dtype: type) -> NDArray[Any]:
-    if not parts:
-        return np.empty(empty, dtype=dtype)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _relabelled(rows: KeptRows, place: NDArray[np.intp]) -> KeptRows:
+    """The same rows, whose classes now stand at `place` (C,)."""
+    return rows._replace(labels=place[rows.labels])
 
 
 def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:

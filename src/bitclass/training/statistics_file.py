@@ -1,7 +1,7 @@
-"""The statistics file: all that training needs to go on, on disk.
+"""The statistics file: all that training needs to continue, on disk.
 
-It serves checkpoints of a long run and models that are to learn more later. What is read goes on
-as what was written would have, bit for bit.
+It serves checkpoints of a long run and models that learn from more rows later. Training continues
+from what is read exactly as it would have from what was written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.codes import packed_width
+from bitclass.codes import MAX_BITS, packed_width
 from bitclass.storage import (
     ANCHOR_LAYOUT,
     Container,
@@ -36,13 +36,11 @@ from bitclass.training.starting_codes import (
     ProjectionCodes,
     StartingCodes,
 )
-from bitclass.training.statistics import Statistics
+from bitclass.training.statistics import KeptRows, Statistics
 
 __all__ = ["load_statistics", "save_statistics"]
 
 _KIND = "statistics"
-# As many as the estimator takes.
-_MAX_BITS = int(np.iinfo(np.int16).max) // 2
 MAX_ROWS = 1 << 53
 
 _SUMS = {
@@ -106,10 +104,10 @@ def save_statistics(
         tensors[name] = np.asarray(getattr(statistics, name), dtype=np.float64)
     tensors |= saved_anchors(statistics.anchors)
     if statistics.keep_codes:
-        labels, tensors["row_codes"], weights = statistics.kept_rows()
-        tensors["row_labels"] = labels.astype(np.int32)
-        if (weights != 1).any():
-            tensors["row_weights"] = weights
+        kept = statistics.kept_rows()
+        tensors |= {"row_labels": kept.labels.astype(np.int32), "row_codes": kept.codes}
+        if (kept.sample_weight != 1).any():
+            tensors["row_weights"] = kept.sample_weight
     try:
         lengths = {"classes": len(statistics.classes), "bits": statistics.starting.n_bits}
         _check_values(tensors, lengths)
@@ -176,8 +174,8 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
         statistics.n_rows = container.field("n_rows", int)
         if statistics.keep_codes:
             labels = tensors["row_labels"].astype(np.intp)
-            weights = tensors.get("row_weights", np.ones(len(labels)))
-            statistics.keep_rows(labels, tensors["row_codes"], weights)
+            sample_weight = tensors.get("row_weights", np.ones(len(labels)))
+            statistics.keep_rows(KeptRows(labels, tensors["row_codes"], sample_weight))
         notes: dict[str, Any] = container.field("notes", dict)
         return statistics, notes
 
@@ -239,8 +237,8 @@ def _check_header(container: Container, starting: Mapping[str, Any]) -> dict[str
         lengths["bits"] = starting.get("bits", lengths.get("bits"))
         if type(lengths["bits"]) is not int:
             raise ModelFileError("starting codes of classes must have 'bits'")
-    if not 1 <= lengths["bits"] <= _MAX_BITS:
-        raise ModelFileError(f"bits must be 1 to {_MAX_BITS}, found {lengths['bits']}")
+    if not 1 <= lengths["bits"] <= MAX_BITS:
+        raise ModelFileError(f"bits must be 1 to {MAX_BITS}, found {lengths['bits']}")
     if lengths["features"] == 0:
         raise ModelFileError("the number of features must not be 0")
     # A kept row may stand for several that were equal.

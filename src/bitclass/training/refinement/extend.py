@@ -1,51 +1,114 @@
-"""New classes for a refined model, without the rows of the old ones.
+"""More rows and new classes for a refined model, without the rows of the old ones.
 
 The hash function was refined to tell the old classes apart, and codes of new class means alone are
-poor weights for it. So projection and weights of the new classes learn on by the steps of
-refinement, on rows drawn from what the sums know: a normal distribution about each class mean, with
-the scatter that all classes share. Drawn rows of old classes have the probabilities that the model
-gave them as targets (distillation), so that it stays what it was for them.
+poor weights for it. So projection and weights of the new classes learn by the steps of refinement,
+on rows drawn from what the sums know: a normal distribution about each class mean, with the scatter
+that all classes share. Drawn rows of old classes have the probabilities that the model gave them as
+targets (distillation), so that it stays what it was for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.codes import sign
+from bitclass.codes import pack, sign
 from bitclass.hash_function import HashFunction
+from bitclass.model import PackedModel
+from bitclass.training.alternation import make_distinct
 from bitclass.training.discriminant import (
     Coordinates,
     Scatter,
     coordinates_to_refine,
+    default_alpha,
     discriminant_projection,
     drawn_rows,
     scatter_of,
-    spread_of,
+    target_deviation,
 )
+from bitclass.training.refinement.refine import class_mean_weights
 from bitclass.training.refinement.steps import (
-    SHARE_OF_SIGNS,
-    STEP_OF_INTERCEPT,
-    STEP_OF_PROJECTION,
-    STEPS_BETWEEN_REFITS,
-    Adam,
+    Refinement,
     Schedule,
+    Targets,
+    mini_batches,
     sharpness,
+    signs_and_tanh,
     softmax,
 )
-from bitclass.training.statistics import Sums
+from bitclass.training.statistics import Statistics, Sums
 
-__all__ = ["MAX_CLASSES", "extend"]
+__all__ = ["extend", "updated_model"]
 
-#: With more classes new ones get the codes of their means.
-MAX_CLASSES = 2048
+# How much a class must have grown for its weights to follow its mean: where such weights were as
+# good as the learned ones in refinement, and where they were not.
+_GROWTH_TO_FOLLOW, _GROWTH_TO_FOLLOW_ANYWAY = 1.1, 2.0
+# With more classes than this new ones get the codes of their means.
+_MAX_CLASSES = 2048
 _EPOCHS = 8
 _ROWS_PER_STEP, _MIN_STEPS_PER_EPOCH = 512, 16
 _ROWS_PER_CLASS, _MAX_ROWS = 100, 40_000
-# Steps are smaller than those of refinement, in units of which they are.
+# Size of the steps, in units of those of refinement.
 _STEP = 0.1
 # Rows per class that the result is judged by, and how much of the recall it must reach.
 _ROWS_TO_JUDGE, _MIN_SHARE_OF_RECALL = 30, 0.9
+
+
+def updated_model(
+    old: PackedModel, refinement: Mapping[str, Any], statistics: Statistics
+) -> PackedModel | None:
+    """A refined model after more rows, or with classes removed.
+
+    The hash function stays, unless there are new classes: it is then extended to tell these apart
+    as well (`extend`). New classes get the codes of their means as weights. So do known classes
+    that gained rows, where such weights were at least as good as the learned ones in refinement, or
+    where the new rows outnumber those that the weights were learned from. All others stay.
+
+    Parameters
+    ----------
+    old : PackedModel
+    refinement : facts about the refinement of that model
+    statistics : Statistics
+
+    Returns
+    -------
+    PackedModel, or None where the hash function cannot tell new classes apart
+    """
+    sums = statistics.sums()
+    seen = statistics.class_weights > 0
+    now, before = sums.class_weights, statistics.class_weights_when_refined[seen]
+    place = np.minimum(np.searchsorted(old.classes, sums.classes), len(old.classes) - 1)
+    known = old.classes[place] == sums.classes
+    follow = refinement.get("weights_follow_means")
+    stay = known & (now <= (_GROWTH_TO_FOLLOW if follow else _GROWTH_TO_FOLLOW_ANYWAY) * before)
+    hash_function = old.hash_function
+    weights = class_mean_weights(hash_function, sums)
+    weights[stay] = old.unpacked_weights()[place[stay]]
+    if not known.all() and len(known) <= _MAX_CLASSES:
+        alpha = float(refinement.get("alpha") or default_alpha(sums))
+        extended = extend(hash_function, weights, ~known, sums, alpha, statistics.starting.seed)
+        if extended is None:
+            return None
+        hash_function, weights = extended
+    # Of the weights of new classes it is now known which rows they come from.
+    statistics.class_weights_when_refined[seen] = np.where(known, before, now)
+    # Weights that stay come first, so that it is the others that give way.
+    order = np.argsort(~stay, kind="stable")
+    ordered = weights[order]
+    weights[order] = make_distinct(
+        ordered, ordered.astype(np.float64), sums.classes[order].tolist()
+    )
+    return PackedModel(
+        sums.classes,
+        pack(weights),
+        hash_function,
+        rescore=old.rescore,
+        steepness=old.steepness,
+        temperature=old.temperature,
+    )
 
 
 def extend(
@@ -78,58 +141,47 @@ def extend(
     scatter = scatter_of(sums)
     coordinates = coordinates_to_refine(scatter, alpha, n_bits, hash_function.anchors)
     Q, t = (values.astype(np.float32) for values in coordinates.projected(hash_function, sums))
-    start = Q.copy(), t.copy()
-    signs = weights.astype(np.float32)
-    sharp = sharpness(n_classes, n_bits)
+
+    def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
+        """Weights of the old classes stay; those of new ones follow their means."""
+        found = weights.copy()
+        found[is_new] = sign(coordinates.means[is_new] @ Q + t)
+        return found
+
     random = np.random.default_rng(seed)
-    length = np.float32(np.linalg.norm(Q, axis=0).mean())
-    of_projection, of_intercept = Adam(Q.shape), Adam(t.shape)
     n_per_class = max(1, min(_ROWS_PER_CLASS, _MAX_ROWS // n_classes))
-    n_per_step = min(_ROWS_PER_STEP, n_per_class * n_classes // _MIN_STEPS_PER_EPOCH)
-    schedule = Schedule(_EPOCHS * (n_per_class * n_classes // n_per_step))
-    step_of_projection = STEP_OF_PROJECTION * float(length) / np.sqrt(len(Q))
-    step_of_intercept = STEP_OF_INTERCEPT * spread_of(sums)
-
-    def refit() -> None:
-        signs[is_new] = sign(coordinates.means[is_new] @ Q + t)
-
-    refit()
-    step = 0
+    n_rows = n_per_class * n_classes
+    n_per_step = min(_ROWS_PER_STEP, n_rows // _MIN_STEPS_PER_EPOCH)
+    refinement = Refinement(
+        Q,
+        t,
+        refit(Q, t),
+        coordinates.means,
+        float(np.linalg.norm(Q, axis=0).mean()),
+        target_deviation(sums),
+        Schedule(_EPOCHS * (n_rows // n_per_step), size=_STEP),
+        random,
+        refit,
+    )
+    own = np.repeat(np.arange(n_classes), n_per_class)
     for _ in range(_EPOCHS):
-        own = np.repeat(np.arange(n_classes), n_per_class)
         A = drawn_rows(coordinates, scatter, alpha, own, random)
-        order = random.permutation(len(A))
-        for begin in range(0, len(order) - n_per_step + 1, n_per_step):
-            step += 1
-            rows = order[begin : begin + n_per_step]
-            of_scores = np.zeros((len(rows), n_bits), dtype=np.float32)
-            codes, real = _codes(A[rows], Q, t)
-            targets = _targets(A[rows], own[rows], start, signs, is_new, sharp)
-            for values, target, sharp_by, share in (
-                (codes, targets[0], sharp[0], SHARE_OF_SIGNS),
-                (real, targets[1], sharp[1], 1.0 - SHARE_OF_SIGNS),
-            ):
-                slopes = softmax(values @ signs.T * sharp_by) - target
-                of_scores += np.float32(share * sharp_by / len(rows)) * (slopes @ signs)
-            of_scores *= 1.0 - real * real
-            size = _STEP * schedule.at(step)
-            of_projection.move(Q, A[rows].T @ of_scores, size * step_of_projection, step)
-            of_intercept.move(t, of_scores.sum(axis=0), size * step_of_intercept, step)
-            Q *= length / np.maximum(np.linalg.norm(Q, axis=0), np.float32(1e-9))
-            if step % STEPS_BETWEEN_REFITS == 0:
-                refit()
-    refit()
-    if not _tells_new_classes_apart(coordinates, scatter, alpha, (Q, t, signs), is_new, seed):
+        for rows in mini_batches(n_rows, n_per_step, random):
+            targets = _targets(A[rows], own[rows], Q, t, weights, is_new)
+            refinement.step(A[rows], own[rows], targets=targets)
+    refinement.close()
+    extended = refinement.projection, refinement.intercept, refinement.weights
+    if not _tells_new_classes_apart(coordinates, scatter, alpha, extended, is_new, seed):
         return None
-    extended = coordinates.hash_function(Q, t, sums, hash_function.precision, hash_function.anchors)
-    return extended, signs.astype(np.int8)
+    precision, anchors = hash_function.precision, hash_function.anchors
+    return coordinates.hash_function(*extended[:2], sums, precision, anchors), extended[2]
 
 
 def _tells_new_classes_apart(
     coordinates: Coordinates,
     scatter: Scatter,
     alpha: float,
-    extended: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]],
+    extended: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int8]],
     is_new: NDArray[np.bool_],
     seed: int,
 ) -> bool:
@@ -139,7 +191,7 @@ def _tells_new_classes_apart(
     A = drawn_rows(coordinates, scatter, alpha, own, random)
     n_bits = len(extended[1])
     Q, t, weights = discriminant_projection(coordinates, scatter.shares, n_bits, seed)
-    Q /= coordinates.spread(Q)
+    Q /= coordinates.score_deviation(Q)
     recalls = [
         np.mean(np.argmax(np.tanh(A @ Q + t) @ weights.T, axis=1) == own)
         for Q, t, weights in (extended, (Q, t, weights))
@@ -147,30 +199,26 @@ def _tells_new_classes_apart(
     return bool(recalls[0] >= _MIN_SHARE_OF_RECALL * recalls[1])
 
 
-def _codes(
-    A: NDArray[np.float32], Q: NDArray[np.float32], t: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Signs and real-valued codes (m, r) of rows (m, k)."""
-    scores = A @ Q + t
-    return np.where(scores >= 0, np.float32(1), np.float32(-1)), np.tanh(scores)
-
-
 def _targets(
     A: NDArray[np.float32],
     own: NDArray[np.intp],
-    start: tuple[NDArray[np.float32], NDArray[np.float32]],
-    signs: NDArray[np.float32],
+    Q: NDArray[np.float32],
+    t: NDArray[np.float32],
+    weights: NDArray[np.int8],
     is_new: NDArray[np.bool_],
-    sharp: tuple[np.float32, np.float32],
-) -> list[NDArray[np.float32]]:
-    """Probabilities (m, C) to learn, by signs and by real values; of old rows the model's own."""
-    old = ~is_new
+) -> Targets:
+    """Probabilities to learn: of rows of old classes those that the old model gives them."""
+    n_classes, n_bits = weights.shape
+    signs = weights[~is_new].astype(np.float32)
     new_rows = np.flatnonzero(is_new[own])
-    found = []
-    for values, sharp_by in zip(_codes(A, *start), sharp, strict=True):
-        target = np.zeros((len(own), len(signs)), dtype=np.float32)
-        target[:, old] = softmax(values @ signs[old].T * sharp_by)
-        target[new_rows] = 0.0
-        target[new_rows, own[new_rows]] = 1.0
-        found.append(target)
-    return found
+
+    def targets(codes: NDArray[np.float32], sharp: np.float32) -> NDArray[np.float32]:
+        found = np.zeros((len(own), n_classes), dtype=np.float32)
+        found[:, ~is_new] = softmax(codes @ signs.T * sharp)
+        found[new_rows] = 0.0
+        found[new_rows, own[new_rows]] = 1.0
+        return found
+
+    by_signs, by_tanh = signs_and_tanh(A, Q, t)
+    sharp_signs, sharp_tanh = sharpness(n_classes, n_bits)
+    return targets(by_signs, sharp_signs), targets(by_tanh, sharp_tanh)

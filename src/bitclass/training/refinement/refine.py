@@ -15,22 +15,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from bitclass.codes import pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
+from bitclass.training.alternation import CodeWarning, make_distinct
+from bitclass.training.calibration import fitted_temperature
 from bitclass.training.discriminant import (
     Coordinates,
     best_alpha,
     coordinates_to_refine,
     scatter_of,
-    spread_of,
+    target_deviation,
 )
-from bitclass.training.distinct import CodeWarning, make_distinct
 from bitclass.training.refinement.split import Rows, Sample, Split
-from bitclass.training.refinement.steps import Refinement, Schedule, rows_per_step
+from bitclass.training.refinement.steps import (
+    Refinement,
+    Schedule,
+    mini_batches,
+    rows_per_step,
+)
+from bitclass.training.settings import Epoch, Settings
 from bitclass.training.statistics import Statistics, Sums
 
 __all__ = [
@@ -38,7 +45,6 @@ __all__ = [
     "Refined",
     "Start",
     "class_mean_weights",
-    "fitted_temperature",
     "refine",
 ]
 
@@ -50,16 +56,14 @@ _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 # Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
 _EPOCHS_PER_SAMPLE = 4
-# With more classes than this their weights follow from the projection, and a step scores some.
+# With more classes than this, weights are the codes of the class means, and a step scores only some
+# of the classes.
 _MAX_LEARNED_CLASSES = 2048
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
 _ERRORS_TO_STOP = 4.0
 # Another start than the first is taken if it leads by more standard errors than this.
 _ERRORS_TO_SWITCH = 3.0
-# Pairs of a row and a class that the temperature is fitted on.
-_MAX_CALIBRATION_PAIRS = 100_000_000
-_SCORES_PER_BLOCK = 1 << 20
 _CLASSES_PER_BLOCK = 1 << 14
 
 #: Learns hash functions and class weights (C, r) from sums, in closed form, to choose from.
@@ -85,42 +89,39 @@ class Refined:
     alpha: float
     report: dict[str, Any]
 
+    @property
+    def taken(self) -> bool:
+        """Whether the model is the refined one."""
+        return bool(self.report["taken"])
+
 
 def refine(
+    settings: Settings,
     statistics: Statistics,
     rows: Rows,
-    start: Start,
-    *,
     n_rows: int,
-    n_bits: int,
-    alpha: float | None,
-    rescore: int | None,
+    start: Start,
     steepness: float,
-    seed: int,
-    max_bytes: int,
-    report: Callable[[str], None],
+    groups: NDArray[np.intp] | None = None,
 ) -> Refined | None:
     """Learn a model from sums over rows, and refine it on the rows.
 
     Parameters
     ----------
+    settings : Settings
     statistics : Statistics
     rows : passes over the rows that were summed, or a sample of them
-    start : learns the model to start from
     n_rows : int, how many rows pass
-    n_bits : int
-    alpha : float, penalty of the scatter within classes, or None to choose it on held-out rows
-    rescore : int, length of the short list, or None to choose it on held-out rows
+    start : learns the model to start from
     steepness : float, of the scores of the model to start from
-    seed : int
-    max_bytes : int, memory that a sample of rows may take
-    report : called with each line of progress
+    groups : (n_rows,) index of each row's group, none of which is held out in part, or None
 
     Returns
     -------
     Refined, or None where too few rows can be held out
     """
-    split = Split(statistics, rows, n_rows, seed, max_bytes)
+    seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
+    split = Split(statistics, rows, n_rows, seed, settings.max_bytes // 4, groups)
     held_out = split.held_out
     if len(held_out) < 2:
         return None
@@ -130,65 +131,26 @@ def refine(
     sums = sums.without(out)
 
     scatter = scatter_of(sums)
+    alpha = settings.alpha
     if alpha is None:
         Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
-        alpha = best_alpha(scatter, Z, held_out.own)
-    coordinates = coordinates_to_refine(scatter, alpha, n_bits, statistics.anchors)
-    max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
-    if statistics.anchors is not None:
-        max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
+        alpha = best_alpha(scatter, Z, held_out.own, statistics.anchors)
+    coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits, statistics.anchors)
     before = None
     for hash_function, weights in start(sums, coordinates):
         model = _model(sums, hash_function, weights)
         model.steepness = steepness
-        judged = _rescored(model, held_out, rescore)
+        judged = _rescored(model, held_out, settings.rescore)
         if before is None or _lead(judged.right - before.right, held_out) > _ERRORS_TO_SWITCH:
             before = judged
     assert before is not None
-    hash_function, weights = before.model.hash_function, before.model.unpacked_weights()
 
-    refit = None
-    if len(weights) > _MAX_LEARNED_CLASSES:
-        weights = class_mean_weights(hash_function, sums)
-
-        def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
-            return sign(coordinates.means @ Q + t)
-
-    n_per_step = rows_per_step(split.n_per_sample)
-    n_steps = max(1, min(max_epochs * split.n_training, max_visits) // n_per_step)
-    random = np.random.default_rng([seed, 1])
-    refinement = Refinement(
-        *coordinates.projected(hash_function, sums),
-        weights,
-        coordinates.means,
-        spread_of(sums),
-        coordinates.deviation,
-        Schedule(n_steps),
-        random,
-        refit,
-    )
-    best = BestEpoch(held_out.effective_size)
-    A_held_out = coordinates.rows(statistics, held_out.X)
-    n_epochs = 0
-    for sample in _epochs(split, max_epochs, lambda X: coordinates.rows(statistics, X)):
-        _epoch(refinement, sample, n_per_step, random)
-        n_epochs += 1
-        found = refinement.classify(A_held_out, rescored=rescore != 0)
-        accuracy = held_out.mean(found == held_out.own)
-        report(f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}")
-        best.offer(
-            accuracy,
-            (refinement.projection.copy(), refinement.intercept.copy(), refinement.weights),
-        )
-        if refinement.finished or (refinement.progress > 0.5 and best.is_far_above(accuracy)):
-            break
-    refinement.close()
-
+    best, facts = _learn(settings, statistics, split, sums, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
         hash_function = coordinates.hash_function(
-            Q, t, sums, hash_function.precision, hash_function.anchors
+            Q, t, sums, settings.precision, statistics.anchors
         )
-        after = _rescored(_model(sums, hash_function, weights), held_out, rescore)
+        after = _rescored(_model(sums, hash_function, weights), held_out, settings.rescore)
         taken = after.accuracy >= before.accuracy
         if taken:
             break
@@ -199,22 +161,111 @@ def refine(
     follow = held_out.mean(by_means.predict(held_out.X) == labels) >= after.accuracy
     chosen = (after if taken else before).model
     chosen.temperature = fitted_temperature(chosen, held_out.X, held_out.own, held_out.weights)
-    report(
+    settings.report(
         f"refinement: {before.accuracy:.2%} before, {after.accuracy:.2%} after, on "
         f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}; "
         f"short list of {chosen.rescore}"
     )
-    facts = {
+    report = {
         "taken": taken,
         "held_out_rows": len(held_out),
         "accuracy_before": before.accuracy,
         "accuracy_after": after.accuracy,
-        "epochs": n_epochs,
-        "steps": n_steps,
+        **facts,
         "weights_follow_means": bool(taken and follow),
         "alpha": alpha,
     }
-    return Refined(chosen, alpha, facts)
+    return Refined(chosen, alpha, report)
+
+
+def _learn(
+    settings: Settings,
+    statistics: Statistics,
+    split: Split,
+    sums: Sums,
+    coordinates: Coordinates,
+    start: PackedModel,
+    seed: int,
+) -> tuple[BestEpoch, dict[str, Any]]:
+    """Epochs of steps over the training rows, each judged on the held-out rows.
+
+    Parameters
+    ----------
+    settings : Settings
+    statistics : Statistics
+    split : Split
+    sums : Sums, without the held-out rows
+    coordinates : Coordinates, of these sums
+    start : PackedModel
+    seed : int
+
+    Returns
+    -------
+    best : BestEpoch
+    facts : number of epochs, number of steps planned, and why it stopped, if early
+    """
+    max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
+    if statistics.anchors is not None:
+        max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
+    n_per_step = rows_per_step(split.n_per_sample)
+    n_steps = max(1, min(max_epochs * split.n_training, max_visits) // n_per_step)
+    n_planned = math.ceil(n_steps / max(1, split.n_per_sample // n_per_step))
+    if split.holds_all:
+        n_planned = min(n_planned, max_epochs)
+    random = np.random.default_rng([seed, 1])
+    refinement = _started(sums, coordinates, start, Schedule(n_steps), random)
+    held_out, A_held_out = split.held_out, coordinates.rows(statistics, split.held_out.X)
+    best = BestEpoch(held_out.effective_size)
+    facts: dict[str, Any] = {"epochs": 0, "steps": n_steps}
+    for sample in _epochs(split, max_epochs, lambda X: coordinates.rows(statistics, X)):
+        _epoch(refinement, sample, n_per_step, random, settings)
+        found = refinement.classify(A_held_out, rescored=settings.rescore != 0)
+        accuracy = held_out.mean(found == held_out.own)
+        best.offer(accuracy, refinement)
+        facts["epochs"] += 1
+        n_epochs = facts["epochs"]
+        settings.report(f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}")
+        epoch = Epoch(n_epochs, max(n_planned, n_epochs), accuracy, refinement.mean_loss())
+        if settings.callback is not None and settings.callback(epoch):
+            facts["stopped"] = "callback"
+        elif settings.out_of_time and not refinement.finished:
+            facts["stopped"] = "max_time"
+        behind = refinement.progress > 0.5 and best.is_far_above(accuracy)
+        if refinement.finished or behind or "stopped" in facts:
+            break
+    refinement.close()
+    return best, facts
+
+
+def _started(
+    sums: Sums,
+    coordinates: Coordinates,
+    start: PackedModel,
+    schedule: Schedule,
+    random: np.random.Generator,
+) -> Refinement:
+    """Refinement of a model; weights of very many classes follow from the projection."""
+    weights, refit = start.unpacked_weights(), None
+    if len(weights) > _MAX_LEARNED_CLASSES:
+        weights = class_mean_weights(start.hash_function, sums)
+
+        def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
+            return sign(coordinates.means @ Q + t)
+
+    Q, t = coordinates.projected(start.hash_function, sums)
+    score_deviation = target_deviation(sums)
+    return Refinement(
+        Q,
+        t,
+        weights,
+        coordinates.means,
+        coordinates.column_length(Q, score_deviation),
+        score_deviation,
+        schedule,
+        random,
+        refit,
+        score_all=refit is None,
+    )
 
 
 @dataclass(frozen=True)
@@ -260,7 +311,7 @@ class BestEpoch:
     """Which epoch to keep.
 
     That is the last epoch that is not clearly worse than the best: differences within the standard
-    error of so few rows say nothing, and the steps become smaller and better towards the end.
+    error are not significant, and the steps become smaller and better towards the end.
     Where that one is not as good as the start, by a few rows, the best one may be.
 
     Parameters
@@ -278,8 +329,10 @@ class BestEpoch:
     def _standard_error(self) -> float:
         return math.sqrt(self._accuracy * (1.0 - self._accuracy) / self._n_rows)
 
-    def offer(self, accuracy: float, candidate: _Candidate) -> None:
+    def offer(self, accuracy: float, refinement: Refinement) -> None:
         """Consider the result of an epoch."""
+        Q, t = refinement.projection.copy(), refinement.intercept.copy()
+        candidate = Q, t, refinement.weights
         if accuracy >= self._accuracy:
             self._accuracy, self._best = accuracy, candidate
         if accuracy >= self._accuracy - self._standard_error:
@@ -298,14 +351,13 @@ def _epochs(
     split: Split, max_epochs: int, transform: Callable[[NDArray[Any]], NDArray[np.float32]]
 ) -> Iterator[Sample]:
     """Coordinates of the training rows, once per epoch: the same, or fresh samples of very many."""
-    all_fit = split.n_per_sample == split.n_training
     while True:
         sample = split.training_sample(transform)
         if len(sample) == 0:
             return
-        for _ in range(max_epochs if all_fit else _EPOCHS_PER_SAMPLE):
+        for _ in range(max_epochs if split.holds_all else _EPOCHS_PER_SAMPLE):
             yield sample
-        if all_fit:
+        if split.holds_all:
             return
         del sample  # or two samples would be held at once
 
@@ -315,20 +367,17 @@ def _epoch(
     sample: Sample,
     n_per_step: int,
     random: np.random.Generator,
+    settings: Settings,
 ) -> None:
     """Show all rows of a sample once, in another order each time."""
-    order = random.permutation(len(sample))
-    # There may be fewer than were expected, and without a step there would be no end.
-    n_per_step = min(n_per_step, len(order))
-    weights = None
+    sample_weight = None
     if sample.weights is not None:
-        weights = (sample.weights / sample.weights.mean()).astype(np.float32)
-    for start in range(0, len(order) - n_per_step + 1, n_per_step):
-        rows = order[start : start + n_per_step]
+        sample_weight = (sample.weights / sample.weights.mean()).astype(np.float32)
+    for rows in mini_batches(len(sample), n_per_step, random):
         refinement.step(
-            sample.X[rows], sample.own[rows], None if weights is None else weights[rows]
+            sample.X[rows], sample.own[rows], None if sample_weight is None else sample_weight[rows]
         )
-        if refinement.finished:
+        if refinement.finished or settings.out_of_time:
             return
 
 
@@ -354,79 +403,3 @@ def _distinct(weights: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.in
 
 def _model(sums: Sums, hash_function: HashFunction, weights: NDArray[np.int8]) -> PackedModel:
     return PackedModel(sums.classes, pack(_distinct(weights, sums.classes)), hash_function)
-
-
-def fitted_temperature(
-    model: PackedModel,
-    X: NDArray[Any],
-    own: NDArray[np.intp],
-    weights: NDArray[np.float64] | None = None,
-) -> float:
-    """Temperature that makes the probabilities of the predicted classes reliable.
-
-    It minimises the cross-entropy between the probability of the predicted class and whether the
-    prediction is right. The likelihood of all labels would depend most on rows whose class is not
-    even on the short list, and leave predictions less confident than they are accurate.
-
-    Parameters
-    ----------
-    model : PackedModel
-    X : (n, d)
-    own : (n,) index of each row's class
-    weights : (n,) of the rows, or None for ones
-    """
-    n_rows = max(256, _MAX_CALIBRATION_PAIRS // len(model.classes))
-    X, own = X[:n_rows], own[:n_rows]
-    weights = None if weights is None else weights[:n_rows]
-    listed, counts, right = _score_gaps(model, X, own)
-    steps = 2.0 * np.arange(counts.shape[1])
-
-    def cross_entropy(log_inverse: float) -> float:
-        inverse = math.exp(log_inverse)
-        totals = counts @ np.exp(-inverse * steps) * np.exp(-inverse * listed[:, -1])
-        totals += np.exp(-inverse * listed[:, :-1]).sum(axis=1)
-        confidence = np.clip(1.0 / totals, 1e-12, 1.0 - 1e-12)
-        losses = -np.log(np.where(right, confidence, 1.0 - confidence))
-        return float(np.average(losses, weights=weights))
-
-    bounds = (math.log(1e-3), math.log(10.0))
-    found = scipy.optimize.minimize_scalar(
-        cross_entropy, bounds=bounds, method="bounded", options={"xatol": 1e-6}
-    )
-    return 1.0 / math.exp(found.x)
-
-
-def _score_gaps(
-    model: PackedModel, X: NDArray[Any], own: NDArray[np.intp]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """By how much scores are below the best one: all that probabilities need.
-
-    Returns
-    -------
-    listed : (n, m + 1), gaps of the short list, and of the best class that is not on it
-    counts : (n, r + 1), how many other classes are 0, 2, 4, ... below that one
-    right : (n,) whether the own class is the predicted one
-    """
-    m, width = model.n_rescored, model.n_bits + 1
-    listed = np.zeros((len(X), m + 1))
-    counts = np.zeros((len(X), width))
-    right = np.empty(len(X), dtype=bool)
-    step = max(1, _SCORES_PER_BLOCK // len(model.classes))
-    for begin in range(0, len(X), step):
-        part = slice(begin, begin + step)
-        gaps = model.scores(X[part])
-        right[part] = gaps.argmax(axis=1) == own[part]
-        np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
-        rows = np.arange(len(gaps))
-        ordered = np.partition(gaps, m - 1, axis=1)[:, :m] if m else gaps[:, :0]
-        listed[part, :m] = np.sort(ordered, axis=1)
-        if m == len(model.classes):
-            continue
-        if m:
-            listed[part, m] = np.partition(gaps, m, axis=1)[:, m]
-        below = np.rint((gaps - listed[part, m:]) / 2.0).astype(np.intp)
-        others = gaps >= listed[part, m:]  # the short list is above all others
-        places = (below + width * rows[:, None])[others]
-        found = np.bincount(places, minlength=width * len(gaps))
-        counts[part] = found.reshape(-1, width)
-    return listed, counts, right

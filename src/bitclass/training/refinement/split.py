@@ -69,10 +69,18 @@ class Split:
     n_rows : int, how many rows pass
     seed : int
     max_bytes : int, memory that a sample may take
+    groups : (n_rows,) index of each row's group, optional
+        Rows of one group are all held out or none.
     """
 
     def __init__(
-        self, statistics: Statistics, rows: Rows, n_rows: int, seed: int, max_bytes: int
+        self,
+        statistics: Statistics,
+        rows: Rows,
+        n_rows: int,
+        seed: int,
+        max_bytes: int,
+        groups: NDArray[np.intp] | None = None,
     ) -> None:
         self._statistics = statistics
         self._classes = statistics.sums().classes
@@ -84,10 +92,20 @@ class Split:
             max_rows = max(1024, max_rows // 2)
         n_rows = max(n_rows, 1)
         share = min(max(_HELD_OUT_SHARE, _MIN_HELD_OUT / n_rows), _MAX_HELD_OUT_SHARE)
-        self.held_out = self._held_out(min(share, _MAX_HELD_OUT / n_rows))
+        share = min(share, _MAX_HELD_OUT / n_rows)
+        self.held_out = (
+            self._held_out(share)
+            if groups is None
+            else self._held_out_groups(groups, share * n_rows)
+        )
         #: Rows that are not held out, and how many of them a sample has.
         self.n_training = max(n_rows - len(self.held_out), 0)
         self.n_per_sample = min(self.n_training, max_rows)
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether a sample has all training rows."""
+        return self.n_per_sample == self.n_training
 
     def _held_out(self, share: float) -> Sample:
         """The held-out rows; no class loses more than half of its weight to them."""
@@ -99,6 +117,33 @@ class Split:
         stay = np.flatnonzero(2.0 * lost[found.own] <= (1.0 + 1e-9) * available[found.own])
         kept = None if found.weights is None else found.weights[stay]
         return Sample(found.X[stay], found.own[stay], kept, found.rows[stay])
+
+    def _held_out_groups(self, groups: NDArray[np.intp], n_wanted: float) -> Sample:
+        """Whole groups, in random order; no class loses more than half of its weight to them.
+
+        The first group may have any number of rows, and others join it up to `n_wanted` rows.
+        """
+        everything = [
+            (labels, np.ones(len(labels)) if weights is None else weights)
+            for _, labels, weights in self._rows()
+        ]
+        labels, sample_weight = (np.concatenate(parts) for parts in zip(*everything, strict=True))
+        own = np.searchsorted(self._classes, labels)
+        available = np.bincount(own, weights=sample_weight, minlength=len(self._classes))
+        by_group = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
+        lost, n_held_out = np.zeros(len(self._classes)), 0
+        is_held_out = np.zeros(len(groups), dtype=bool)
+        for group in np.random.default_rng([self._seed, 2]).permutation(len(by_group)):
+            rows = by_group[group]
+            if n_held_out and n_held_out + len(rows) > n_wanted:
+                continue
+            classes, inverse = np.unique(own[rows], return_inverse=True)
+            weights = lost[classes] + np.bincount(inverse, weights=sample_weight[rows])
+            if (2.0 * weights <= (1.0 + 1e-9) * available[classes]).all():
+                lost[classes] = weights
+                n_held_out += len(rows)
+                is_held_out[rows] = True
+        return self._drawn(lambda rows: is_held_out[rows])
 
     def training_sample(self, transform: Callable[[NDArray[Any]], NDArray[Any]]) -> Sample:
         """Rows that are not held out: all, or others each time where memory holds only some.

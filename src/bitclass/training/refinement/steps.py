@@ -13,7 +13,7 @@ tanh saturates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,20 +24,29 @@ from numpy.typing import NDArray
 from bitclass._native import HammingIndex, effective_threads
 from bitclass.codes import pack
 
-__all__ = ["Adam", "Refinement", "Schedule", "rows_per_step", "sharpness", "softmax"]
+__all__ = [
+    "Refinement",
+    "Schedule",
+    "Targets",
+    "mini_batches",
+    "rows_per_step",
+    "sharpness",
+    "signs_and_tanh",
+    "softmax",
+]
 
 # Chosen on held-out training rows of six data sets: see docs/accuracy.md.
 STEP_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
-STEP_OF_INTERCEPT = 0.06  # in units of the spread of scores
+STEP_OF_INTERCEPT = 0.06  # in units of the standard deviation of the scores
 STEP_OF_WEIGHTS = 0.025
-LATENT_SPREAD = 0.1
+LATENT_SIZE = 0.1
 SHARPNESS_OF_SIGNS, SHARPNESS_OF_TANH = 2.2, 3.2  # times the logarithm of the number of classes
 SHARE_OF_SIGNS = 0.5
 _WARM_UP = 0.05
 _DECAY_OF_MEAN, _DECAY_OF_SQUARE = 0.9, 0.99
 _TINY = 1e-9
 
-# Of very many classes, what a step scores beside those of its rows.
+# With very many classes, a step scores those of its rows and this many others.
 _RANDOM_CLASSES = 512
 _NEAREST_CLASSES = 4
 # Weights are refitted after so many steps, or one for so many classes, because a refit of 1,000,000
@@ -49,7 +58,10 @@ _CLASSES_PER_STEP = 4096
 _PARTS = 2
 _ROWS_PER_BLOCK = 1024
 
+#: Weights (C, r) that suit a projection Q (k, r) and an intercept (r,).
 Refit = Callable[[NDArray[np.float32], NDArray[np.float32]], NDArray[np.int8]]
+#: Probabilities (m, C) to learn, of the scores by signs and of those by tanh.
+Targets = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -59,19 +71,32 @@ class Schedule:
     Attributes
     ----------
     n_steps : int
+    size : float, factor of all steps
     """
 
     n_steps: int
+    size: float = 1.0
 
     def at(self, step: int) -> float:
         """Factor of the step sizes at a step, counted from 1."""
         share = step / self.n_steps
-        return min(1.0, share / _WARM_UP) * math.cos(0.5 * math.pi * min(share, 1.0))
+        return self.size * (min(1.0, share / _WARM_UP) * math.cos(0.5 * math.pi * min(share, 1.0)))
 
 
 def rows_per_step(n_rows: int) -> int:
     """Rows per mini-batch: 256, or 512 where there are many."""
     return min(n_rows, 256 if n_rows < 20_000 else 512)
+
+
+def mini_batches(
+    n_rows: int, n_per_step: int, random: np.random.Generator
+) -> Iterator[NDArray[np.intp]]:
+    """Indices of the rows of each step of an epoch, in another order each time."""
+    order = random.permutation(n_rows)
+    # A sample may have fewer rows than expected, and an epoch must have at least one step.
+    n_per_step = min(n_per_step, n_rows)
+    for start in range(0, n_rows - n_per_step + 1, n_per_step):
+        yield order[start : start + n_per_step]
 
 
 def sharpness(n_classes: int, n_bits: int) -> tuple[np.float32, np.float32]:
@@ -117,8 +142,9 @@ class Adam:
 
 @dataclass(frozen=True)
 class _Gradient:
-    """Gradient of the loss by projection (k, r), intercept (r,) and weights (C, r) or None."""
+    """Loss, and its gradient by projection (k, r), intercept (r,) and weights (C, r) or None."""
 
+    loss: float
     projection: NDArray[np.float32]
     intercept: NDArray[np.float32]
     weights: NDArray[np.float32] | None
@@ -143,14 +169,15 @@ class Refinement:
     intercept : (r,)
     weights : (C, r) in {-1, +1}
     means : (C, k), the class means in the coordinates of the rows
-    spread : float, standard deviation of the scores F
-    deviation : (k,) standard deviation of the coordinates
+    length : float, of the columns of Q
+    score_deviation : float, standard deviation of the scores F
     schedule : Schedule
-    random : draws the classes that are scored where there are very many
-    refit : optional, for very many classes
+    random : draws the classes that are scored, where not all are
+    refit : optional
         Gives the weights (C, r) that suit a projection and an intercept. Where given, weights are
-        refitted from time to time, in the place of learning by steps of their own, and a step
-        scores some of the classes only, however many there are.
+        refitted from time to time, in the place of learning by steps of their own.
+    score_all : bool
+        Whether a step scores all classes, or only some of very many.
     """
 
     def __init__(
@@ -159,32 +186,35 @@ class Refinement:
         intercept: NDArray[np.floating],
         weights: NDArray[np.signedinteger],
         means: NDArray[np.float32],
-        spread: float,
-        deviation: NDArray[np.floating],
+        length: float,
+        score_deviation: float,
         schedule: Schedule,
         random: np.random.Generator,
         refit: Refit | None = None,
+        score_all: bool = True,
     ) -> None:
         n_coordinates, n_bits = projection.shape
         n_classes = len(weights)
         lengths = np.linalg.norm(projection, axis=0)
         lengths[lengths == 0] = 1.0
-        unit = projection / lengths
-        deviations = np.sqrt(deviation**2 @ unit**2)
-        self._length = np.float32(spread / max(float(deviations.mean()), _TINY))
-        self.projection = np.ascontiguousarray(unit * self._length, dtype=np.float32)
+        self._length = np.float32(length)
+        self.projection = np.ascontiguousarray(
+            projection / lengths * self._length, dtype=np.float32
+        )
         self.intercept = np.asarray(intercept / lengths * self._length, dtype=np.float32)
         self._refit = refit
+        self._score_all = score_all
         self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
         self._signs = weights.astype(np.float32)
         self._schedule = schedule
         self._random = random
         self._steps = 0
+        self._losses: list[float] = []
         self._sharp_signs, self._sharp_tanh = sharpness(n_classes, n_bits)
         self._step_of_projection = (
             STEP_OF_PROJECTION * float(self._length) / math.sqrt(n_coordinates)
         )
-        self._step_of_intercept = STEP_OF_INTERCEPT * spread
+        self._step_of_intercept = STEP_OF_INTERCEPT * score_deviation
         self._of_projection = Adam(self.projection.shape)
         self._of_intercept = Adam(self.intercept.shape)
         if refit is None:
@@ -197,6 +227,11 @@ class Refinement:
     def weights(self) -> NDArray[np.int8]:
         """Weights of the classes, (C, r) in {-1, +1}."""
         return self._signs.astype(np.int8)
+
+    def mean_loss(self) -> float:
+        """Mean cross-entropy of the rows of the steps since this was last called."""
+        losses, self._losses = self._losses, []
+        return float(np.mean(losses)) if losses else 0.0
 
     @property
     def progress(self) -> float:
@@ -212,7 +247,8 @@ class Refinement:
         self,
         A: NDArray[np.float32],
         own: NDArray[np.intp],
-        row_weights: NDArray[np.float32] | None = None,
+        sample_weight: NDArray[np.float32] | None = None,
+        targets: Targets | None = None,
     ) -> None:
         """Learn from one mini-batch.
 
@@ -220,24 +256,26 @@ class Refinement:
         ----------
         A : (m, k) rows
         own : (m,) index of each row's class
-        row_weights : (m,) of mean about 1, optional
+        sample_weight : (m,) of mean about 1, optional
+        targets : probabilities to learn in the place of the own class, where all are scored
         """
         self._steps += 1
         classes = self._scored_classes(A, own)
         signs = self._signs if classes is None else self._signs[classes]
         place = own if classes is None else np.searchsorted(classes, own)
         factors = np.full(len(own), 1.0 / len(own), dtype=np.float32)
-        if row_weights is not None:
-            factors *= row_weights
+        if sample_weight is not None:
+            factors *= sample_weight
         bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
         parts = [slice(*pair) for pair in pairwise(bounds)]
-        found = list(
-            self._pool.map(
-                lambda part: self._gradient(A[part], place[part], factors[part], signs), parts
-            )
-        )
-        gradient = found[0]
-        for other in found[1:]:
+
+        def gradient_of(part: slice) -> _Gradient:
+            some = None if targets is None else (targets[0][part], targets[1][part])
+            return self._gradient(A[part], place[part], factors[part], signs, some)
+
+        gradient, *others = self._pool.map(gradient_of, parts)
+        self._losses.append(gradient.loss + sum(other.loss for other in others))
+        for other in others:
             gradient.add(other)
         self._move(gradient)
 
@@ -247,15 +285,24 @@ class Refinement:
         own: NDArray[np.intp],
         factors: NDArray[np.float32],
         signs: NDArray[np.float32],
+        targets: Targets | None,
     ) -> _Gradient:
         """Gradient of some rows; `factors` (m,) are their shares of the loss."""
-        scores = A @ self.projection
-        scores += self.intercept
-        codes: NDArray[np.float32] = np.where(scores >= 0, np.float32(1), np.float32(-1))
-        np.tanh(scores, out=scores)
-        of_signs = _softmax_slopes(codes @ signs.T * self._sharp_signs, own)
+        codes, scores = signs_and_tanh(A, self.projection, self.intercept)
+        of_signs = softmax(codes @ signs.T * self._sharp_signs)
+        of_tanh = softmax(scores @ signs.T * self._sharp_tanh)
+        loss, at = 0.0, (np.arange(len(own)), own)
+        # Slopes of the cross-entropies by the scores of the classes.
+        if targets is None:
+            log_likelihood = SHARE_OF_SIGNS * np.log(of_signs[at] + np.float32(_TINY))
+            log_likelihood += (1.0 - SHARE_OF_SIGNS) * np.log(of_tanh[at] + np.float32(_TINY))
+            loss = -float(factors @ log_likelihood)
+            of_signs[at] -= 1.0
+            of_tanh[at] -= 1.0
+        else:
+            of_signs -= targets[0]
+            of_tanh -= targets[1]
         of_signs *= (np.float32(SHARE_OF_SIGNS) * self._sharp_signs * factors)[:, None]
-        of_tanh = _softmax_slopes(np.asarray(scores @ signs.T * self._sharp_tanh), own)
         of_tanh *= (np.float32(1.0 - SHARE_OF_SIGNS) * self._sharp_tanh * factors)[:, None]
         of_weights = None
         if self._refit is None:
@@ -266,7 +313,7 @@ class Refinement:
         # The slope of tanh, also in the place of that of sign.
         scores *= scores
         of_scores -= of_scores * scores
-        return _Gradient(A.T @ of_scores, of_scores.sum(axis=0), of_weights)
+        return _Gradient(loss, A.T @ of_scores, of_scores.sum(axis=0), of_weights)
 
     def _move(self, gradient: _Gradient) -> None:
         factor = self._schedule.at(self._steps)
@@ -292,10 +339,9 @@ class Refinement:
     ) -> NDArray[np.intp] | None:
         """The classes that a step scores, ascending, or None for all of them.
 
-        Where there are very many: those of the rows, those with the nearest codes, and some drawn
-        at random.
+        Of very many: those of the rows, those with the nearest codes, and some drawn at random.
         """
-        if self._refit is None:
+        if self._score_all:
             return None
         if self._index is None:
             self._index = HammingIndex(pack(self._signs))
@@ -311,7 +357,7 @@ class Refinement:
         for start in range(0, len(A), _ROWS_PER_BLOCK):
             part = slice(start, start + _ROWS_PER_BLOCK)
             scores = A[part] @ self.projection + self.intercept
-            if rescored and self._refit is None:
+            if rescored and self._score_all:
                 found[part] = np.argmax(np.tanh(scores) @ self._signs.T, axis=1)
             else:
                 found[part] = index.nearest(pack(scores >= 0))[0]
@@ -332,13 +378,17 @@ def _latent_weights(values: NDArray[np.float32], signs: NDArray[np.float32]) -> 
     """
     size = max(float(np.sqrt(np.mean(values**2))), _TINY)
     latent = np.where((values >= 0) == (signs > 0), values / size, 0.1 * signs)
-    return np.clip(LATENT_SPREAD * latent, -1.0, 1.0).astype(np.float32)
+    return np.clip(LATENT_SIZE * latent, -1.0, 1.0).astype(np.float32)
 
 
-def _softmax_slopes(scores: NDArray[np.float32], own: NDArray[np.intp]) -> NDArray[np.float32]:
-    """Slopes of the cross-entropy by the scores (m, C) of the classes; overwrites `scores`."""
-    softmax(scores)[np.arange(len(own)), own] -= 1.0
-    return scores
+def signs_and_tanh(
+    A: NDArray[np.float32], Q: NDArray[np.float32], t: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Codes of rows (m, k) by signs and by tanh, each (m, r)."""
+    scores = A @ Q
+    scores += t
+    codes = np.where(scores >= 0, np.float32(1), np.float32(-1))
+    return codes, np.tanh(scores, out=scores)
 
 
 def softmax(scores: NDArray[np.float32]) -> NDArray[np.float32]:

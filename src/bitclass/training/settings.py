@@ -1,0 +1,85 @@
+"""How to learn: the checked parameters of the estimator, as training takes them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from bitclass._native import Precision
+from bitclass.losses import Loss, LossTable
+from bitclass.training.bqp import Solver
+
+__all__ = ["Epoch", "Settings"]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Progress of refinement, as a `callback` gets it after each epoch.
+
+    Attributes
+    ----------
+    epoch : int, counted from 1
+    n_epochs : int, how many there are unless refinement stops early
+    accuracy : float, share of the held-out rows that are predicted right
+    objective : float, mean cross-entropy of the training rows during this epoch
+    """
+
+    epoch: int
+    n_epochs: int
+    accuracy: float
+    objective: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to learn: the checked parameters of the estimator.
+
+    Attributes
+    ----------
+    n_bits : int
+    loss : Loss
+    table : LossTable, or None for the closed forms of the hinge loss
+    solver : solves the binary quadratic program of one bit
+    max_rounds : int, limit on the rounds of the alternation
+    alpha : float, penalty of the ridge regression, or None to choose it by cross-validation
+    refine : bool or "auto"
+    kernel : bool, whether rows are hashed by their similarities to anchors
+    n_anchors : int or "auto"
+    gamma : float or str, width of the kernel
+    class_weighted : bool, whether classes have weights of their own
+    rescore : int, length of the short list, or None to choose it
+    precision : what codes are computed in at prediction
+    random_state : seed or source of randomness
+    max_bytes : int, memory that a sample of rows for refinement may take a quarter of
+    report : called with each line of progress
+    deadline : float, value of `time.monotonic` at which refinement stops, or None
+    callback : called with the progress of refinement after each epoch; stops it by returning True
+    """
+
+    n_bits: int
+    loss: Loss
+    table: LossTable | None
+    solver: Solver
+    max_rounds: int
+    alpha: float | None
+    refine: bool | Literal["auto"]
+    kernel: bool
+    n_anchors: int | str
+    gamma: float | str
+    class_weighted: bool
+    rescore: int | None
+    precision: Precision
+    random_state: int | np.random.RandomState | None
+    max_bytes: int
+    report: Callable[[str], None]
+    deadline: float | None = None
+    callback: Callable[[Epoch], Any] | None = None
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
