@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass._native import SparseRows
+
 __all__ = [
     "Features",
     "as_features",
@@ -23,7 +25,7 @@ __all__ = [
     "sample_rows",
 ]
 
-Features = Any  # NDArray or scipy.sparse CSR; SciPy itself must stay out of prediction.
+Features = Any  # NDArray, scipy.sparse CSR or SparseRows; SciPy itself must stay out of prediction.
 
 _BLOCK_BYTES = 8 << 20
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
@@ -48,7 +50,7 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
         X = X[list(feature_names)]
     if hasattr(X, "tocsr"):
         X = X.tocsr()
-    elif not isinstance(X, np.ndarray):
+    elif not isinstance(X, (np.ndarray, SparseRows)):
         X = np.asarray(X)
     if X.dtype.kind == "O":
         try:

@@ -177,3 +177,39 @@ def class_sums_float64(
     sums: NDArray[np.float64],
     n_threads: int,
 ) -> None: ...
+def sparse_scores_float32(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    rows: NDArray[np.int64] | None,
+    places: NDArray[np.int32] | None,
+    factors: NDArray[np.float32] | None,
+    projection: NDArray[np.float32],
+    steps: NDArray[np.float32] | None,
+    scores: NDArray[np.float32],
+    n_threads: int,
+) -> None: ...
+def sparse_scores_int8(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    rows: NDArray[np.int64] | None,
+    places: NDArray[np.int32] | None,
+    factors: NDArray[np.float32] | None,
+    projection: NDArray[np.int8],
+    steps: NDArray[np.float32] | None,
+    scores: NDArray[np.float32],
+    n_threads: int,
+) -> None: ...
+def sparse_step(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    rows: NDArray[np.int64] | None,
+    gradients: NDArray[np.float32],
+    size: float,
+    projection: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    counts: NDArray[np.int32],
+    n_threads: int,
+) -> None: ...

@@ -105,8 +105,12 @@ def command(
     ] = _default("gamma"),
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     projection: Annotated[
-        options.ProjectionName, typer.Option(help="Type of the projection in the model file.")
-    ] = "float32",
+        options.ProjectionName | None,
+        typer.Option(
+            help="Type of the projection in the model file: int8 by default for wide rows, "
+            "float32 for all others."
+        ),
+    ] = None,
     keep_statistics: Annotated[
         bool, typer.Option("--keep-statistics", help="Write the file that `update` needs.")
     ] = False,

@@ -102,7 +102,7 @@ def save_model(
     classifier: BinaryCodeClassifier,
     path: Path,
     *,
-    projection: ProjectionType,
+    projection: ProjectionType | None,
     keep_statistics: bool,
     notes: Mapping[str, Any] | None = None,
     extractor: Mapping[str, Any] | None = None,
@@ -113,7 +113,7 @@ def save_model(
     ----------
     classifier : BinaryCodeClassifier
     path : path
-    projection : {"float32", "float16", "int8"}
+    projection : {"float32", "float16", "int8"}, or None for the default of `save`
     keep_statistics : bool
     notes : mapping, optional
         For the statistics file.
@@ -123,10 +123,10 @@ def save_model(
     model = classifier.packed()
     if extractor is not None:
         model.summary["extractor"] = dict(extractor)
-    if not keep_statistics:
+    statistics = classifier.statistics_ if keep_statistics else None
+    if not isinstance(statistics, Statistics):  # not wanted, or rows too wide for sums
         save(path, model, projection=projection)
         return
-    statistics = classifier.statistics_
     model.summary["statistics"] = statistics.fingerprint()
     save(_pending(path), model, projection=projection)
     try:

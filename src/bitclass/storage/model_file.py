@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from bitclass._native import Precision, QuantisedProjection
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.codes import packed_width
-from bitclass.hash_function import MAX_DISTANCE, MAX_GAMMA, MIN_GAMMA, HashFunction, RbfAnchors
+from bitclass.hash_function import (
+    MAX_COLUMNS,
+    MAX_DISTANCE,
+    MAX_GAMMA,
+    MIN_GAMMA,
+    HashFunction,
+    RbfAnchors,
+)
 from bitclass.model import PackedModel
 from bitclass.storage.container import (
     Container,
@@ -78,6 +85,9 @@ _OF_ALL = {
     "weights": Expected("U8", ("classes", "bytes")),
     "centre": Expected("F32", ("features",), required=False),
     "scale": Expected("F32", ("features",), required=False),
+    # The features of the projection are then some of those of the rows.
+    "columns": Expected("I32", ("features",), required=False),
+    "n_columns": Expected("I64", ("one",), required=False),
 } | ANCHOR_LAYOUT
 #: The columns of hashed n-grams are the features of the rows.
 _TEXT_LAYOUT = {
@@ -130,7 +140,7 @@ def save(
     path: str | os.PathLike[str],
     model: PackedModel,
     *,
-    projection: ProjectionType = "float32",
+    projection: ProjectionType | None = None,
 ) -> None:
     """Write a model to a file, whole or not at all.
 
@@ -138,9 +148,10 @@ def save(
     ----------
     path : path of the file, by custom ``*.safetensors``; a file that is there is replaced
     model : PackedModel
-    projection : {"float32", "float16", "int8"}, default="float32"
+    projection : {"float32", "float16", "int8"}, optional
         What to save the projection in. "float32" changes nothing at all; "float16" takes half the
-        space; "int8" takes a quarter, and changes nothing for a model that predicts in int8.
+        space; "int8" takes a quarter, and changes nothing for a model that predicts in int8. By
+        default "int8" for such a model of wide rows, "float32" for all others.
 
     Raises
     ------
@@ -165,6 +176,9 @@ def save(
     >>> read.predict(np.array([[-3.0], [2.0]]))
     array(['left', 'right'], dtype='<U5')
     """
+    if projection is None:
+        is_small = model.hash_function.columns is None or model.hash_function.precision != "int8"
+        projection = "float32" if is_small else "int8"
     if projection not in PROJECTION_TYPES:
         raise ValueError(
             f"projection must be one of {list(PROJECTION_TYPES)}, found {projection!r}"
@@ -175,6 +189,9 @@ def save(
     for name in ("centre", "scale"):
         if getattr(hash_function, name) is not None:
             tensors[name] = getattr(hash_function, name)
+    if hash_function.columns is not None:
+        tensors["columns"] = hash_function.columns
+        tensors["n_columns"] = np.array([hash_function.n_features], dtype=np.int64)
     tensors |= _saved_projection(hash_function, projection) | saved_anchors(hash_function.anchors)
     tensors |= _saved_text(model.text)
     layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(dtype)}
@@ -324,6 +341,8 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             precision=header.precision,
             anchors=anchors_from(tensors),
             quantised=quantised,
+            columns=tensors.get("columns"),
+            n_features=header.n_features if "columns" in tensors else None,
         )
         labels = decode_labels(header.labels, tensors["classes"], header.n_classes)
         return PackedModel(
@@ -485,6 +504,16 @@ def _header(container: Container) -> ModelHeader:
     lengths = check_layout(container.tensors, layout)
     _check_lengths(lengths)
     n_features = lengths.get("inputs", lengths["features"])
+    if ("columns" in container.tensors) != ("n_columns" in container.tensors):
+        raise ModelFileError("tensors 'columns' and 'n_columns' must come together")
+    if "columns" in container.tensors:
+        found = container.read("n_columns")
+        if found.shape != (1,) or not lengths["features"] <= found[0] <= MAX_COLUMNS:
+            raise ModelFileError(
+                f"tensor 'n_columns' must hold one number from {lengths['features']}, the number "
+                f"of columns, to {MAX_COLUMNS}"
+            )
+        n_features = int(found[0])
     if names is not None and len(names) != n_features:
         raise ModelFileError(
             f"the summary's 'feature_names' must be {n_features}, found {len(names)}"
