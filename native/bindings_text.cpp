@@ -5,12 +5,14 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "arrays.hpp"
 #include "ngrams.hpp"
+#include "ngrams_codes.hpp"
 #include "pool.hpp"
 #include "texts.hpp"
 
@@ -136,6 +138,93 @@ nb::tuple rows(const NgramHasher& hasher, nb::handle texts, int n_threads) {
     return nb::make_tuple(starts, columns, values);
 }
 
+// What predicts from texts: a hasher and a hash function of its columns, whose arrays stay where they are.
+class TextPredictor {
+public:
+    TextPredictor(nb::object hasher, nb::handle places, nb::handle factors, nb::handle projection, nb::handle steps,
+                  nb::handle intercept)
+        : hasher_(hasher), intercept_(intercept, "intercept", 1) {
+        const std::size_t n_columns = std::size_t{1} << this->hasher().column_bits();
+        const std::size_t n_bits = intercept_.shape(0);
+        if (AnyArray(projection, "projection", 2, false).dtype() == "int8") {
+            bytes_.emplace(projection, "projection", 2);
+        } else {
+            floats_.emplace(projection, "projection", 2);
+        }
+        const AnyArray& table = bytes_ ? static_cast<const AnyArray&>(*bytes_) : static_cast<const AnyArray&>(*floats_);
+        table.require_length(1, n_bits);
+        if (places.is_none()) {
+            table.require_length(0, n_columns);
+        } else {
+            places_.emplace(places, "places", 1);
+            places_->require_length(0, n_columns);
+            const auto n_kept = static_cast<std::int64_t>(table.shape(0));
+            if (!std::all_of(places_->data(), places_->data() + n_columns,
+                             [&](std::int32_t place) { return -1 <= place && place < n_kept; })) {
+                throw nb::value_error("places: expected numbers of rows of projection, or -1");
+            }
+        }
+        if (!factors.is_none()) {
+            factors_.emplace(factors, "factors", 1);
+            factors_->require_length(0, table.shape(0));
+        }
+        if (!steps.is_none()) {
+            steps_.emplace(steps, "steps", 1);
+            steps_->require_length(0, n_bits);
+        }
+        projection_ = {{places_ ? places_->data() : nullptr, factors_ ? factors_->data() : nullptr},
+                       floats_ ? floats_->data() : nullptr,
+                       bytes_ ? bytes_->data() : nullptr,
+                       steps_ ? steps_->data() : nullptr,
+                       intercept_.data(),
+                       n_bits};
+    }
+
+    void predict(const HammingIndex& index, nb::handle texts, nb::handle scale, std::size_t n_candidates,
+                 nb::handle indices, nb::handle scores, nb::handle distances, int n_threads) const {
+        const Texts list(texts);
+        const Array<const float> steepness(scale, "scale", 1);
+        const Array<std::int64_t> found(indices, "indices", 2);
+        const Array<std::int32_t> products(scores, "scores", 2);
+        const Array<std::int32_t> apart(distances, "distances", 2);
+        const std::size_t k = found.shape(1);
+        steepness.require_length(0, projection_.n_bits);
+        found.require_length(0, list.size());
+        for (const AnyArray* array : {static_cast<const AnyArray*>(&products), static_cast<const AnyArray*>(&apart)}) {
+            array->require_length(0, list.size());
+            array->require_length(1, k);
+        }
+        if (k < 1 || k > std::max<std::size_t>(n_candidates, 1) || n_candidates > index.n_classes()) {
+            throw nb::value_error("n_candidates: expected 1 <= k <= n_candidates <= the number of classes, or 0 and k = 1");
+        }
+        if (index.n_bytes() != (projection_.n_bits + 7) / 8) {
+            throw nb::value_error("index: expected codes of as many bits as the projection has");
+        }
+        require_apart({&steepness, &found, &products, &apart});
+        require_threads(n_threads);
+        const WithoutGil released;
+        predict_texts(hasher(), projection_, index, list.views(), steepness.data(), n_candidates, k, found.data(),
+                      products.data(), apart.data(), n_threads);
+    }
+
+private:
+    const NgramHasher& hasher() const { return *nb::inst_ptr<NgramHasher>(hasher_); }
+
+    nb::object hasher_;
+    Array<const float> intercept_;
+    std::optional<Array<const float>> floats_;
+    std::optional<Array<const std::int8_t>> bytes_;
+    std::optional<Array<const std::int32_t>> places_;
+    std::optional<Array<const float>> factors_, steps_;
+    SparseProjection projection_{};
+};
+
+TextPredictor* make_predictor(nb::object hasher, nb::handle places, nb::handle factors, nb::handle projection,
+                              nb::handle steps, nb::handle intercept) {
+    if (!nb::isinstance<NgramHasher>(hasher)) throw nb::type_error("hasher: expected an NgramHasher");
+    return new TextPredictor(hasher, places, factors, projection, steps, intercept);
+}
+
 }  // namespace
 
 void bind_text(nb::module_& m) {
@@ -147,6 +236,12 @@ void bind_text(nb::module_& m) {
              nb::arg("min_words"), nb::arg("max_words"), nb::arg("weights").none())
         .def("rows", &rows, nb::arg("texts"), nb::arg("n_threads"),
              "Row starts, columns and values of the rows of texts, as CSR has them.");
+    nb::class_<TextPredictor>(m, "TextPredictor", "Texts to classes in one pass.")
+        .def(nb::new_(&make_predictor), nb::arg("hasher"), nb::arg("places").none(), nb::arg("factors").none(),
+             nb::arg("projection"), nb::arg("steps").none(), nb::arg("intercept"))
+        .def("predict", &TextPredictor::predict, nb::arg("index"), nb::arg("texts"), nb::arg("scale"),
+             nb::arg("n_candidates"), nb::arg("indices"), nb::arg("scores"), nb::arg("distances"), nb::arg("n_threads"),
+             "Write the nearest class of each text, or the best of the nearest by real-valued codes.");
 }
 
 }  // namespace bitclass

@@ -15,6 +15,7 @@ public:
     explicit Texts(nb::handle sequence);
 
     std::size_t size() const { return views_.size(); }
+    const std::vector<std::string_view>& views() const { return views_; }
     std::string_view operator[](std::size_t i) const { return views_[i]; }
 
     static constexpr std::size_t kMaxBytes = std::size_t{1} << 30;  // so that counts fit in 32 bits

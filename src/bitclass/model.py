@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass._native import HammingIndex, predict, predict_rescored
-from bitclass._native.ngrams import NgramFeatures, TextRows, as_texts
+from bitclass._native import HammingIndex, SparseProjection, predict, predict_rescored
+from bitclass._native.ngrams import HashedTexts, NgramFeatures, TextPredictor, as_texts
 from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, as_features
@@ -86,6 +86,9 @@ class PackedModel:
         self.summary = dict(summary or {})
         self.text = text
         self._index = HammingIndex(weights)
+        self._of_texts: TextPredictor | None = None
+        if text is not None and isinstance(hash_function.encoder, SparseProjection):
+            self._of_texts = TextPredictor(text, hash_function.encoder, self._index)
 
     @property
     def weights(self) -> NDArray[np.uint8]:
@@ -167,6 +170,8 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
+        if self._of_texts is not None and _are_texts(X):
+            return self.classes[self._best_of_texts(as_texts(X))]
         features = self._rows(X)
         if features.shape[0] <= _ROWS_PER_CALL and self.hash_function.takes(features):
             return self.classes[self._best(features, 0)]
@@ -174,6 +179,19 @@ class PackedModel:
         for rows, block in self._blocks(features):
             indices[rows] = self._best(block, rows.start)
         return self.classes[indices]
+
+    def _best_of_texts(self, texts: list[str | bytes]) -> NDArray[np.int64]:
+        """Index of the predicted class (n,) of texts, from their bytes to the class in one pass."""
+        assert self._of_texts is not None
+        arguments = self.n_rescored, self.steepness
+        if len(texts) <= _ROWS_PER_CALL:
+            return self._of_texts.predict(texts, *arguments)
+        starts = range(0, len(texts), _ROWS_PER_CALL)
+        parts = [
+            self._of_texts.predict(texts[start : start + _ROWS_PER_CALL], *arguments)
+            for start in starts
+        ]
+        return np.concatenate(parts)
 
     def _best(self, block: NDArray[Any], first_row: int) -> NDArray[np.int64]:
         """Index of the predicted class (n,) of a block of features."""
@@ -381,7 +399,7 @@ class PackedModel:
 
     def _rows(self, X: Any) -> Features:
         if self.text is not None and _are_texts(X):
-            return TextRows(self.text, as_texts(X))
+            return HashedTexts(self.text, as_texts(X))
         return as_features(X, self.n_features, self.feature_names)
 
     def _blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:

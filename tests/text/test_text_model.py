@@ -1,13 +1,16 @@
 """Models that take texts: what they predict, and why."""
 
+import pickle
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from text_models import fitted
 
+from bitclass import load
 from bitclass.codes import unpack
+from bitclass.storage import save
+from text_models import fitted
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +147,56 @@ def test_the_model_of_texts_needs_no_scikit_learn():
         "import bitclass.model, sys; sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -------------------------------------------------------------------------------------------------
+# Wide models: from bytes to the class in one pass
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["int8", "float32"])
+def wide(request):
+    texts, labels, hasher, classifier = fitted(2**18, precision=request.param)
+    assert classifier.packed().hash_function.columns is not None
+    return texts, labels, hasher, classifier.packed().with_text(hasher.features_)
+
+
+@pytest.mark.parametrize("rescore", [0, 1, 3])
+def test_one_pass_gives_what_the_rows_give(wide, rescore):
+    texts, labels, hasher, model = wide
+    model = pickle.loads(pickle.dumps(model))
+    model.rescore = rescore
+    odd = ["", "?!", "\udcff", b"\xff rain", "x" * 10_000, "unheard-of wörds"]
+    for given in (texts, odd, texts * 10 + odd, texts[:1], []):
+        rows = hasher.transform(given)
+        np.testing.assert_array_equal(model.predict(given), model.predict(rows))
+    assert (model.predict(texts) == labels).mean() > 0.95
+
+
+def test_columns_that_are_not_kept_speak_for_nobody(wide):
+    texts, _, _, model = wide
+    unseen = np.setdiff1d(np.arange(2**18), model.hash_function.columns)[:5]
+    assert not model.hash_function.rows_of(unseen).any()
+    kept = model.hash_function.columns[[0, -1]]
+    np.testing.assert_array_equal(
+        model.hash_function.rows_of(kept), model.hash_function.projection[[0, -1]]
+    )
+    told = model.explain(texts[0], n_ngrams=3)
+    assert len(told) == 3
+    assert told[0][1] > 0
+
+
+def test_one_pass_refuses_what_is_no_text(wide):
+    model = wide[-1]
+    with pytest.raises(TypeError, match="found int in text 1"):
+        model.predict(["fine", 3])
+    with pytest.raises(ValueError, match="put it into a list"):
+        model.predict("fine")
+
+
+def test_wide_models_are_the_same_from_files(wide, tmp_path):
+    texts, _, _, model = wide
+    save(tmp_path / "model.safetensors", model, projection="int8")
+    again = load(tmp_path / "model.safetensors")
+    assert again.hash_function.columns is not None
+    assert (again.predict(texts) == model.predict(texts)).mean() > 0.98

@@ -28,6 +28,28 @@ class NgramHasher:
         self, texts: Sequence[str | bytes], n_threads: int
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]: ...
 
+class TextPredictor:
+    def __init__(
+        self,
+        hasher: NgramHasher,
+        places: NDArray[np.int32] | None,
+        factors: NDArray[np.float32] | None,
+        projection: NDArray[Any],
+        steps: NDArray[np.float32] | None,
+        intercept: NDArray[np.float32],
+    ) -> None: ...
+    def predict(
+        self,
+        index: HammingIndex,
+        texts: Sequence[str | bytes],
+        scale: NDArray[np.float32],
+        n_candidates: int,
+        indices: NDArray[np.int64],
+        scores: NDArray[np.int32],
+        distances: NDArray[np.int32],
+        n_threads: int,
+    ) -> None: ...
+
 class HammingIndex:
     def __init__(self, weights: NDArray[np.uint8]) -> None: ...
     def nearest(

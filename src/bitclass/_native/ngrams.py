@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
-from bitclass._native.threads import effective_threads
+from bitclass._native.search import HammingIndex, threads_for
+from bitclass._native.sparse import SparseProjection
 
 __all__ = [
     "MAX_COLUMNS",
@@ -20,6 +21,7 @@ __all__ = [
     "Lengths",
     "Ngram",
     "NgramFeatures",
+    "TextPredictor",
     "as_lengths",
     "ngrams",
 ]
@@ -152,10 +154,7 @@ class NgramFeatures:
         ValueError
             If a text is longer than 2**30 bytes.
         """
-        few = n_threads is None and len(texts) <= _TEXTS_PER_CHUNK
-        return self._kernel.rows(
-            texts, 1 if few else effective_threads(n_threads, name="n_threads")
-        )
+        return self._kernel.rows(texts, threads_for(len(texts), _TEXTS_PER_CHUNK, n_threads))
 
     def ngrams(self, text: str | bytes) -> list[Ngram]:
         """All n-grams of a text in their order, repeated ones included."""
@@ -229,7 +228,7 @@ class NgramFeatures:
         )
 
 
-class TextRows:
+class HashedTexts:
     """Rows of texts, hashed when they are needed, with the attributes of a CSR matrix.
 
     Parameters
@@ -255,8 +254,8 @@ class TextRows:
         """Numbers of texts and of columns."""
         return len(self.texts), self.features.n_columns
 
-    def __getitem__(self, rows: slice) -> TextRows:
-        return TextRows(self.features, self.texts[rows])
+    def __getitem__(self, rows: slice) -> HashedTexts:
+        return HashedTexts(self.features, self.texts[rows])
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
@@ -283,6 +282,67 @@ class TextRows:
         dense = np.zeros(self.shape, dtype=np.float32)
         dense[np.repeat(np.arange(len(self.texts)), np.diff(indptr)), indices] = values
         return dense
+
+
+class TextPredictor:
+    """Texts to classes in one pass: n-grams, columns, rows of the projection, signs, search.
+
+    Results equal those of :func:`bitclass._native.predict` and `predict_rescored` for the rows of
+    the texts, to the last bit.
+
+    Parameters
+    ----------
+    features : NgramFeatures
+    projection : SparseProjection
+        Of as many features as `features` has columns.
+    index : HammingIndex
+    """
+
+    def __init__(
+        self, features: NgramFeatures, projection: SparseProjection, index: HammingIndex
+    ) -> None:
+        self._arguments = features, projection, index
+        self._kernel = _kernels.TextPredictor(features.kernel, *projection.arrays)
+        self._index = index.prepared
+        self._scale = np.ones(projection.n_bits, dtype=np.float32)
+
+    def predict(
+        self,
+        texts: Sequence[str | bytes],
+        n_candidates: int = 0,
+        scale: float = 1.0,
+        *,
+        n_threads: int | None = None,
+    ) -> NDArray[np.int64]:
+        """Index of the best class of each text, (n,).
+
+        Parameters
+        ----------
+        texts : sequence of n str or bytes
+        n_candidates : int
+            Length of the short list that is rescored; 0 for the nearest class alone.
+        scale : float
+            Of tanh.
+        n_threads : int or None
+            See :func:`bitclass._native.threads.effective_threads`.
+        """
+        shape = (len(texts), 1)
+        indices = np.empty(shape, dtype=np.int64)
+        scores, distances = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.int32)
+        self._kernel.predict(
+            self._index,
+            texts,
+            self._scale * np.float32(scale),
+            n_candidates,
+            indices,
+            scores,
+            distances,
+            threads_for(len(texts), _TEXTS_PER_CHUNK, n_threads),
+        )
+        return indices[:, 0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextPredictor, self._arguments
 
 
 def as_texts(X: Any) -> list[str | bytes]:
