@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
 
-__all__ = ["NgramHasher"]
+__all__ = ["NgramHasher", "csr_rows"]
 
 MAX_IDF_POWER = 4
 
@@ -141,7 +141,7 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         CSR matrix of shape (n, n_columns), float32
         """
         self._check_fitted()
-        return _matrix(self.features_, as_texts(X))
+        return csr_rows(self.features_, as_texts(X))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "features_")
@@ -187,7 +187,8 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
 
 
-def _matrix(features: NgramFeatures, texts: list[str | bytes]) -> sp.csr_matrix:
+def csr_rows(features: NgramFeatures, texts: list[str | bytes]) -> sp.csr_matrix:
+    """CSR rows (n, n_columns) of texts."""
     indptr, indices, values = features.rows(texts)
     shape = (len(texts), features.n_columns)
     matrix = sp.csr_matrix((values, indices, indptr), shape=shape, copy=False)
