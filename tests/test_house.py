@@ -18,7 +18,7 @@ ESTIMATOR = LEARNING | {"summary", "validation", "classifier"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "codes": set(),
-    "rows": set(),
+    "rows": {"_native"},
     "losses": set(),
     "_warn": set(),
     "_native": {"codes"},
@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "serving": FILES,
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},
-    "cli": ESTIMATOR | FILES | {"distributed", "explore", "serving", ""},
+    "cli": ESTIMATOR | FILES | {"distributed", "explore", "serving", "text", ""},
 }
 
 
