@@ -18,7 +18,7 @@ ESTIMATOR = LEARNING | {"summary", "validation", "classifier"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "codes": set(),
-    "rows": {"_native"},
+    "rows": set(),
     "losses": set(),
     "_warn": set(),
     "_native": {"codes"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tracemalloc
 from dataclasses import replace
 
@@ -9,11 +11,16 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_array_equal
+from sklearn.datasets import dump_svmlight_file
 
 import bitclass
+from altered_files import with_data, without_tensor
 from bitclass import BinaryCodeClassifier
+from bitclass.hash_function import HashFunction
+from bitclass.model import PackedModel
 from bitclass.training import sparse as wide
 from bitclass.training.refinement.steps import softmax
+from format_reader import Reader
 
 N_FEATURES = 20_000
 
@@ -25,8 +32,8 @@ def problem(n=1500, n_classes=10, n_words=12, seed=0, n_features=N_FEATURES):
     own = np.random.default_rng(99).integers(0, n_features // 2, (n_classes, 15))
     topical = own[y[:, None], rng.integers(0, 15, (n, n_words // 2))]
     noise = rng.integers(0, n_features // 2, (n, n_words - n_words // 2))
-    columns = np.hstack([topical, noise]).ravel()
-    rows = np.repeat(np.arange(n), n_words)
+    columns = np.hstack([topical, noise]).ravel().astype(np.int32)
+    rows = np.repeat(np.arange(n, dtype=np.int32), n_words)
     X = scipy.sparse.csr_array(
         (np.ones(n * n_words, dtype=np.float32), (rows, columns)), shape=(n, n_features)
     )
@@ -96,6 +103,64 @@ def test_a_file_predicts_as_the_model_did(tmp_path, precision, projection):
         assert path.stat().st_size < n_kept * (40 + 8) + 20_000
     again = BinaryCodeClassifier.load(path)
     assert_array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("projection", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_a_reader_written_from_the_format_agrees(tmp_path, precision, projection):
+    X, y = problem(n=300)
+    path = tmp_path / "model.safetensors"
+    make(24, precision=precision).fit(X, y).save(path, projection=projection)
+    dense = X[:60].toarray()
+    found = np.unpackbits(bitclass.load(path).encode(X[:60]), axis=1, bitorder="little")
+    values = Reader(path).values(dense.astype(np.float64))
+    clear = np.abs(values) > 1e-4
+    assert clear.mean() > 0.99
+    assert_array_equal(found[:, :24][clear], (values >= 0)[clear])
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda content: without_tensor(content, "n_columns"), "n_columns"),
+        (lambda content: without_tensor(content, "columns"), "columns"),
+        (lambda content: with_data(content, "n_columns", "<i8", [1]), "n_columns"),
+        (lambda content: with_data(content, "n_columns", "<i8", [1 << 40]), "n_columns"),
+        (lambda content: with_data(content, "columns", "<i4", np.arange(9)[::-1]), "columns"),
+        (lambda content: with_data(content, "columns", "<i4", 30_000 + np.arange(9)), "columns"),
+    ],
+)
+def test_damaged_columns_in_a_file_are_refused_by_name(tmp_path, damage, named):
+    hash_function = HashFunction(
+        np.ones((9, 8), dtype=np.float32),
+        np.zeros(8),
+        columns=np.arange(9, dtype=np.int32),
+        n_features=N_FEATURES,
+    )
+    model = PackedModel(np.arange(2), np.array([[0], [255]], dtype=np.uint8), hash_function)
+    path = tmp_path / "model.safetensors"
+    bitclass.storage.save(path, model)
+    bitclass.load(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(bitclass.storage.ModelFileError, match=named):
+        bitclass.load(path)
+
+
+def test_svmlight_files_are_learned_by_the_command_line(tmp_path):
+    X, y = problem(n=600)
+    numbers = np.unique(y, return_inverse=True)[1]
+    path, model = tmp_path / "rows.svm", tmp_path / "model.safetensors"
+    dump_svmlight_file(X, numbers, str(path), zero_based=True)
+    arguments = ["fit", path, "--model", model, "--bits", "64"]
+    run = subprocess.run(
+        [sys.executable, "-m", "bitclass", *map(str, arguments)], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    found = bitclass.load(model)
+    kept = found.hash_function.columns
+    assert kept is not None
+    test = X[:, : found.n_features]
+    assert np.mean(found.predict(test).astype(int) == numbers) > 0.9
 
 
 def test_batches_give_the_model_of_fit(fitted):
