@@ -315,7 +315,6 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
             group_of_row = None if groups is None else check_groups(groups, len(labels))
-            classes = np.unique(labels)
             counts = slice(None) if weights is None else weights > 0
             if group_of_row is not None:
                 group_of_row = np.unique(group_of_row[counts], return_inverse=True)[1]
@@ -328,11 +327,14 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 if learns_sparse(settings, initial_codes, X):
                     if groups is not None:
                         raise ValueError("groups cannot be held out where rows are wide")
-                    state = fit_sparse(settings, lambda: iter([batch]), X.shape[1], classes)
+                    state = fit_sparse(
+                        settings, lambda: iter([batch]), X.shape[1], np.unique(labels)
+                    )
                     self._learn(settings, state, lambda: iter([batch]))
                     return self
                 statistics = start_statistics(settings, *batch, initial_codes)
-                statistics.add(*batch, classes)
+                # Rows of weight 0 may bring classes of their own.
+                statistics.add(*batch, None if weights is None else np.unique(labels))
                 self._learn(settings, statistics, lambda: iter([batch]), groups=group_of_row)
         return self
 

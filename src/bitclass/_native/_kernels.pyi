@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,16 @@ class TextPredictor:
     ) -> None: ...
 
 class HammingIndex:
+    @overload
     def __init__(self, weights: NDArray[np.uint8]) -> None: ...
+    @overload
+    def __init__(
+        self,
+        weights: NDArray[np.uint8],
+        centres: NDArray[np.uint8],
+        clusters: NDArray[np.int64],
+        n_probe: int,
+    ) -> None: ...
     def nearest(
         self,
         codes: NDArray[np.uint8],

@@ -250,7 +250,11 @@ def _started(
         weights = class_mean_weights(start.hash_function, sums)
 
         def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
-            return sign(coordinates.means @ Q + t)
+            found = np.empty((len(coordinates.means), len(t)), dtype=np.int8)
+            for begin in range(0, len(found), _CLASSES_PER_BLOCK):
+                part = slice(begin, begin + _CLASSES_PER_BLOCK)
+                found[part] = sign(coordinates.means[part] @ Q + t)
+            return found
 
     Q, t = coordinates.projected(start.hash_function, sums)
     score_deviation = target_deviation(sums)
@@ -398,7 +402,7 @@ def _distinct(weights: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.in
     """The weights, no two of them equal; a warning was given before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CodeWarning)
-        return make_distinct(weights, weights.astype(np.float64), classes.tolist())
+        return make_distinct(weights, weights, classes)
 
 
 def _model(sums: Sums, hash_function: HashFunction, weights: NDArray[np.int8]) -> PackedModel:
