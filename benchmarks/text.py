@@ -2,8 +2,9 @@
 
 Accuracy, training time, peak memory and model size on CLINC-150 (150 intents), on place names
 (136,907 places), on 100,000 columns of n-grams, and on dense rows of 20,000 features, beside
-LinearSVC where that can be trained. Each part runs in a process of its own; with `--threads 1`, the
-default, in the same process and in turn with LinearSVC. Writes `results/text.md`.
+LinearSVC where that can be trained; texts to labels by `NgramHasher`, and fastText beside it where
+that is installed (`pip install fasttext-numpy2`). Each part runs in a process of its own, those
+with LinearSVC on one thread and in turn with it. Writes `results/text.md`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_union
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from bitclass import BinaryCodeClassifier
+from bitclass import BinaryCodeClassifier, load
+from bitclass.storage import save
+from bitclass.text import NgramHasher, TextRows, open_texts
 from real_data import DATA
 from tables import write_page
 
@@ -133,30 +136,112 @@ def columns_100000() -> list[Result]:
     return beside_linear_svc(data, X, y[chosen], X_test, y_test[tested])
 
 
+def sentences() -> list[Result]:
+    """150 intents, from texts to a model file that takes texts."""
+    texts, y, test, y_test = read_texts("clinc150_text")
+    results = []
+    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
+        for n_bits in (128, 256):
+            start = time.perf_counter()
+            hasher = NgramHasher().fit(texts)
+            ours = BinaryCodeClassifier(n_bits, n_jobs=1, random_state=0)
+            ours.fit(hasher.transform(texts), y)
+            seconds = time.perf_counter() - start
+            path = Path(folder) / "model.safetensors"
+            save(path, ours.packed().with_text(hasher.features_), projection="int8")
+            model = load(path)
+            results.append(
+                {
+                    "data": "CLINC-150, texts",
+                    "method": f"NgramHasher and bitclass, {n_bits} bits",
+                    "accuracy": round(100 * float(np.mean(model.predict(test) == y_test)), 2),
+                    "fit s": round(seconds, 2),
+                    "MB": round(path.stat().st_size / 1e6, 2),
+                    "us per text": round(microseconds(model.predict, test), 1),
+                }
+            )
+    return results
+
+
+def microseconds(predict: Callable[[list[str]], Any], texts: list[str]) -> float:
+    """Median time of the prediction of one text, Python included."""
+    times = [timed(lambda text=text: predict([text]))[1] for text in texts[:2000]]
+    return 1e6 * float(np.median(times))
+
+
 def place_names() -> list[Result]:
-    """136,907 places: from the text file to a model, and one prediction per name."""
-    start = time.perf_counter()
+    """136,907 places: from the text file to a model, in batches, and one prediction per name."""
     texts, y, test, y_test = read_texts("geonames_names")
-    extract = HashingVectorizer(
-        analyzer="char_wb", ngram_range=(2, 4), n_features=2**18, dtype=np.float32
-    )
-    X = csr_matrix(extract.transform(texts))
-    ours = BinaryCodeClassifier(256, random_state=0).fit(X, y)
-    seconds = time.perf_counter() - start
-    size = file_bytes(ours)
-    X_test = csr_matrix(extract.transform(test))
-    found, predicting = timed(lambda: ours.predict(X_test))
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "train.tsv"
+        with table.open("w", encoding="utf-8") as file:
+            file.write("place\tname\n")
+            file.writelines(f"{place}\t{name}\n" for place, name in zip(y, texts, strict=True))
+        del texts, y
+        start = time.perf_counter()
+        names = open_texts(table, "name", labels="place")
+        hasher = NgramHasher()
+        for batch in names.batches():
+            hasher.partial_fit(batch.texts)
+        rows = TextRows(names, hasher.features_)
+        ours = BinaryCodeClassifier(256, random_state=0)
+        ours.fit_batches(
+            lambda first: ((batch.X, batch.labels) for batch in rows.batches(first)),
+            sample=rows.sample(),
+        )
+        seconds = time.perf_counter() - start
+        path = Path(folder) / "model.safetensors"
+        save(path, ours.packed().with_text(hasher.features_), projection="int8")
+        model, size = load(path), path.stat().st_size
+    found, predicting = timed(lambda: model.predict(test))
     return [
         {
-            "data": "553,420 place names, 136,907 places",
-            "bits": 256,
-            "accuracy": round(100 * float(np.mean(found == y_test)), 2),
+            "method": "NgramHasher and bitclass, 256 bits",
+            "accuracy": round(100 * float(np.mean(found.astype(str) == y_test)), 2),
             "file to model s": round(seconds, 1),
             "us per name": round(1e6 * predicting / len(test), 1),
+            "us per single name": round(microseconds(model.predict, test), 1),
             "MB": round(size / 1e6, 1),
             "peak GB": peak_gigabytes(),
         }
     ]
+
+
+def fasttext_names() -> list[Result]:
+    """The same with fastText, hierarchical softmax, at the best of a few settings."""
+    try:
+        import fasttext
+    except ImportError:
+        return []
+    texts, y, test, y_test = read_texts("geonames_names")
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        table, path = Path(folder) / "train.txt", Path(folder) / "model.bin"
+        with table.open("w", encoding="utf-8") as file:
+            lines = zip(y, texts, strict=True)
+            file.writelines(f"__label__{place} {name}\n" for place, name in lines)
+        for dim, epoch, maxn, lr in ((100, 5, 4, 0.5), (100, 10, 4, 1.0), (200, 10, 5, 0.5)):
+            settings = {"dim": dim, "epoch": epoch, "minn": 2, "maxn": maxn, "lr": lr}
+            model, seconds = timed(
+                lambda settings=settings: fasttext.train_supervised(
+                    str(table), loss="hs", thread=2, verbose=0, **settings
+                )
+            )
+            (labels, _), predicting = timed(lambda model=model: model.predict(test))
+            found = np.array([label[0].removeprefix("__label__") for label in labels])
+            model.save_model(str(path))
+            results.append(
+                {
+                    "method": "fastText, " + ", ".join(f"{k} {v}" for k, v in settings.items()),
+                    "accuracy": round(100 * float(np.mean(found == y_test)), 2),
+                    "file to model s": round(seconds, 1),
+                    "us per name": round(1e6 * predicting / len(test), 1),
+                    "us per single name": None,
+                    "MB": round(path.stat().st_size / 1e6, 1),
+                    "peak GB": peak_gigabytes(),
+                }
+            )
+    return results
 
 
 def dense() -> list[Result]:
@@ -187,7 +272,9 @@ def peak_gigabytes() -> float:
 PARTS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
     "clinc": ("Beside LinearSVC", clinc),
     "columns": ("Beside LinearSVC", columns_100000),
-    "places": ("Very many classes", place_names),
+    "sentences": ("Texts to labels", sentences),
+    "places": ("553,420 place names, 136,907 places", place_names),
+    "fasttext": ("553,420 place names, 136,907 places", fasttext_names),
     "dense": ("Wide dense rows", dense),
 }
 

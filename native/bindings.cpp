@@ -55,5 +55,6 @@ NB_MODULE(_kernels, m) {
     bitclass::bind_search(m);
     bitclass::bind_encode(m);
     bitclass::bind_sparse(m);
+    bitclass::bind_text(m);
     bitclass::bind_training(m);
 }

@@ -18,7 +18,7 @@ class Reader:
         (length,) = struct.unpack("<Q", content[:8])
         table = json.loads(content[8 : 8 + length])
         self.header = json.loads(table.pop("__metadata__")["bitclass"])
-        assert self.header["version"] in (1, 2)
+        assert self.header["version"] in (1, 2, 3)
         self.rescore = self.header.get("rescore", 0)
         assert self.header["kind"] == "model"
         data = content[8 + length :]

@@ -236,6 +236,17 @@ class HashFunction:
             return isinstance(X, SparseRows)
         return self.anchors is None and isinstance(X, np.ndarray) and X.dtype in _KERNEL_TYPES
 
+    def rows_of(self, columns: NDArray[Any]) -> NDArray[np.float32]:
+        """Rows of the projection for some features, shape (k, r); 0 for those it does not have."""
+        if self.anchors is not None:
+            raise ValueError("features have no rows of the projection where there are anchors")
+        if self.columns is None:
+            rows: NDArray[np.float32] = self.projection[columns]
+            return rows
+        places = np.searchsorted(self.columns, columns).clip(max=len(self.columns) - 1)
+        is_kept = self.columns[places] == columns
+        return np.where(is_kept[:, None], self.projection[places], np.float32(0))
+
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Packed codes h(x) of rows X (n, d), shape (n, ceil(r / 8))."""
         codes = np.empty((X.shape[0], packed_width(self.n_bits)), dtype=np.uint8)

@@ -250,6 +250,11 @@ class SparseProjection:
         centre = None if scale is None else np.zeros_like(scale)
         return quantise_projection(projection, intercept, centre, scale)
 
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """What the kernels read: places and factors of columns, projection, steps, intercept."""
+        return self._places, self._factors, self._table, self._steps, self._intercept
+
     def check(self, X: Any) -> None:
         """Raise unless `X` are rows with as many columns as these."""
         if not isinstance(X, SparseRows):

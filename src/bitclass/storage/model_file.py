@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import Precision, QuantisedProjection
+from bitclass._native.ngrams import NgramFeatures
 from bitclass.codes import packed_width
 from bitclass.hash_function import (
     MAX_COLUMNS,
@@ -88,6 +89,13 @@ _OF_ALL = {
     "columns": Expected("I32", ("features",), required=False),
     "n_columns": Expected("I64", ("one",), required=False),
 } | ANCHOR_LAYOUT
+#: The columns of hashed n-grams are the features of the rows.
+_TEXT_LAYOUT = {
+    "text_ngrams": Expected("U8", ("n-gram lengths",), required=False),
+    "text_columns": Expected("U32", ("text columns",), required=False),
+    "text_idf": Expected("F32", ("text columns",), required=False),
+}
+_OF_ALL |= _TEXT_LAYOUT
 
 # A million bits, the most there can be, divided by this is still a finite number.
 _MIN_POSITIVE = 1e-300
@@ -185,6 +193,7 @@ def save(
         tensors["columns"] = hash_function.columns
         tensors["n_columns"] = np.array([hash_function.n_features], dtype=np.int64)
     tensors |= _saved_projection(hash_function, projection) | saved_anchors(hash_function.anchors)
+    tensors |= _saved_text(model.text)
     layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(dtype)}
     try:
         _check_lengths(
@@ -344,6 +353,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             steepness=header.steepness,
             temperature=header.temperature,
             summary=header.summary,
+            text=_text_from(tensors, header.n_features),
         )
     except ModelFileError:
         raise
@@ -408,6 +418,51 @@ def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
         raise ModelFileError("tensor 'anchors' must hold numbers from -1e9 to 1e9")
     with np.errstate(over="ignore", invalid="ignore"):
         return RbfAnchors(anchors, centre, scale, float(gamma[0]))
+
+
+# -------------------------------------------------------------------------------------------------
+# Texts: three arrays, or none
+# -------------------------------------------------------------------------------------------------
+
+
+def _saved_text(text: NgramFeatures | None) -> dict[str, NDArray[Any]]:
+    """Arrays by name."""
+    if text is None:
+        return {}
+    columns, idf = text.columns, text.idf
+    if columns is None or idf is None:
+        columns = np.arange(text.n_columns, dtype=np.uint32)
+        idf = np.ones(text.n_columns, dtype=np.float32)
+    lengths = [*(text.char_ngrams or (0, 0)), *(text.word_ngrams or (0, 0))]
+    return {
+        "text_ngrams": np.array(lengths, dtype=np.uint8),
+        "text_columns": columns,
+        "text_idf": idf,
+    }
+
+
+def _text_from(tensors: Mapping[str, NDArray[Any]], n_features: int) -> NgramFeatures | None:
+    """What turns texts into rows, of a file whose layout has been checked; None if nothing does."""
+    there = [name for name in _TEXT_LAYOUT if name in tensors]
+    if not there:
+        return None
+    missing = [name for name in _TEXT_LAYOUT if name not in tensors]
+    if missing:
+        raise ModelFileError(f"tensor {missing[0]!r} is missing beside {there[0]!r}")
+    lengths = tensors["text_ngrams"].tolist()
+    if len(lengths) != 4:
+        raise ModelFileError(f"tensor 'text_ngrams' must hold 4 numbers, found {len(lengths)}")
+    chars, words = lengths[:2], lengths[2:]
+    try:
+        return NgramFeatures(
+            n_features,
+            chars if any(chars) else None,
+            words if any(words) else None,
+            tensors["text_columns"],
+            tensors["text_idf"],
+        )
+    except ValueError as error:
+        raise ModelFileError(f"the n-grams of texts cannot be used: {error}") from None
 
 
 # -------------------------------------------------------------------------------------------------
