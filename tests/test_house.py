@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "serving": FILES,
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},
-    "cli": ESTIMATOR | FILES | {"distributed", "explore", "serving", ""},
+    "cli": ESTIMATOR | FILES | {"distributed", "explore", "serving", "text", ""},
 }
 
 
