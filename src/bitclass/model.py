@@ -403,7 +403,7 @@ class PackedModel:
         )
 
     def _on_device(self, X: Any) -> bool:
-        """Whether to compute where the rows lie; not with anchors, or some of very many features."""
+        """Whether to compute where the rows lie; not with anchors, or a part of the features."""
         hash_function = self.hash_function
         whole = len(hash_function.projection) == self.n_features
         return is_foreign(X) and hash_function.anchors is None and whole

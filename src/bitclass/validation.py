@@ -30,6 +30,7 @@ from bitclass.losses import LOSSES, resolve_loss, tabulate
 from bitclass.rows import Features
 from bitclass.training import Settings, Statistics
 from bitclass.training.bqp import SOLVERS
+from bitclass.training.sparse import MAX_DENSE_FEATURES
 from bitclass.training.starting_codes import STARTING_CODES
 from bitclass.training.statistics import check_label_kinds
 
@@ -222,7 +223,7 @@ def check_rows(
 ) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
     """Rows, their labels, and their weights (None for ones), with class weights applied."""
     # The sums over the rows are checked instead of the rows themselves: see `Statistics.add`.
-    if is_foreign(X) and estimator.kernel is None and _are_discriminant(estimator.initial_codes):
+    if is_foreign(X) and _computes_on_device(estimator, X):
         X, labels = check_foreign_rows(estimator, X, reset=reset), _check_labels(y, X)
     else:
         X, labels = validate_data(estimator, to_host(X), to_host(y), reset=reset, **ACCEPTED)
@@ -246,9 +247,11 @@ def check_rows(
     return X, labels, weights
 
 
-def _are_discriminant(initial_codes: Any) -> bool:
-    """Whether training works where the rows lie; for other codes rows become NumPy arrays."""
-    return isinstance(initial_codes, str) and initial_codes == "discriminant"
+def _computes_on_device(estimator: Any, X: Array) -> bool:
+    """Whether training works where the rows lie; otherwise they become NumPy arrays."""
+    codes = estimator.initial_codes
+    by_discriminant = isinstance(codes, str) and codes == "discriminant"
+    return estimator.kernel is None and by_discriminant and X.shape[-1] <= MAX_DENSE_FEATURES
 
 
 def check_foreign_rows(estimator: Any, X: Array, *, reset: bool) -> Array:

@@ -7,10 +7,12 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 from bitclass._native import thread_limit
@@ -28,6 +30,7 @@ from bitclass.cli.saving import (
     save_model,
     statistics_path,
 )
+from bitclass.io import prefetch
 from bitclass.losses import LOSSES
 from bitclass.text import TextRows
 from bitclass.training import Statistics
@@ -124,6 +127,9 @@ def command(
         str | None,
         typer.Option(help="Train on a Dask cluster: tcp://HOST:PORT, or local:4 for 4 processes."),
     ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Compute on a device of torch, such as cuda.")
+    ] = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
 ) -> None:
@@ -149,6 +155,7 @@ def command(
         random_state=seed,
     )
     _check_settings(classifier)
+    copy = _no_copy if device is None else _copier(device)
     inputs = Inputs(
         data,
         features,
@@ -165,8 +172,8 @@ def command(
     specification = ngrams = None
     saves = None
     if dask is not None:
-        if extractor is not None or checkpoint is not None or text is not None:
-            raise UsageError("--extractor, --text and --checkpoint do not go with --dask")
+        if any(given is not None for given in (extractor, checkpoint, text, device)):
+            raise UsageError("--extractor, --text, --checkpoint and --device do not go with --dask")
         classifier = _fit_on_cluster(classifier, dask, inputs)
         described = f"{', '.join(map(str, data))}, by {dask}"
     else:
@@ -180,7 +187,7 @@ def command(
                 ngrams = rows.extractor
             if checkpoint is not None:
                 saves = Checkpoint(checkpoint, _run(classifier, rows))
-            _fit_rows(classifier, rows, saves)
+            _fit_rows(classifier, rows, saves, copy)
             described = rows.description
     with model_lock(model):
         save_model(
@@ -242,7 +249,43 @@ def _run(classifier: BinaryCodeClassifier, rows: Rows) -> dict[str, Any]:
     }
 
 
-def _fit_rows(classifier: BinaryCodeClassifier, rows: Rows, saves: Checkpoint | None) -> None:
+def _no_copy(X: Any) -> Any:
+    return X
+
+
+def _copier(device: str) -> Callable[[Any], Any]:
+    """What copies rows to a device of torch, while that computes with others."""
+    try:
+        torch: Any = import_module("torch")
+    except ModuleNotFoundError:
+        raise UsageError("--device needs torch, which is not installed") from None
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from None
+
+    def copy(X: Any) -> Any:
+        if hasattr(X, "tocsr"):
+            raise UsageError("--device takes dense features, and these are sparse")
+        rows = torch.from_numpy(np.ascontiguousarray(X))
+        if torch.device(device).type != "cuda":
+            return rows.to(device)
+        stream = torch.cuda.Stream(device)
+        with torch.cuda.stream(stream):
+            there = rows.pin_memory().to(device, non_blocking=True)
+        stream.synchronize()
+        there.record_stream(torch.cuda.default_stream(device))
+        return there
+
+    return copy
+
+
+def _fit_rows(
+    classifier: BinaryCodeClassifier,
+    rows: Rows,
+    saves: Checkpoint | None,
+    copy: Callable[[Any], Any],
+) -> None:
     """Train on rows in batches; memory does not grow with their number."""
     n_passes = 0
     with progress_of_passes() as progress:
@@ -252,8 +295,9 @@ def _fit_rows(classifier: BinaryCodeClassifier, rows: Rows, saves: Checkpoint | 
             n_passes += 1
             name = "learning" if n_passes == 1 else f"pass {n_passes}"
             progress(name, start_row, rows.n_rows)
-            for batch in rows.batches(start_row):
-                yield batch.X, labels_of(batch)
+            copied = ((batch, copy(batch.X)) for batch in rows.batches(start_row))
+            for batch, X in copied if copy is _no_copy else prefetch(copied):
+                yield X, labels_of(batch)
                 progress(name, batch.first_row + batch.X.shape[0], rows.n_rows)
 
         def save(statistics: Statistics) -> None:

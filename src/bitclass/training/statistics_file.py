@@ -93,6 +93,7 @@ def save_statistics(
     OSError
         If the file cannot be written; what was there before is there still.
     """
+    statistics.to_host()
     starting, tensors = _saved_starting(statistics.starting)
     dtype, tensors["classes"] = encode_labels(statistics.classes)
     if statistics.classes.dtype == object and any(
