@@ -370,7 +370,7 @@ class Statistics:
             If the sums of the batch are not finite; the message names a row and a feature.
         """
         rows = np.arange(self.n_rows, self.n_rows + X.shape[0])
-        self._move_beside(X)
+        self.move_beside(X)
         sums, codes = self.summed(X, labels, sample_weight, rows)
         self._check_sums(sums, X, sample_weight)
         announced = sums.classes if classes is None else joined_labels(sums.classes, classes)
@@ -476,7 +476,7 @@ class Statistics:
             scale=self.scale,
         )
 
-    def _move_beside(self, X: Features) -> None:
+    def move_beside(self, X: Features) -> None:
         """Let the sums over features lie where the rows lie."""
         if not is_foreign(X):
             self.to_host()

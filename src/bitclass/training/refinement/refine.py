@@ -129,6 +129,7 @@ def refine(
     held_out = split.held_out
     if len(held_out) < 2:
         return None
+    statistics.move_beside(held_out.X)
     sums = statistics.sums()
     labels = sums.classes[held_out.own]
     out, _ = statistics.summed(held_out.X, labels, held_out.weights, held_out.rows)
