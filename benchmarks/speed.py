@@ -6,6 +6,7 @@ Writes `results/speed.md`. `--only NAME` runs one part.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -125,16 +126,17 @@ def made_models(n_classes: int) -> tuple[LinearSVC, PackedModel]:
 def rescoring(threads: int) -> Iterator[Row]:
     """A short list of 16 beside the nearest class: how much more it costs."""
     rng = np.random.default_rng(0)
-    for d, n_classes in ((384, 1_000), (4096, 1_000), (384, 21_841), (4096, 21_841)):
-        weights = random_codes(rng, n_classes, 128)
-        P = rng.standard_normal((d, 128), dtype=np.float32) / np.float32(d**0.5)
+    shapes = itertools.product((384, 4096), (1_000, 21_841), (128, 256))
+    for d, n_classes, n_bits in shapes:
+        weights = random_codes(rng, n_classes, n_bits)
+        P = rng.standard_normal((d, n_bits), dtype=np.float32) / np.float32(d**0.5)
         centre, scale = np.zeros(d, np.float32), np.ones(d, np.float32)
-        hash_function = HashFunction(P, np.zeros(128), centre=centre, scale=scale)
+        hash_function = HashFunction(P, np.zeros(n_bits), centre=centre, scale=scale)
         nearest = PackedModel(np.arange(n_classes), weights, hash_function)
         listed = PackedModel(np.arange(n_classes), weights, hash_function, rescore=16)
         X = rng.standard_normal((4_000, d), dtype=np.float32)
         yield compare(
-            f"predict with a short list of 16, d = {d:,}, C = {n_classes:,}",
+            f"predict with a short list of 16, d = {d:,}, C = {n_classes:,}, {n_bits} bits",
             "without a short list",
             lambda nearest=nearest, X=X: nearest.predict(X),
             lambda listed=listed, X=X: listed.predict(X),

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "class_index.hpp"
 #include "dispatch.hpp"
 #include "pool.hpp"
 
@@ -19,13 +20,23 @@ constexpr Levels<SearchKernels> kLevels = BITCLASS_LEVELS(search_kernels);
 // enough to share a small batch between threads.
 constexpr std::size_t kQueriesPerChunk = 128;
 
-// Queries that collect candidates together.
-constexpr std::size_t kQueriesPerPass = 4;
+// Queries that collect candidates from the same classes while these are in the cache.
+constexpr std::size_t kQueriesPerPass = 32;
 
 }  // namespace
 
+void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,
+             std::uint8_t* bytes) {
+    for (std::size_t slot = 0; slot < chunks_of(n, kGroupClasses) * kGroupClasses; ++slot) {
+        const std::size_t place = std::min(slot, n - 1);
+        const std::uint8_t* const row = rows + (order == nullptr ? place : order[place]) * n_bytes;
+        std::uint8_t* const group = bytes + slot / kGroupClasses * kGroupClasses * n_bytes;
+        for (std::size_t b = 0; b < n_bytes; ++b) group[b * kGroupClasses + slot % kGroupClasses] = row[b];
+    }
+}
+
 HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes)
-    : kernels_(kLevels.current()), n_classes_(n_classes), n_bytes_(n_bytes), n_words_((n_bytes + 3) / 4) {
+    : kernels_(kLevels.current()), n_classes_(n_classes), n_bytes_(n_bytes) {
     if (n_classes == 0 || n_classes >= (std::size_t{1} << 31)) {
         throw std::invalid_argument("weights: expected 1 to 2147483647 classes, found " + std::to_string(n_classes));
     }
@@ -33,28 +44,37 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
         throw std::invalid_argument("weights: expected 1 to " + std::to_string(kMaxBytes) + " bytes a class, found " +
                                     std::to_string(n_bytes));
     }
-    const std::size_t width = kernels_.width;
-    n_groups_ = chunks_of(n_classes, width);
-    const std::size_t n_slots = chunks_of(n_classes, 64) * 64;
-    words_ = AlignedArray<std::uint32_t>(n_slots * n_words_);
-    std::vector<std::uint32_t> row(n_words_);
-    for (std::size_t slot = 0; slot < n_slots; ++slot) {
-        words_of(weights + std::min(slot, n_classes - 1) * n_bytes, 1, row.data());
-        std::uint32_t* group = words_.data() + slot / width * n_words_ * width;
-        for (std::size_t word = 0; word < n_words_; ++word) group[word * width + slot % width] = row[word];
-    }
-    const std::size_t row_length = (n_words_ + 1) / 2;
+    n_groups_ = chunks_of(n_classes, kGroupClasses);
+    bytes_ = AlignedArray<std::uint8_t>(n_groups_ * kGroupClasses * n_bytes);
+    lay_out(weights, n_bytes, nullptr, n_classes, bytes_.data());
+    const std::size_t row_length = chunks_of(n_bytes, 8);
     rows_ = AlignedArray<std::uint64_t>(n_classes * row_length);
     for (std::size_t c = 0; c < n_classes; ++c) std::memcpy(&rows_[c * row_length], weights + c * n_bytes, n_bytes);
 }
+
+HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes,
+                           const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters,
+                           std::size_t n_probe)
+    : HammingIndex(weights, n_classes, n_bytes) {
+    clusters_ = std::make_unique<ClassIndex>(kernels_, weights, n_classes, n_bytes, centres, n_centres, clusters,
+                                             n_probe);
+}
+
+HammingIndex::~HammingIndex() = default;
 
 void HammingIndex::nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
                            int n_threads) const {
     parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t start = chunk * kQueriesPerChunk;
         const std::size_t rows = std::min(kQueriesPerChunk, n - start);
-        std::vector<std::uint32_t> queries(rows * n_words_);
-        words_of(codes + start * n_bytes_, rows, queries.data());
+        if (clusters_ != nullptr) {
+            return visit_nearest(codes + start * n_bytes_, rows, 1, [&](std::size_t i, const Candidates& found) {
+                indices[start + i] = found.classes[0];
+                distances[start + i] = static_cast<std::int32_t>(found.distances[0]);
+            });
+        }
+        std::vector<std::uint32_t> queries(rows * n_bytes_);
+        repeat_bytes(codes + start * n_bytes_, rows, queries.data());
         std::uint64_t best[kQueriesPerChunk];
         std::fill_n(best, rows, ~std::uint64_t{0});
         kernels_.nearest(groups(), queries.data(), rows, best);
@@ -72,17 +92,24 @@ void HammingIndex::visit_nearest(const std::uint8_t* codes, std::size_t n, std::
     thread_local AlignedArray<std::uint32_t> lists;
     if (lists.size() < 2 * kQueriesPerPass * room) lists = AlignedArray<std::uint32_t>(2 * kQueriesPerPass * room);
     thread_local std::vector<std::uint32_t> queries;
-    queries.resize(kQueriesPerPass * n_words_);
+    queries.resize(kQueriesPerPass * n_bytes_);
     for (std::size_t start = 0; start < n; start += kQueriesPerPass) {
         const std::size_t rows = std::min(kQueriesPerPass, n - start);
-        words_of(codes + start * n_bytes_, rows, queries.data());
+        repeat_bytes(codes + start * n_bytes_, rows, queries.data());
         Candidates candidates[kQueriesPerPass];
         for (std::size_t i = 0; i < rows; ++i) {
             std::uint32_t* const list = lists.data() + 2 * i * room;
             candidates[i] = {list, list + room, 0, wanted, ~std::uint32_t{0}};
         }
-        kernels_.collect(groups(), queries.data(), rows, candidates);
-        for (std::size_t i = 0; i < rows; ++i) visit(start + i, candidates[i]);
+        if (clusters_ == nullptr) {
+            kernels_.collect(groups(), queries.data(), rows, candidates);
+        } else {
+            for (std::size_t i = 0; i < rows; ++i) clusters_->collect(queries.data() + i * n_bytes_, candidates[i]);
+        }
+        for (std::size_t i = 0; i < rows; ++i) {
+            if (i + 1 < rows) prefetch_rows(candidates[i + 1]);
+            visit(start + i, candidates[i]);
+        }
     }
 }
 
@@ -110,7 +137,7 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
                             std::size_t n_candidates, std::size_t k, std::int64_t* indices, std::int32_t* scores,
                             std::int32_t* distances) const {
     const std::size_t stride = activation_stride(n_bytes_);
-    std::vector<std::int32_t> products(chunks_of(n_candidates, 16) * 16);
+    std::vector<std::int32_t> products(n_candidates);
     std::vector<std::uint32_t> order(n_candidates);
     visit_nearest(codes, n, n_candidates, [&](std::size_t i, const Candidates& found) {
         kernels_.rescore(groups(), found, activations + i * stride, products.data());
@@ -121,13 +148,7 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
             return a < b;
         };
         if (k == 1) {
-            // The score decides, then the distance, then the order: the first of equal keys stays.
-            std::int64_t best = std::numeric_limits<std::int64_t>::min();
-            for (std::uint32_t j = 0; j < n_candidates; ++j) {
-                const std::int64_t key = products[j] * (std::int64_t{1} << 32) - std::int64_t{found.distances[j]};
-                order[0] = key > best ? j : order[0];
-                best = key > best ? key : best;
-            }
+            order[0] = static_cast<std::uint32_t>(kernels_.best_scored(found, products.data()));
         } else {
             std::iota(order.begin(), order.end(), 0u);
             std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), better);
@@ -145,20 +166,24 @@ void HammingIndex::scores(const std::uint8_t* codes, std::size_t n, std::size_t 
     parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t start = chunk * kQueriesPerChunk;
         const std::size_t rows = std::min(kQueriesPerChunk, n - start);
-        std::vector<std::uint32_t> queries(rows * n_words_);
-        words_of(codes + start * n_bytes_, rows, queries.data());
+        std::vector<std::uint32_t> queries(rows * n_bytes_);
+        repeat_bytes(codes + start * n_bytes_, rows, queries.data());
         kernels_.scores(groups(), queries.data(), rows, static_cast<std::int32_t>(n_bits),
                         scores + start * n_classes_);
     });
 }
 
-void HammingIndex::words_of(const std::uint8_t* codes, std::size_t n, std::uint32_t* words) const {
-    for (std::size_t i = 0; i < n; ++i) {
-        words[(i + 1) * n_words_ - 1] = 0;  // the last word may be filled in part
-        std::memcpy(words + i * n_words_, codes + i * n_bytes_, n_bytes_);
+void HammingIndex::prefetch_rows(const Candidates& candidates) const {
+    const std::size_t row_length = chunks_of(n_bytes_, 8);
+    for (std::size_t i = 0; i < candidates.size; ++i) {
+        __builtin_prefetch(rows_.data() + candidates.classes[i] * row_length);
     }
 }
 
-ClassGroups HammingIndex::groups() const { return {words_.data(), n_groups_, n_words_, n_classes_, rows_.data()}; }
+void HammingIndex::repeat_bytes(const std::uint8_t* codes, std::size_t n, std::uint32_t* queries) const {
+    for (std::size_t i = 0; i < n * n_bytes_; ++i) queries[i] = codes[i] * 0x01010101u;
+}
+
+ClassGroups HammingIndex::groups() const { return {bytes_.data(), n_groups_, n_bytes_, n_classes_, rows_.data()}; }
 
 }  // namespace bitclass

@@ -4,24 +4,30 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <memory>
+
 #include "aligned.hpp"
 
 namespace bitclass {
 
-// Class weights as the scans read them. Codes are seen as 32-bit words; `width` classes stand side
-// by side in a group, word by word: words[(group * n_words + word) * width + lane]. The lanes
-// behind the last class repeat it: they never win against the lower index. Groups behind the last fill
-// up 64 classes.
+class ClassIndex;
+
+// Classes that stand side by side in a scan.
+constexpr std::size_t kGroupClasses = 64;
+
+// Class weights as the scans read them, byte by byte of 64 classes side by side:
+// bytes[(group * n_bytes + byte) * 64 + lane]. The lanes behind the last class repeat it: they never win
+// against the lower index.
 struct ClassGroups {
-    const std::uint32_t* words;
+    const std::uint8_t* bytes;
     std::size_t n_groups;
-    std::size_t n_words;
+    std::size_t n_bytes;
     std::size_t n_classes;
     const std::uint64_t* rows;  // the same weights, class after class, in whole 64-bit words
 };
 
 // The nearest classes of one code, in the order of their index while they are collected. Both arrays
-// start at a cache line and have room for candidate_room(wanted) entries.
+// have room for candidate_room(wanted) entries.
 struct Candidates {
     std::uint32_t* distances;
     std::uint32_t* classes;
@@ -35,14 +41,13 @@ struct Candidates {
 // Classes that are collected between two looks at the size of the list.
 constexpr std::size_t kClassesPerBlock = 4096;
 
-// More candidates than wanted are dropped once they are half as many again.
+// More candidates than wanted are dropped once they are twice as many.
 constexpr std::size_t candidate_room(std::size_t wanted) {
-    return (wanted + wanted / 2 + kClassesPerBlock + 64) / 16 * 16;
+    return 2 * wanted + kClassesPerBlock + kGroupClasses;
 }
 
-// What each SIMD level implements.
+// What each SIMD level implements. Queries are rows of n_bytes words, each a byte of the code four times.
 struct SearchKernels {
-    std::size_t width;  // classes a group
     // best[i] holds the smallest key of query i so far (all ones at first), and is lowered.
     void (*nearest)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     std::uint64_t* best);
@@ -53,10 +58,11 @@ struct SearchKernels {
     void (*collect)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     Candidates* candidates);
     // scores[i] = inner product of the weights of candidate i and the real-valued code: `activations`
-    // are activation_stride(4 * n_words) bytes, with zeros behind the last bit. There is room for
-    // whole sixteens of scores.
+    // are activation_stride(n_bytes) bytes, with zeros behind the last bit.
     void (*rescore)(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
                     std::int32_t* scores);
+    // The place of the candidate of the largest score, of equals the nearest, then the first.
+    std::size_t (*best_scored)(const Candidates& candidates, const std::int32_t* scores);
 };
 
 namespace portable {
@@ -72,6 +78,11 @@ namespace neon {
 extern const SearchKernels search_kernels;
 }
 
+// Writes packed rows as a scan reads them: rows order[0], order[1], ... (without an order, 0, 1, ...), and the last
+// of them again up to a whole group.
+void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,
+             std::uint8_t* bytes);
+
 // Bytes from one row of activations to the next: whole vectors.
 constexpr std::size_t activation_stride(std::size_t n_bytes) { return (n_bytes * 8 + 63) / 64 * 64; }
 
@@ -79,6 +90,11 @@ class HammingIndex {
 public:
     // Weights are packed rows of n_bytes; n_classes in [1, 2^31), n_bytes in [1, kMaxBytes].
     HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes);
+    // The same, but searches visit only the n_probe nearest of n_centres clusters of classes: see ClassIndex.
+    HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes,
+                 const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters,
+                 std::size_t n_probe);
+    ~HammingIndex();
 
     // Codes are n packed rows of n_bytes(). Ties go to the lowest class index.
     void nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
@@ -104,7 +120,8 @@ public:
     static constexpr std::size_t kMaxBytes = 125000;  // 1,000,000 bits; a distance has 20 bits in a key
 
 private:
-    void words_of(const std::uint8_t* codes, std::size_t n, std::uint32_t* words) const;
+    void prefetch_rows(const Candidates& candidates) const;
+    void repeat_bytes(const std::uint8_t* codes, std::size_t n, std::uint32_t* queries) const;
     ClassGroups groups() const;
     // Calls visit(row, candidates) with the `wanted` nearest classes of n codes.
     template <class Visit>
@@ -113,10 +130,10 @@ private:
     const SearchKernels& kernels_;
     std::size_t n_classes_;
     std::size_t n_bytes_;
-    std::size_t n_words_;
     std::size_t n_groups_;
-    AlignedArray<std::uint32_t> words_;
+    AlignedArray<std::uint8_t> bytes_;
     AlignedArray<std::uint64_t> rows_;
+    std::unique_ptr<ClassIndex> clusters_;
 };
 
 }  // namespace bitclass

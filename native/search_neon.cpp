@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "search.hpp"
 
@@ -11,43 +12,23 @@ namespace bitclass::neon {
 
 namespace {
 
-struct Lanes : PlainLanes<Lanes> {
-    using Register = uint32x4_t;
-    using Count = uint8x16_t;
-    static constexpr std::size_t kWidth = 4;
-    static constexpr std::size_t kWordsPerCount = 31;  // 8 bits a byte and word, and a byte holds 255
+struct Isa : IsaDefaults<Isa> {
+    static constexpr std::size_t kVectorBytes = 16;
+    using Bytes = Vector<Isa, std::uint8_t>;
 
-    static Register load(const std::uint32_t* at) { return vld1q_u32(at); }
-    static Register broadcast(std::uint32_t value) { return vdupq_n_u32(value); }
-    static Register differing(Register a, Register b) { return veorq_u32(a, b); }
-    static Register add(Register a, Register b) { return vaddq_u32(a, b); }
-    static Count none() { return vdupq_n_u8(0); }
-    static Count add_bits(Count count, Register bits) {
-        return vaddq_u8(count, vcntq_u8(vreinterpretq_u8_u32(bits)));
-    }
-    static Register total(Count count) { return vpaddlq_u16(vpaddlq_u8(count)); }
+    static Bytes count(Bytes bytes) { return (Bytes)vcntq_u8((uint8x16_t)bytes); }
 
-    template <int kWords>
-    static Register key(Register distances, Register step) {
-        return vorrq_u32(vshlq_n_u32(distances, kStepBits), step);
+    using IsaDefaults<Isa>::below;
+    static std::uint64_t below(const Bytes* distances, std::uint8_t limit) {
+        const uint8x16_t bit_of_lane = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
+        uint8x16_t bits[4];
+        for (int i = 0; i < 4; ++i) {
+            bits[i] = vandq_u8(vcltq_u8((uint8x16_t)distances[i], vdupq_n_u8(limit)), bit_of_lane);
+        }
+        const uint8x16_t pairs = vpaddq_u8(vpaddq_u8(bits[0], bits[1]), vpaddq_u8(bits[2], bits[3]));
+        return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(pairs, pairs)), 0);
     }
 
-    static Register smaller(Register a, Register b) { return vminq_u32(a, b); }
-    static std::uint32_t lowest(Register keys, std::size_t* lane) {
-        const std::uint32_t key = vminvq_u32(keys);
-        std::uint32_t of_lane[kWidth];
-        store(of_lane, keys);
-        for (*lane = 0; of_lane[*lane] != key;) ++*lane;
-        return key;
-    }
-    static std::uint32_t below(Register a, Register b) {
-        const std::uint32_t bit_of_lane[kWidth] = {1, 2, 4, 8};
-        return vaddvq_u32(vandq_u32(vcltq_u32(a, b), vld1q_u32(bit_of_lane)));
-    }
-    static Register product(Register distances, std::int32_t n_bits) {
-        return vsubq_u32(vdupq_n_u32(static_cast<std::uint32_t>(n_bits)), vshlq_n_u32(distances, 1));
-    }
-    static void store(std::uint32_t* at, Register values) { vst1q_u32(at, values); }
     static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
         const uint8x16_t bit_of_lane = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
         int32x4_t sum = vdupq_n_s32(0);
@@ -67,6 +48,6 @@ struct Lanes : PlainLanes<Lanes> {
 
 }  // namespace
 
-const SearchKernels search_kernels = {Lanes::kWidth, &nearest<Lanes>, &scores<Lanes>, &collect<Lanes>, &rescore<Lanes>};
+const SearchKernels search_kernels = search_kernels_of<Isa>();
 
 }  // namespace bitclass::neon

@@ -1,46 +1,69 @@
-// The scans of all SIMD levels, written once over a vector of 32-bit lanes, one class a lane.
+// The scans of all instruction sets, written once over vectors of bytes, one class per lane.
 //
-// A level's file defines `Lanes` and includes this file inside its namespace. Everything here has
+// A level's file defines `Isa` and includes this file inside its namespace. Everything here has
 // internal linkage: the same template built for two instruction sets must not be merged into one.
 //
-// `Lanes` offers, by itself or from PlainLanes,
-//   Register, Count     a vector of lanes; the bits counted so far in each lane
-//   kWidth              lanes a register
-//   kWordsPerCount        words a Count can take before it would overflow
-//   load, broadcast, differing (xor), none, add_bits, total, add, key, smaller, lowest, below, store,
-//   product             n_bits - 2 * distances
-//   narrow_64           stores 64 distances as integers of 8, 16 or 32 bits
-//   below_of_64         which of 64 such distances are below a limit
-//   collect_64          writes those of a mask side by side, their places and the step; perhaps others behind them
-//   lowest_bits         the lowest n bits of a mask
-//   compress            writes the lanes of a mask side by side, and perhaps others behind them; returns how many
-//   products            inner products of 16 classes, as rows of bits, and activations
+// `Isa` offers, itself or from IsaDefaults,
+//   kVectorBytes   bytes per vector register
+//   count          the set bits of each byte of a vector
+//   kGroupsTogether  groups that share a load of the queries
+//   below          which of 64 distances are below a limit, as a mask
+//   collect        writes the distances of a mask side by side
+//   lowest_bits    the lowest n bits of a mask
+//   product_of     the inner product of a class, as a row of bits, and activations
+//   products       the same for 16 classes
+//
+// Distances are counted in lanes of 8 bits for codes of at most 32 bytes, and in wider lanes for longer
+// ones. With 32 bytes a distance of 256 is counted as 255: a search whose result could depend on it is
+// repeated in 16 bits.
 
 namespace {
 
-// What a level has no better instructions for.
-template <class Lanes>
-struct PlainLanes {
-    template <class Narrow, class Register>
-    static void narrow_64(Narrow* at, const Register* distances) {
-        std::uint32_t of_lane[64];
-        for (std::size_t i = 0; i < 64 / Lanes::kWidth; ++i) Lanes::store(of_lane + i * Lanes::kWidth, distances[i]);
-        for (std::size_t i = 0; i < 64; ++i) at[i] = static_cast<Narrow>(of_lane[i]);
-    }
-    template <class Narrow>
-    static std::uint64_t below_of_64(const Narrow* distances, Narrow limit) {
+template <class Isa, class Lane>
+using Vector __attribute__((vector_size(Isa::kVectorBytes))) = Lane;
+
+// Registers that hold one lane for each class of a group.
+template <class Isa, class Lane>
+constexpr std::size_t kParts = kGroupClasses * sizeof(Lane) / Isa::kVectorBytes;
+
+template <class Isa>
+struct GroupCounts {
+    Vector<Isa, std::uint8_t> parts[kParts<Isa, std::uint8_t>];
+};
+
+template <class V>
+inline V load(const void* from) {
+    V vector;
+    std::memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+
+template <class Isa>
+struct IsaDefaults {
+    static constexpr int kGroupsTogether = 1;
+    template <class Lane, class V>
+    static std::uint64_t below(const V* distances, Lane limit) {
+        Lane of_lane[kGroupClasses];
+        std::memcpy(of_lane, distances, sizeof of_lane);
+        std::uint8_t flags[kGroupClasses];
+        for (std::size_t i = 0; i < kGroupClasses; ++i) flags[i] = of_lane[i] < limit;
         std::uint64_t mask = 0;
-        for (int i = 0; i < 64; ++i) mask |= std::uint64_t{distances[i] < limit} << i;
+        for (int byte = 0; byte < 8; ++byte) {
+            // The product gathers the lowest bits of eight bytes in the highest byte.
+            const auto eight = load<std::uint64_t>(flags + 8 * byte);
+            mask |= (eight * 0x0102040810204080ull >> 56) << 8 * byte;
+        }
         return mask;
     }
-    template <class Narrow>
-    static std::size_t collect_64(const Narrow* distances, std::uint64_t mask, std::size_t step, Narrow* near,
-                                  std::uint8_t* places, std::uint8_t* steps) {
+    // Writes the distances of a mask side by side, their lanes and the step; perhaps others behind them.
+    template <class Lane>
+    static std::size_t collect(const Lane* distances, std::uint64_t mask, std::size_t step, Lane* near,
+                               std::uint8_t* lanes, std::uint8_t* steps) {
         std::size_t n = 0;
         for (; mask != 0; mask &= mask - 1, ++n) {
-            places[n] = static_cast<std::uint8_t>(__builtin_ctzll(mask));
+            lanes[n] = static_cast<std::uint8_t>(__builtin_ctzll(mask));
             steps[n] = static_cast<std::uint8_t>(step);
-            near[n] = distances[places[n]];
+            near[n] = distances[lanes[n]];
         }
         return n;
     }
@@ -49,443 +72,558 @@ struct PlainLanes {
         for (; n > 0; --n) rest &= rest - 1;
         return mask & ~rest;
     }
-    template <class Register>
-    static std::size_t compress(std::uint32_t* at, Register values, std::uint32_t mask) {
-        std::uint32_t of_lane[Lanes::kWidth];
-        Lanes::store(of_lane, values);
-        std::size_t n = 0;
-        for (; mask != 0; mask &= mask - 1) at[n++] = of_lane[__builtin_ctz(mask)];
-        return n;
-    }
-    static void products(const std::uint64_t* const* rows, std::size_t length, const std::int8_t* activations,
-                         std::int32_t* products) {
-        for (int i = 0; i < 16; ++i) products[i] = Lanes::product_of(rows[i], length, activations);
+    static void products(const std::uint64_t* rows, std::size_t length, const std::uint32_t* classes,
+                         const std::int8_t* activations, std::int32_t* products) {
+        for (int i = 0; i < 16; ++i) products[i] = Isa::product_of(rows + classes[i] * length, length, activations);
     }
 };
 
-// Keys of a scan are distance << kStepBits | step. The lane is not part of a key: it is read off
-// the vector of smallest keys at the end.
-constexpr int kStepBits = 12;
-constexpr std::size_t kMaxSteps = std::size_t{1} << kStepBits;
 // Classes that stay in the second-level cache while the queries of a chunk pass over them.
-constexpr std::size_t kWordsPerBlock = 1 << 16;
+constexpr std::size_t kBytesPerBlock = 1 << 18;
+// Queries that share a load of classes; more were no faster.
+constexpr int kQueriesTogether = 4;
 
-// Distances of one group of classes to one query. kWords = 0 stands for any number of words.
-template <class Lanes, int kWords>
-inline typename Lanes::Register distances_of(const std::uint32_t* group, const std::uint32_t* query,
-                                             std::size_t n_words) {
-    if constexpr (kWords > 0) {
-        static_assert(kWords <= Lanes::kWordsPerCount, "a count of this many words would overflow");
-        typename Lanes::Count count = Lanes::none();
-#pragma GCC unroll 16
-        for (int word = 0; word < kWords; ++word) {
-            count = Lanes::add_bits(
-                count, Lanes::differing(Lanes::load(group + word * Lanes::kWidth), Lanes::broadcast(query[word])));
-        }
-        return Lanes::total(count);
-    } else {
-        typename Lanes::Register distances = Lanes::broadcast(0);
-        for (std::size_t start = 0; start < n_words; start += Lanes::kWordsPerCount) {
-            const std::size_t rest = n_words - start;
-            const std::size_t end = start + (rest < Lanes::kWordsPerCount ? rest : Lanes::kWordsPerCount);
-            typename Lanes::Count count = Lanes::none();
-            for (std::size_t word = start; word < end; ++word) {
-                count = Lanes::add_bits(
-                    count, Lanes::differing(Lanes::load(group + word * Lanes::kWidth), Lanes::broadcast(query[word])));
+// Bits that differ in bytes [begin, end) of the codes of a few groups, at most 32 bytes; 256 is counted as 255.
+template <class Isa, int kGroups, int kQueries, int kBytes>
+inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* groups, const std::uint32_t* queries,
+                                                       std::size_t n_bytes, std::size_t begin, std::size_t end,
+                                                       GroupCounts<Isa> (*counts)[kQueries]) {
+    using Bytes = Vector<Isa, std::uint8_t>;
+    if constexpr (kBytes > 0) begin = 0, end = n_bytes = kBytes;
+    constexpr bool kMayOverflow = kBytes == 0 || kBytes > 31;
+#pragma GCC unroll 4
+    for (std::size_t part = 0; part < kParts<Isa, std::uint8_t>; ++part) {
+        Bytes count[kGroups][kQueries] = {};
+        const auto visit = [&](std::size_t byte, auto add) __attribute__((always_inline)) {
+            Bytes classes[kGroups];
+#pragma GCC unroll 2
+            for (int g = 0; g < kGroups; ++g) {
+                const std::size_t at = (static_cast<std::size_t>(g) * n_bytes + byte) * kGroupClasses;
+                classes[g] = load<Bytes>(groups + at + part * Isa::kVectorBytes);
             }
-            distances = Lanes::add(distances, Lanes::total(count));
+#pragma GCC unroll 4
+            for (int q = 0; q < kQueries; ++q) {
+                const auto query = Vector<Isa, std::uint32_t>{} + queries[static_cast<std::size_t>(q) * n_bytes + byte];
+#pragma GCC unroll 2
+                for (int g = 0; g < kGroups; ++g) add(count[g][q], Isa::count(classes[g] ^ (Bytes)query));
+            }
+        };
+        // Unrolled in part only: a compiler that unrolls it all keeps the queries in more registers than there are.
+#pragma GCC unroll 2
+        for (std::size_t byte = begin; byte < end - kMayOverflow; ++byte) {
+            visit(byte, [](Bytes& sum, Bytes bits) __attribute__((always_inline)) { sum += bits; });
         }
-        return distances;
+        if constexpr (kMayOverflow) {
+            visit(end - 1, [](Bytes& sum, Bytes bits) __attribute__((always_inline)) {
+                const Bytes most = ~bits;
+                sum = (sum < most ? sum : most) + bits;
+            });
+        }
+#pragma GCC unroll 2
+        for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 4
+            for (int q = 0; q < kQueries; ++q) counts[g][q].parts[part] = count[g][q];
+        }
     }
 }
 
-template <class Lanes, int kQueries, int kWords>
-void nearest_of_block(const std::uint32_t* groups, std::size_t n_groups, std::size_t first_class,
-                      std::size_t n_words, const std::uint32_t* queries, std::uint64_t* best) {
-    using Register = typename Lanes::Register;
-    Register smallest[kQueries];
-    for (int q = 0; q < kQueries; ++q) smallest[q] = Lanes::broadcast(~std::uint32_t{0});
-    Register step = Lanes::broadcast(0);
-    for (std::size_t g = 0; g < n_groups; ++g) {
-        const std::uint32_t* const group = groups + g * n_words * Lanes::kWidth;
-#pragma GCC unroll 8
-        for (int q = 0; q < kQueries; ++q) {
-            const Register distances = distances_of<Lanes, kWords>(group, queries + q * n_words, n_words);
-            smallest[q] = Lanes::smaller(smallest[q], Lanes::template key<kWords>(distances, step));
+template <class Isa, class Lane, int kGroups, int kQueries, int kBytes, class Sink>
+inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* groups, std::size_t first,
+                                                       std::size_t n_bytes, const std::uint32_t* queries, Sink&& sink) {
+    GroupCounts<Isa> counts[kGroups][kQueries];
+    if constexpr (sizeof(Lane) == 1) {
+        count_bytes<Isa, kGroups, kQueries, kBytes>(groups, queries, n_bytes, 0, n_bytes, counts);
+#pragma GCC unroll 2
+        for (std::size_t g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 4
+            for (int q = 0; q < kQueries; ++q) sink(q, first + g, counts[g][q].parts);
         }
-        step = Lanes::add(step, Lanes::broadcast(1));
+    } else {
+        alignas(64) Lane sums[kGroups][kQueries][kGroupClasses] = {};
+        constexpr std::size_t kStretch = 31;  // as many bytes as 8 bits can count
+        for (std::size_t at = 0; at < n_bytes; at += kStretch) {
+            const std::size_t stop = n_bytes - at < kStretch ? n_bytes : at + kStretch;
+            count_bytes<Isa, kGroups, kQueries, 0>(groups, queries, n_bytes, at, stop, counts);
+            for (std::size_t g = 0; g < kGroups; ++g) {
+                for (int q = 0; q < kQueries; ++q) {
+                    std::uint8_t of_lane[kGroupClasses];
+                    std::memcpy(of_lane, &counts[g][q], sizeof of_lane);
+                    Lane* const sum = sums[g][q];
+                    for (std::size_t i = 0; i < kGroupClasses; ++i) sum[i] = static_cast<Lane>(sum[i] + of_lane[i]);
+                }
+            }
+        }
+        for (std::size_t g = 0; g < kGroups; ++g) {
+            for (int q = 0; q < kQueries; ++q) {
+                Vector<Isa, Lane> distances[kParts<Isa, Lane>];
+                std::memcpy(distances, sums[g][q], sizeof distances);
+                sink(q, first + g, distances);
+            }
+        }
     }
+}
+
+// Calls sink(q, group, distances) for each query and each group in [begin, end); distances are vectors of
+// lanes, one per class. kBytes = 0 stands for any number of bytes.
+template <class Isa, class Lane, int kQueries, int kBytes, class Sink>
+inline __attribute__((always_inline)) void scan(const ClassGroups& classes, std::size_t begin, std::size_t end,
+                                                const std::uint32_t* queries, Sink&& sink) {
+    const std::size_t n_bytes = kBytes > 0 ? std::size_t(kBytes) : classes.n_bytes;
+    constexpr int kTogether = Isa::kGroupsTogether;
+    std::size_t g = begin;
+    for (; g + kTogether <= end; g += kTogether) {
+        scan_groups<Isa, Lane, kTogether, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes,
+                                                            queries, sink);
+    }
+    for (; g < end; ++g) {
+        scan_groups<Isa, Lane, 1, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes, queries,
+                                                    sink);
+    }
+}
+
+// Calls visit(lane) with an integer of the type that holds the distances of codes of n_bytes.
+template <class Visit>
+void with_lane_type(std::size_t n_bytes, std::size_t max_of_8_bits, Visit visit) {
+    if (n_bytes <= max_of_8_bits) return visit(std::uint8_t{});
+    if (n_bytes <= 8191) return visit(std::uint16_t{});
+    visit(std::uint32_t{});
+}
+
+// Calls visit(n_bytes) with the length of the usual codes as a constant, or 0.
+template <class Lane, class Visit>
+void with_length(std::size_t n_bytes, Visit visit) {
+    if constexpr (sizeof(Lane) == 1) {
+        if (n_bytes == 16) return visit(std::integral_constant<int, 16>{});
+        if (n_bytes == 32) return visit(std::integral_constant<int, 32>{});
+    }
+    visit(std::integral_constant<int, 0>{});
+}
+
+// Calls visit(q, n) with n, kQueriesTogether or 1, as a constant.
+template <class Visit>
+void by_queries(std::size_t n_queries, Visit visit) {
+    std::size_t q = 0;
+    for (; q + kQueriesTogether <= n_queries; q += kQueriesTogether) {
+        visit(q, std::integral_constant<int, kQueriesTogether>{});
+    }
+    for (; q < n_queries; ++q) visit(q, std::integral_constant<int, 1>{});
+}
+
+template <class Isa, class Lane, int kQueries, int kBytes>
+void nearest_in_block(const ClassGroups& classes, std::size_t begin, std::size_t end, const std::uint32_t* queries,
+                      std::uint64_t* best) {
+    using Lanes = Vector<Isa, Lane>;
+    constexpr std::size_t kN = kParts<Isa, Lane>;
+    Lanes smallest[kQueries][kN];
+    Lanes steps[kQueries][kN] = {};  // the group each of them was found in, counted from begin
+    for (auto& of_query : smallest) {
+        for (auto& part : of_query) part = ~Lanes{};
+    }
+    scan<Isa, Lane, kQueries, kBytes>(
+        classes, begin, end, queries, [&](int q, std::size_t g, const Lanes* distances) __attribute__((always_inline)) {
+            const Lanes step = Lanes{} + static_cast<Lane>(g - begin);
+#pragma GCC unroll 4
+            for (std::size_t i = 0; i < kN; ++i) {
+                const Lanes before = smallest[q][i];
+                smallest[q][i] = distances[i] < before ? distances[i] : before;
+                steps[q][i] = smallest[q][i] == before ? steps[q][i] : step;
+            }
+        });
     for (int q = 0; q < kQueries; ++q) {
-        std::size_t lane = 0;
-        const std::uint64_t key = Lanes::lowest(smallest[q], &lane);
-        const std::uint64_t found = (key & (kMaxSteps - 1)) * Lanes::kWidth + lane + first_class;
-        const std::uint64_t whole = (key >> kStepBits) << 32 | found;
-        if (whole < best[q]) best[q] = whole;
+        alignas(64) Lane distance[kGroupClasses], step[kGroupClasses];
+        std::memcpy(distance, smallest[q], sizeof distance);
+        std::memcpy(step, steps[q], sizeof step);
+        constexpr Lane kMost = std::numeric_limits<Lane>::max();
+        Lane least = kMost, first_step = kMost;
+        for (std::size_t i = 0; i < kGroupClasses; ++i) least = distance[i] < least ? distance[i] : least;
+        for (std::size_t i = 0; i < kGroupClasses; ++i) step[i] = distance[i] == least ? step[i] : kMost;
+        for (std::size_t i = 0; i < kGroupClasses; ++i) first_step = step[i] < first_step ? step[i] : first_step;
+        std::memcpy(steps[q], step, sizeof step);
+        const std::uint64_t lanes = Isa::below(steps[q], static_cast<Lane>(first_step + 1));
+        const auto lane = static_cast<std::size_t>(__builtin_ctzll(lanes));
+        const std::uint64_t key = std::uint64_t{least} << 32 | ((begin + first_step) * kGroupClasses + lane);
+        if (key < best[q]) best[q] = key;
     }
 }
 
-template <class Lanes, int kWords>
+template <class Isa, class Lane>
 void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                   std::uint64_t* best) {
-    constexpr int kTogether = 4;  // queries that share a load of classes; more were no faster
-    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
-    const std::size_t fitting = kWordsPerBlock / (n_words * Lanes::kWidth);
-    const std::size_t groups_per_block = fitting < 1 ? 1 : fitting < kMaxSteps ? fitting : kMaxSteps;
-    for (std::size_t start = 0; start < classes.n_groups; start += groups_per_block) {
-        const std::size_t rest = classes.n_groups - start;
-        const std::size_t n_groups = rest < groups_per_block ? rest : groups_per_block;
-        const std::uint32_t* const groups = classes.words + start * n_words * Lanes::kWidth;
-        std::size_t q = 0;
-        for (; q + kTogether <= n_queries; q += kTogether) {
-            nearest_of_block<Lanes, kTogether, kWords>(groups, n_groups, start * Lanes::kWidth, n_words,
-                                                       queries + q * n_words, best + q);
+    const std::size_t fitting = kBytesPerBlock / (classes.n_bytes * kGroupClasses);
+    const std::size_t groups_per_block = fitting < 1 ? 1 : fitting < 255 ? fitting : 255;  // steps have 8 bits
+    with_length<Lane>(classes.n_bytes, [&](auto bytes) {
+        for (std::size_t begin = 0; begin < classes.n_groups; begin += groups_per_block) {
+            const std::size_t rest = classes.n_groups - begin;
+            const std::size_t end = begin + (rest < groups_per_block ? rest : groups_per_block);
+            by_queries(n_queries, [&](std::size_t q, auto together) {
+                nearest_in_block<Isa, Lane, decltype(together)::value, decltype(bytes)::value>(
+                    classes, begin, end, queries + q * classes.n_bytes, best + q);
+            });
         }
-        for (; q < n_queries; ++q) {
-            nearest_of_block<Lanes, 1, kWords>(groups, n_groups, start * Lanes::kWidth, n_words,
-                                               queries + q * n_words, best + q);
-        }
+    });
+}
+
+template <class Isa>
+void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::uint64_t* best) {
+    with_lane_type(classes.n_bytes, 32, [&](auto lane) {
+        nearest_with<Isa, decltype(lane)>(classes, queries, n_queries, best);
+    });
+    for (std::size_t q = 0; classes.n_bytes == 32 && q < n_queries; ++q) {
+        if (best[q] >> 32 < 255) continue;
+        best[q] = ~std::uint64_t{0};
+        nearest_with<Isa, std::uint16_t>(classes, queries + q * classes.n_bytes, 1, best + q);
     }
 }
 
 // Scores are written in blocks of classes that stay in the first-level cache, query after query: each
 // query writes a stretch of memory that follows its last.
-template <class Lanes, int kWords>
+template <class Isa, class Lane>
 void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
                  std::int32_t* scores) {
-    constexpr std::size_t kWordsInCache = 1 << 12;
-    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
-    const std::size_t group_words = n_words * Lanes::kWidth;
-    const std::size_t groups_per_block = group_words < kWordsInCache ? kWordsInCache / group_words : 1;
-    const std::size_t whole_groups = classes.n_classes / Lanes::kWidth;
-    for (std::size_t start = 0; start < classes.n_groups; start += groups_per_block) {
-        const std::size_t end =
-            classes.n_groups - start < groups_per_block ? classes.n_groups : start + groups_per_block;
+    constexpr std::size_t kBytesInCache = 1 << 14;
+    const std::size_t group_bytes = classes.n_bytes * kGroupClasses;
+    const std::size_t groups_per_block = group_bytes < kBytesInCache ? kBytesInCache / group_bytes : 1;
+    for (std::size_t begin = 0; begin < classes.n_groups; begin += groups_per_block) {
+        const std::size_t rest = classes.n_groups - begin;
+        const std::size_t end = begin + (rest < groups_per_block ? rest : groups_per_block);
         for (std::size_t q = 0; q < n_queries; ++q) {
             std::int32_t* const row = scores + q * classes.n_classes;
-            for (std::size_t g = start; g < end; ++g) {
-                const auto distances =
-                    distances_of<Lanes, kWords>(classes.words + g * group_words, queries + q * n_words, n_words);
-                const auto products = Lanes::product(distances, n_bits);
-                if (g < whole_groups) {
-                    Lanes::store(reinterpret_cast<std::uint32_t*>(row + g * Lanes::kWidth), products);
-                } else {
-                    std::uint32_t last[Lanes::kWidth];
-                    Lanes::store(last, products);
-                    std::memcpy(row + g * Lanes::kWidth, last,
-                                (classes.n_classes - g * Lanes::kWidth) * sizeof(std::int32_t));
-                }
-            }
+            scan<Isa, Lane, 1, 0>(classes, begin, end, queries + q * classes.n_bytes,
+                                  [&](int, std::size_t g, const Vector<Isa, Lane>* distances) {
+                                      Lane of_lane[kGroupClasses];
+                                      std::memcpy(of_lane, distances, sizeof of_lane);
+                                      std::int32_t products[kGroupClasses];
+                                      for (std::size_t i = 0; i < kGroupClasses; ++i) {
+                                          products[i] = n_bits - 2 * static_cast<std::int32_t>(of_lane[i]);
+                                      }
+                                      const std::size_t left = classes.n_classes - g * kGroupClasses;
+                                      std::memcpy(row + g * kGroupClasses, products,
+                                                  (left < kGroupClasses ? left : kGroupClasses) * sizeof *products);
+                                  });
         }
     }
 }
 
-// How many of the distances are below a limit.
-template <class Lanes>
-std::size_t count_below(const std::uint32_t* distances, std::size_t n, std::uint32_t limit) {
-    const auto limits = Lanes::broadcast(limit);
-    std::size_t count = 0;
-    std::size_t i = 0;
-    for (; i + Lanes::kWidth <= n; i += Lanes::kWidth) {
-        count += static_cast<std::size_t>(__builtin_popcount(Lanes::below(Lanes::load(distances + i), limits)));
-    }
-    const std::uint32_t rest = (1u << (n - i)) - 1;
-    return count + static_cast<std::size_t>(__builtin_popcount(Lanes::below(Lanes::load(distances + i), limits) & rest));
+template <class Isa>
+void scores(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
+            std::int32_t* scores) {
+    with_lane_type(classes.n_bytes, 31, [&](auto lane) {
+        scores_with<Isa, decltype(lane)>(classes, queries, n_queries, n_bits, scores);
+    });
+}
+
+inline std::size_t count_below(const std::uint32_t* distances, std::size_t n, std::uint32_t limit) {
+    std::uint32_t count = 0;
+    for (std::size_t i = 0; i < n; ++i) count += distances[i] < limit;
+    return count;
 }
 
 // Drops all but the wanted candidates: the nearest, and of equals those of the lowest index.
-template <class Lanes>
-void keep_nearest(Candidates& candidates, std::size_t n_words) {
+void keep_nearest(Candidates& candidates, std::size_t n_bytes) {
     const std::size_t n = candidates.size;
     const std::size_t wanted = candidates.wanted;
     if (n <= wanted) return;
     std::uint32_t* const distances = candidates.distances;
+    std::uint32_t* const classes = candidates.classes;
     // The largest value that fewer than `wanted` lie below is the distance of the last to keep. None is
-    // above the threshold, and mostly it is one of the 16 values up to it.
-    const std::uint32_t most_bits = 32 * static_cast<std::uint32_t>(n_words);
+    // above the threshold, and mostly it is one of the four values up to it.
+    const auto most_bits = static_cast<std::uint32_t>(8 * n_bytes);
     const std::uint32_t most = candidates.threshold < most_bits ? candidates.threshold : most_bits;
-    std::uint32_t last = most > 15 ? most - 15 : 0;
-    std::size_t nearer_than_last = count_below<Lanes>(distances, n, last);
-    std::uint32_t bit = 8;
-    if (__builtin_expect(nearer_than_last >= wanted, 0)) {
+    std::uint32_t last = most;
+    std::size_t nearer = 0;
+    std::uint32_t counts[4] = {};
+    for (std::size_t i = 0; i < n; ++i) {
+        for (std::uint32_t t = 0; t < 4; ++t) counts[t] += distances[i] + t < most;
+    }
+    std::uint32_t lower_by = 0;
+    for (int t = 0; t < 4; ++t) lower_by += counts[t] >= wanted;
+    if (__builtin_expect(lower_by < 4 && most >= 4, 1)) {
+        last = most - lower_by;
+        nearer = counts[lower_by];
+    } else {
         last = 0;
-        nearer_than_last = 0;
-        bit = 1u << (31 - __builtin_clz(most));
-    }
-    for (; bit != 0; bit >>= 1) {
-        const std::size_t count = count_below<Lanes>(distances, n, last + bit);
-        last += count < wanted ? bit : 0;
-        nearer_than_last = count < wanted ? count : nearer_than_last;
-    }
-    std::size_t equals = wanted - nearer_than_last;  // how many of the distance of the last to keep
-    std::size_t size = 0;
-    for (std::size_t i = 0; i < n; i += Lanes::kWidth) {
-        const std::size_t rest = n - i;
-        const std::uint32_t valid = rest < Lanes::kWidth ? (1u << rest) - 1 : ~0u;
-        const auto values = Lanes::load(distances + i);
-        const auto classes = Lanes::load(candidates.classes + i);
-        const std::uint32_t nearer = Lanes::below(values, Lanes::broadcast(last)) & valid;
-        std::uint32_t equal = Lanes::below(values, Lanes::broadcast(last + 1)) & valid & ~nearer;
-        const auto n_equal = static_cast<std::size_t>(__builtin_popcount(equal));
-        if (n_equal <= equals) {
-            equals -= n_equal;
-        } else {
-            std::uint32_t kept = 0;
-            for (; equals > 0; --equals, equal &= equal - 1) kept |= equal & (0u - equal);
-            equal = kept;
+        for (std::uint32_t bit = 1u << (31 - __builtin_clz(most_bits)); bit != 0; bit >>= 1) {
+            const std::size_t count = count_below(distances, n, last + bit);
+            last += count < wanted ? bit : 0;
+            nearer = count < wanted ? count : nearer;
         }
-        // The places that are written have been read.
-        Lanes::compress(distances + size, values, nearer | equal);
-        size += Lanes::compress(candidates.classes + size, classes, nearer | equal);
+    }
+    // Of the distance of the last, those before place `end` are kept.
+    const std::size_t equals = wanted - nearer;
+    std::size_t end = 0, n_equal = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        n_equal += distances[i] == last;
+        end = n_equal <= equals ? i + 1 : end;
+    }
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::uint32_t distance = distances[i];
+        distances[size] = distance;
+        classes[size] = classes[i];
+        size += distance < last + (i < end);
     }
     candidates.size = size;
     candidates.threshold = last;
 }
 
-// Distances of a block from one query to the next: off a power of two, for the sake of the cache.
-constexpr std::size_t kRowLength = kClassesPerBlock + 3 * 64;
+// Distances of a block of classes to one query.
+template <class Lane>
+struct BlockDistances {
+    alignas(64) Lane of[kClassesPerBlock + kGroupClasses];  // off a power of two, for the sake of the cache
+};
 
-// Fills an empty list with the wanted of the first classes, of which at least so many, and few more, are
-// below a limit.
-template <class Lanes, class Narrow>
-void take_nearest(const Narrow* distances, std::size_t n, Narrow limit, std::size_t n_words, Candidates& candidates) {
-    alignas(64) Narrow near[kRowLength];
-    std::uint8_t places[kRowLength];
-    std::uint8_t steps[kRowLength];
-    const auto place = [&](std::size_t i) { return std::uint32_t{steps[i]} * 64 + places[i]; };
-    std::size_t size = 0;
-    for (std::size_t i = 0; i < n; i += 64) {
-        size += Lanes::collect_64(distances + i, Lanes::below_of_64(distances + i, limit), i / 64, near + size,
-                                  places + size, steps + size);
+// Marks the classes below the limit of a query, and the groups that have any.
+struct Marks {
+    std::uint64_t masks[kClassesPerBlock / kGroupClasses];
+    std::uint64_t groups = 0;
+
+    void set(std::size_t group, std::uint64_t mask) {
+        masks[group] = mask;
+        groups |= std::uint64_t{mask != 0} << group;
     }
-    if (__builtin_expect(size > 64, 0)) {
-        for (std::size_t i = 0; i < size; ++i) {
-            candidates.distances[i] = near[i];
-            candidates.classes[i] = place(i);
+};
+
+// Adds the marked classes of a block, from group `begin` on. Hardly anything here can be predicted, so
+// branches are few.
+template <class Lane>
+void add_candidates(const BlockDistances<Lane>& distances, std::size_t begin, const Marks& marks,
+                    Candidates& candidates) {
+    std::size_t size = candidates.size;
+    for (std::uint64_t groups = marks.groups; groups != 0; groups &= groups - 1) {
+        const auto g = static_cast<std::size_t>(__builtin_ctzll(groups));
+        std::uint64_t mask = marks.masks[g];
+        const auto add = [&](std::size_t lane) __attribute__((always_inline)) {
+            candidates.classes[size] = static_cast<std::uint32_t>((begin + g) * kGroupClasses + lane);
+            candidates.distances[size] = distances.of[g * kGroupClasses + lane];
+            size += mask != 0;
+            mask &= mask - 1;
+        };
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i) add(static_cast<std::size_t>(__builtin_ctzll(mask | std::uint64_t{1} << 63)));
+        while (__builtin_expect(mask != 0, 0)) add(static_cast<std::size_t>(__builtin_ctzll(mask)));
+    }
+    candidates.size = size;
+}
+
+// Limits that at least `wanted` of the distances of each query are below, and few more: each of 64
+// lanes has a smallest distance, and the limit is above the `wanted` smallest of these.
+template <class Isa, class Lane, int kQueries>
+void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_groups, std::size_t wanted,
+                       std::size_t n_bytes, Lane* limits) {
+    using Lanes = Vector<Isa, Lane>;
+    constexpr std::size_t kN = kParts<Isa, Lane>;
+    Lanes smallest[kQueries][kN];
+    for (int q = 0; q < kQueries; ++q) {
+        for (auto& part : smallest[q]) part = ~Lanes{};
+        for (std::size_t g = 0; g < n_groups; ++g) {
+            for (std::size_t i = 0; i < kN; ++i) {
+                const std::size_t at = g * kGroupClasses + i * (Isa::kVectorBytes / sizeof(Lane));
+                const auto next = load<Lanes>(distances[q].of + at);
+                smallest[q][i] = next < smallest[q][i] ? next : smallest[q][i];
+            }
         }
-        candidates.size = size;
-        candidates.threshold = limit;
-        return keep_nearest<Lanes>(candidates, n_words);
+        limits[q] = 0;
     }
-    for (int i = 0; i < 64; ++i) near[size + i] = std::numeric_limits<Narrow>::max();
+    // Of all queries at once, so that none waits for the one before.
+    const unsigned top = 1u << (31 - __builtin_clz(static_cast<unsigned>(8 * n_bytes)));
+    for (auto bit = static_cast<Lane>(sizeof(Lane) == 1 && top > 128 ? 128 : top); bit != 0; bit >>= 1) {
+#pragma GCC unroll 4
+        for (int q = 0; q < kQueries; ++q) {
+            const auto larger = static_cast<Lane>(limits[q] | bit);
+            const int count = __builtin_popcountll(Isa::below(smallest[q], larger));
+            limits[q] = static_cast<std::size_t>(count) < wanted ? larger : limits[q];
+        }
+    }
+    for (int q = 0; q < kQueries; ++q) limits[q] += limits[q] < std::numeric_limits<Lane>::max();
+}
+
+// Classes below a limit, as their lanes and groups.
+template <class Lane>
+struct NearClasses {
+    alignas(64) Lane distances[2 * kGroupClasses];
+    std::uint8_t lanes[2 * kGroupClasses];
+    std::uint8_t groups[2 * kGroupClasses];
+    std::size_t size;
+};
+
+template <class Isa, class Lane>
+std::uint64_t below(const Lane* distances, Lane limit) {
+    Vector<Isa, Lane> vectors[kParts<Isa, Lane>];
+    std::memcpy(vectors, distances, sizeof vectors);
+    return Isa::below(vectors, limit);
+}
+
+// Finds the classes below the limit, at most 64 of them: returns false where there are more.
+template <class Isa, class Lane>
+bool find_near(const BlockDistances<Lane>& distances, std::size_t n_groups, Lane limit, NearClasses<Lane>& near) {
+    std::size_t size = 0;
+    for (std::size_t g = 0; g < n_groups; ++g) {
+        const Lane* const group = distances.of + g * kGroupClasses;
+        size += Isa::collect(group, below<Isa>(group, limit), g, near.distances + size, near.lanes + size,
+                             near.groups + size);
+        if (__builtin_expect(size > kGroupClasses, 0)) return false;
+    }
+    for (std::size_t i = 0; i < kGroupClasses; ++i) near.distances[size + i] = std::numeric_limits<Lane>::max();
+    near.size = size;
+    return true;
+}
+
+// Fills an empty list with the nearest of the near classes.
+template <class Isa, class Lane>
+void take_nearest(const NearClasses<Lane>& near, Lane limit, Candidates& candidates) {
     // The largest value that fewer than `wanted` lie below. Several are tried at once: looking is cheaper
     // than waiting for what the one before has found.
     const std::size_t wanted = candidates.wanted;
-    auto last = static_cast<Narrow>(limit - 1);
+    auto last = static_cast<Lane>(limit - 1);
     for (bool lower = true; lower;) {
         constexpr int kTries = 4;
         int lower_by = 0;
 #pragma GCC unroll 4
         for (int t = 0; t < kTries; ++t) {
-            const auto value = static_cast<Narrow>(last > Narrow(t) ? last - Narrow(t) : 0);
-            lower_by += static_cast<std::size_t>(__builtin_popcountll(Lanes::below_of_64(near, value))) >= wanted;
+            const auto value = static_cast<Lane>(last > Lane(t) ? last - Lane(t) : 0);
+            lower_by += static_cast<std::size_t>(__builtin_popcountll(below<Isa>(near.distances, value))) >= wanted;
         }
-        last = static_cast<Narrow>(last - lower_by);
+        last = static_cast<Lane>(last - lower_by);
         lower = lower_by == kTries;
     }
-    const std::uint64_t nearer = Lanes::below_of_64(near, last);
-    const std::uint64_t equal = Lanes::below_of_64(near, static_cast<Narrow>(last + 1)) & ~nearer;
+    const std::uint64_t nearer = below<Isa>(near.distances, last);
+    const std::uint64_t equal = below<Isa>(near.distances, static_cast<Lane>(last + 1)) & ~nearer;
     std::uint64_t kept =
-        nearer | Lanes::lowest_bits(equal, wanted - static_cast<std::size_t>(__builtin_popcountll(nearer)));
-    for (std::size_t i = 0; i < wanted; ++i, kept &= kept - 1) {
+        nearer | Isa::lowest_bits(equal, wanted - static_cast<std::size_t>(__builtin_popcountll(nearer)));
+    const auto n_kept = static_cast<std::size_t>(__builtin_popcountll(kept));
+    for (std::size_t i = 0; i < n_kept; ++i, kept &= kept - 1) {
         const auto at = static_cast<std::size_t>(__builtin_ctzll(kept));
-        candidates.distances[i] = near[at];
-        candidates.classes[i] = place(at);
+        candidates.distances[i] = near.distances[at];
+        candidates.classes[i] = std::uint32_t{near.groups[at]} * kGroupClasses + near.lanes[at];
     }
-    candidates.size = wanted;
+    candidates.size = n_kept;
     candidates.threshold = last;
 }
 
-// Limits that at least `wanted` of the distances of each query are below, and few more: each of 64
-// lanes has a smallest distance, and the limit is above the `wanted` smallest of these.
-template <class Lanes, int kQueries, class Narrow>
-void limits_from_lanes(const Narrow (*distances)[kRowLength], std::size_t n, std::size_t wanted,
-                       std::size_t n_words, Narrow* limits) {
-    alignas(64) Narrow smallest[kQueries][64];
-    typedef Narrow Vector __attribute__((vector_size(64 * sizeof(Narrow))));
+template <class Isa, class Lane, int kQueries, int kBytes>
+void collect_from(const ClassGroups& classes, std::size_t first, std::size_t last, const std::uint32_t* queries,
+                  Candidates* candidates) {
+    using Lanes = Vector<Isa, Lane>;
+    constexpr Lane kNone = std::numeric_limits<Lane>::max();  // more than any distance
+    constexpr std::size_t kGroups = kClassesPerBlock / kGroupClasses;
+    static_assert(kGroups == 64, "the groups of a block are a mask of 64 bits");
+    const std::size_t wanted = candidates[0].wanted;
+    BlockDistances<Lane> kept[kQueries];
+    Lane limits[kQueries];
     for (int q = 0; q < kQueries; ++q) {
-        Vector least, next;
-        std::memcpy(&least, distances[q], sizeof(least));
-        for (std::size_t i = 64; i < n; i += 64) {
-            std::memcpy(&next, distances[q] + i, sizeof(next));
-            least = next < least ? next : least;
-        }
-        std::memcpy(smallest[q], &least, sizeof(least));
-        limits[q] = 0;
+        limits[q] = candidates[q].threshold < kNone ? static_cast<Lane>(candidates[q].threshold) : kNone;
     }
-    // Of all queries at once, so that none waits for the one before.
-    for (auto bit = static_cast<Narrow>(1u << (31 - __builtin_clz(static_cast<unsigned>(32 * n_words)))); bit != 0;
-         bit >>= 1) {
-#pragma GCC unroll 4
-        for (int q = 0; q < kQueries; ++q) {
-            const auto larger = static_cast<Narrow>(limits[q] | bit);
-            const int count = __builtin_popcountll(Lanes::below_of_64(smallest[q], larger));
-            limits[q] = static_cast<std::size_t>(count) < wanted ? larger : limits[q];
-        }
-    }
-    for (int q = 0; q < kQueries; ++q) ++limits[q];
-}
-
-// Queries as registers, which stay where they are whatever is written to memory meanwhile.
-template <class Lanes, int kQueries, int kWords>
-struct QueryRegisters {
-    typename Lanes::Register words[kQueries][kWords > 0 ? kWords : 1];
-    const std::uint32_t* queries;
-    std::size_t n_words;
-
-    QueryRegisters(const std::uint32_t* queries, std::size_t n_words) : queries(queries), n_words(n_words) {
-        for (int q = 0; q < kQueries; ++q) {
-            for (int word = 0; word < kWords; ++word) words[q][word] = Lanes::broadcast(queries[q * kWords + word]);
-        }
-    }
-    typename Lanes::Register distances(const std::uint32_t* group, int q) const {
-        if constexpr (kWords > 0) {
-            typename Lanes::Count count = Lanes::none();
-#pragma GCC unroll 16
-            for (int word = 0; word < kWords; ++word) {
-                count = Lanes::add_bits(count, Lanes::differing(Lanes::load(group + word * Lanes::kWidth), words[q][word]));
+    for (std::size_t begin = first; begin < last; begin += kGroups) {
+        const std::size_t end = last - begin < kGroups ? last : begin + kGroups;
+        Marks marks[kQueries];
+        const auto keep = [&](int q, std::size_t g, const Lanes* distances) __attribute__((always_inline)) {
+            std::memcpy(kept[q].of + (g - begin) * kGroupClasses, distances, kGroupClasses * sizeof(Lane));
+        };
+        const bool nothing_known = begin == 0 && candidates[0].threshold == ~std::uint32_t{0};
+        if (nothing_known && wanted <= kGroupClasses) {
+            // The limit follows from the distances of the first block.
+            scan<Isa, Lane, kQueries, kBytes>(classes, begin, end, queries, keep);
+            for (int q = 0; q < kQueries; ++q) {
+                for (std::size_t i = classes.n_classes; i < end * kGroupClasses; ++i) kept[q].of[i] = kNone;
             }
-            return Lanes::total(count);
-        }
-        return distances_of<Lanes, 0>(group, queries + q * n_words, n_words);
-    }
-};
-
-// Adds the near classes of groups [begin, end), in two steps: distances in few bits, then those below
-// a limit. A branch inside the first would cost far more than writing the distances down.
-template <class Lanes, int kQueries, int kWords, class Narrow>
-void collect_of_block(const ClassGroups& classes, std::size_t begin, std::size_t end, const std::uint32_t* queries,
-                      Candidates* candidates) {
-    const std::size_t n_words = kWords > 0 ? std::size_t(kWords) : classes.n_words;
-    alignas(64) Narrow distances[kQueries][kRowLength];
-    const QueryRegisters<Lanes, kQueries, kWords> registers(queries, n_words);
-    constexpr std::size_t kGroups = 64 / Lanes::kWidth;
-    for (std::size_t g = begin; g < end; g += kGroups) {
-        const std::uint32_t* const groups = classes.words + g * n_words * Lanes::kWidth;
-        constexpr int kShared = kQueries < 2 ? kQueries : 2;  // queries that share a load of classes
-#pragma GCC unroll 4
-        for (int q = 0; q < kQueries; q += kShared) {
-            typename Lanes::Register of_groups[kShared][kGroups];
-#pragma GCC unroll 16
-            for (std::size_t i = 0; i < kGroups; ++i) {
-#pragma GCC unroll 2
-                for (int s = 0; s < kShared; ++s) {
-                    of_groups[s][i] = registers.distances(groups + i * n_words * Lanes::kWidth, q + s);
+            limits_from_lanes<Isa, Lane, kQueries>(kept, end, wanted, classes.n_bytes, limits);
+            // Query after query in steps, so that what is stored has settled before it is loaded.
+            NearClasses<Lane> near[kQueries];
+            bool few[kQueries];
+            for (int q = 0; q < kQueries; ++q) few[q] = find_near<Isa>(kept[q], end, limits[q], near[q]);
+            for (int q = 0; q < kQueries; ++q) {
+                candidates[q].threshold = limits[q] - 1u;
+                if (few[q]) {
+                    take_nearest<Isa>(near[q], limits[q], candidates[q]);
+                } else {
+                    for (std::size_t g = 0; g < end; ++g) {
+                        marks[q].set(g, below<Isa>(kept[q].of + g * kGroupClasses, limits[q]));
+                    }
                 }
             }
-            for (int s = 0; s < kShared; ++s) {
-                Lanes::narrow_64(distances[q + s] + (g - begin) * Lanes::kWidth, of_groups[s]);
-            }
+        } else {
+            scan<Isa, Lane, kQueries, kBytes>(
+                classes, begin, end, queries,
+                [&](int q, std::size_t g, const Lanes* distances) __attribute__((always_inline)) {
+                    keep(q, g, distances);
+                    marks[q].set(g - begin, Isa::below(distances, limits[q]));
+                });
         }
-    }
-    const std::size_t first_class = begin * Lanes::kWidth;
-    const std::size_t last_class = end * Lanes::kWidth < classes.n_classes ? end * Lanes::kWidth : classes.n_classes;
-    const std::size_t n = last_class - first_class;
-    const std::size_t n_padded = (n + 63) / 64 * 64;
-    constexpr Narrow kNone = std::numeric_limits<Narrow>::max();  // more than any distance
-    const std::size_t wanted = candidates[0].wanted;
-    Narrow limits[kQueries];
-    for (int q = 0; q < kQueries; ++q) {
-        for (std::size_t i = n; i < n_padded; ++i) distances[q][i] = kNone;
-        limits[q] = candidates[q].threshold < kNone ? static_cast<Narrow>(candidates[q].threshold) : kNone;
-    }
-    if (begin == 0 && wanted <= 64 && wanted <= n) {
-        limits_from_lanes<Lanes, kQueries>(distances, n_padded, wanted, n_words, limits);
         for (int q = 0; q < kQueries; ++q) {
-            take_nearest<Lanes>(distances[q], n_padded, limits[q], n_words, candidates[q]);
+            Candidates& mine = candidates[q];
+            add_candidates(kept[q], begin, marks[q], mine);
+            // The lanes behind the last class come last.
+            while (mine.size > 0 && mine.classes[mine.size - 1] >= classes.n_classes) --mine.size;
+            if (end == classes.n_groups || mine.size > 2 * wanted) keep_nearest(mine, classes.n_bytes);
+            if (mine.threshold < limits[q]) limits[q] = static_cast<Lane>(mine.threshold);
         }
-        return;
-    }
-    for (int q = 0; q < kQueries; ++q) {
-        Candidates& mine = candidates[q];
-        std::size_t size = mine.size;
-        const auto add = [&](std::size_t i, std::uint64_t mask) {
-            const std::size_t at = i + static_cast<std::size_t>(__builtin_ctzll(mask));
-            mine.distances[size] = distances[q][at];
-            mine.classes[size] = static_cast<std::uint32_t>(first_class + at);
-        };
-        for (std::size_t i = 0; i < n_padded; i += 64) {
-            std::uint64_t mask = Lanes::below_of_64(distances[q] + i, limits[q]);
-            for (; __builtin_expect(mask != 0, 0); mask &= mask - 1, ++size) add(i, mask);
-        }
-        mine.size = size;
-        if (end == classes.n_groups || size > wanted + wanted / 2) keep_nearest<Lanes>(mine, n_words);
     }
 }
 
-template <class Lanes, int kQueries, int kWords, class Narrow>
-void collect_for(const ClassGroups& classes, const std::uint32_t* queries, Candidates* candidates) {
-    constexpr std::size_t kGroups = kClassesPerBlock / Lanes::kWidth;
-    for (std::size_t begin = 0; begin < classes.n_groups; begin += kGroups) {
-        const std::size_t end = classes.n_groups - begin < kGroups ? classes.n_groups : begin + kGroups;
-        collect_of_block<Lanes, kQueries, kWords, Narrow>(classes, begin, end, queries, candidates);
-    }
-}
-
-template <class Lanes, int kWords, class Narrow>
+template <class Isa, class Lane>
 void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                   Candidates* candidates) {
-    constexpr int kTogether = 4;
-    std::size_t q = 0;
-    for (; q + kTogether <= n_queries; q += kTogether) {
-        collect_for<Lanes, kTogether, kWords, Narrow>(classes, queries + q * classes.n_words, candidates + q);
-    }
-    for (; q < n_queries; ++q) {
-        collect_for<Lanes, 1, kWords, Narrow>(classes, queries + q * classes.n_words, candidates + q);
-    }
-}
-
-template <class Lanes>
-void rescore(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
-             std::int32_t* scores) {
-    const std::size_t length = (classes.n_words + 1) / 2;
-    for (std::size_t start = 0; start < candidates.size; start += 16) {
-        const std::uint64_t* rows[16];
-        for (std::size_t i = 0; i < 16; ++i) {
-            const std::size_t at = start + i < candidates.size ? start + i : start;
-            rows[i] = classes.rows + candidates.classes[at] * length;
+    constexpr std::size_t kGroups = kClassesPerBlock / kGroupClasses;
+    const std::size_t fitting = kBytesPerBlock / (classes.n_bytes * kClassesPerBlock) * kGroups;
+    const std::size_t groups_per_pass = fitting < kGroups ? kGroups : fitting;
+    with_length<Lane>(classes.n_bytes, [&](auto bytes) {
+        for (std::size_t begin = 0; begin < classes.n_groups; begin += groups_per_pass) {
+            const std::size_t rest = classes.n_groups - begin;
+            const std::size_t end = begin + (rest < groups_per_pass ? rest : groups_per_pass);
+            by_queries(n_queries, [&](std::size_t q, auto together) {
+                collect_from<Isa, Lane, decltype(together)::value, decltype(bytes)::value>(
+                    classes, begin, end, queries + q * classes.n_bytes, candidates + q);
+            });
         }
-        Lanes::products(rows, length, activations, scores + start);
-    }
+    });
 }
 
-// The usual code lengths, up to 512 bits, have loops of their own, fully unrolled.
-template <class Lanes>
-void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::uint64_t* best) {
-    switch (classes.n_words) {
-        case 1: return nearest_with<Lanes, 1>(classes, queries, n_queries, best);
-        case 2: return nearest_with<Lanes, 2>(classes, queries, n_queries, best);
-        case 3: return nearest_with<Lanes, 3>(classes, queries, n_queries, best);
-        case 4: return nearest_with<Lanes, 4>(classes, queries, n_queries, best);
-        case 6: return nearest_with<Lanes, 6>(classes, queries, n_queries, best);
-        case 8: return nearest_with<Lanes, 8>(classes, queries, n_queries, best);
-        case 16: return nearest_with<Lanes, 16>(classes, queries, n_queries, best);
-        default: return nearest_with<Lanes, 0>(classes, queries, n_queries, best);
-    }
-}
-
-template <class Lanes>
-void scores(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
-            std::int32_t* scores) {
-    switch (classes.n_words) {
-        case 2: return scores_with<Lanes, 2>(classes, queries, n_queries, n_bits, scores);
-        case 4: return scores_with<Lanes, 4>(classes, queries, n_queries, n_bits, scores);
-        case 8: return scores_with<Lanes, 8>(classes, queries, n_queries, n_bits, scores);
-        default: return scores_with<Lanes, 0>(classes, queries, n_queries, n_bits, scores);
-    }
-}
-
-template <class Lanes>
+template <class Isa>
 void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
              Candidates* candidates) {
-    switch (classes.n_words) {
-        case 2: return collect_with<Lanes, 2, std::uint8_t>(classes, queries, n_queries, candidates);
-        case 4: return collect_with<Lanes, 4, std::uint8_t>(classes, queries, n_queries, candidates);
-        case 8: return collect_with<Lanes, 8, std::uint16_t>(classes, queries, n_queries, candidates);
-        default: break;
+    // A list may begin with a threshold that short lanes can hold: none is missed below it.
+    const bool all_wanted = candidates[0].threshold >= std::numeric_limits<std::uint8_t>::max();
+    with_lane_type(classes.n_bytes, 32, [&](auto lane) {
+        collect_with<Isa, decltype(lane)>(classes, queries, n_queries, candidates);
+    });
+    for (std::size_t q = 0; all_wanted && q < n_queries; ++q) {
+        if (candidates[q].size >= candidates[q].wanted) continue;
+        candidates[q].size = 0;
+        candidates[q].threshold = ~std::uint32_t{0};
+        collect_with<Isa, std::uint16_t>(classes, queries + q * classes.n_bytes, 1, candidates + q);
     }
-    if (classes.n_words <= 7) return collect_with<Lanes, 0, std::uint8_t>(classes, queries, n_queries, candidates);
-    if (classes.n_words <= 2047) return collect_with<Lanes, 0, std::uint16_t>(classes, queries, n_queries, candidates);
-    return collect_with<Lanes, 0, std::uint32_t>(classes, queries, n_queries, candidates);
+}
+
+template <class Isa>
+void rescore(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
+             std::int32_t* scores) {
+    const std::size_t length = (classes.n_bytes + 7) / 8;
+    std::size_t i = 0;
+    for (; i + 16 <= candidates.size; i += 16) {
+        Isa::products(classes.rows, length, candidates.classes + i, activations, scores + i);
+    }
+    for (; i < candidates.size; ++i) {
+        scores[i] = Isa::product_of(classes.rows + candidates.classes[i] * length, length, activations);
+    }
+}
+
+// The place of the best candidate: that of the largest score, of equals the nearest, then the first.
+std::size_t best_scored(const Candidates& candidates, const std::int32_t* scores) {
+    std::int32_t most = scores[0];
+    for (std::size_t i = 1; i < candidates.size; ++i) most = scores[i] > most ? scores[i] : most;
+    std::uint32_t least = ~std::uint32_t{0};
+    std::size_t best = 0;
+    for (std::size_t i = 0; i < candidates.size; ++i) {
+        const bool better = scores[i] == most && candidates.distances[i] < least;
+        least = better ? candidates.distances[i] : least;
+        best = better ? i : best;
+    }
+    return best;
+}
+
+template <class Isa>
+constexpr SearchKernels search_kernels_of() {
+    return {&nearest<Isa>, &scores<Isa>, &collect<Isa>, &rescore<Isa>, &best_scored};
 }
 
 }  // namespace

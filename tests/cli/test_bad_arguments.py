@@ -7,7 +7,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -112,6 +111,11 @@ CASES = {
     "top of none": ((*PREDICT, "good.npz", "--top", 0), 2, ["--top"]),
     "unknown extension": (
         (*PREDICT, "good.npz", "--out", "new.xlsx"), 2, ["new.xlsx", ".csv", ".parquet", ".npy"],
+    ),
+    "json in csv": ((*PREDICT, "good.npz", "--json", "--out", "new.csv"), 2, [".jsonl"]),
+    "identifier of arrays": ((*PREDICT, "good.npz", "--id", "key"), 1, ["good.npz", "'key'"]),
+    "identifier called like the output": (
+        ("predict", "named.safetensors", "columns.parquet", "--id", "label"), 2, ["--id label"],
     ),
     "columns in npy": ((*PREDICT, "good.npz", "--top", 2, "--out", "new.npy"), 2, [".csv"]),
     # The rows are bad too, which would be found if any were read before.
@@ -300,46 +304,6 @@ def test_an_interrupt_ends_a_run_quietly(tmp_path, moment):
     assert (process.returncode, printed, complained) == (130, "", "")
     assert not (tmp_path / "new.safetensors").exists()
     assert list((tmp_path / "progress").iterdir()) == []
-
-
-# An interrupt while an object is cleaned up, where Python prints errors and goes on.
-CLEANING_UP = """
-import os, signal, sys, time
-from bitclass.cli.errors import run_and_report
-
-class Interrupted:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0)
-
-def rows():
-    try:
-        yield 1
-    finally:
-        Interrupted()
-
-def command():
-    if sys.argv[1] == "object":
-        Interrupted()
-    else:
-        next(rows())
-    time.sleep(300)
-
-run_and_report(command)
-"""
-
-
-@pytest.mark.parametrize("what", ["object", "generator"])
-def test_an_interrupt_while_things_are_cleaned_up_ends_the_run(what):
-    done = subprocess.run(
-        [sys.executable, "-c", CLEANING_UP, what],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=environment(),
-        preexec_fn=heed_interrupts,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 # Found by Python at its start: sends an interrupt when a module is about to be imported.

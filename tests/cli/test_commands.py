@@ -98,6 +98,7 @@ def test_fit_gives_the_model_of_the_library(folder, fitted, ending):
         "loss": fitted.loss,
         "rounds": fitted.n_iter_,
         "refinement": None,
+        "held_out_accuracy": None,
         "training": f"{fitted.loss} loss, closed form",
     }
     assert model.feature_names == (tuple(f"f{j}" for j in range(6)) if ending == "csv" else None)
@@ -130,7 +131,7 @@ def test_predictions_are_printed(outputs, fitted):
 def test_the_nearest_classes_with_distances_and_probabilities(outputs, fitted):
     X, _ = rows(1, 90)
     labels, distances = fitted.top_classes(X, 3)
-    probabilities = fitted.predict_proba(X).max(axis=1)
+    probabilities = -np.sort(-fitted.predict_proba(X))[:, :3]
     found = list(csv.DictReader(io.StringIO(outputs["top"])))
     assert len(found) == 90
     for row, label, distance, probability in zip(
@@ -139,7 +140,8 @@ def test_the_nearest_classes_with_distances_and_probabilities(outputs, fitted):
         assert [row["label"], row["label_2"], row["label_3"]] == label.tolist()
         shown = [int(row[name]) for name in ("distance", "distance_2", "distance_3")]
         assert shown == distance.tolist()
-        assert float(row["probability"]) == pytest.approx(probability, rel=1e-9)
+        shown = [float(row[f"probability{rank}"]) for rank in ("", "_2", "_3")]
+        np.testing.assert_allclose(shown, probability, rtol=1e-9)
 
 
 def test_predictions_in_files(outputs, folder, fitted):
@@ -150,11 +152,79 @@ def test_predictions_in_files(outputs, folder, fitted):
     np.testing.assert_array_equal(np.load(folder / "p.npy", allow_pickle=False), expected)
     table = pq.read_table(folder / "p.parquet").to_pydict()
     labels, distances = fitted.top_classes(X, 2)
-    assert list(table) == ["label", "distance", "probability", "label_2", "distance_2"]
+    names = ["label", "distance", "probability"]
+    assert list(table) == [*names, *(f"{name}_2" for name in names)]
     assert table["label"] == labels[:, 0].tolist()
     assert table["label_2"] == labels[:, 1].tolist()
     assert table["distance_2"] == distances[:, 1].tolist()
     np.testing.assert_allclose(table["probability"], fitted.predict_proba(X).max(axis=1))
+
+
+IDS = ("--id", "key", "--id", "city")
+
+
+@pytest.fixture(scope="module")
+def piped(folder):
+    """Rows with a key and a city, as CSV and as JSON lines, and what the library predicts."""
+    X, _ = rows(1, 90)
+    keys = {"key": [f"k{i}" for i in range(90)], "city": ["Zürich", ""] * 45}
+    texts = {}
+    for name, turned in (("csv", False), ("json", True)):
+        order = range(5, -1, -1) if turned else range(6)
+        table = {f"f{j}": X[:, j].astype(float).tolist() for j in order}
+        records = [dict(zip([*keys, *table], row, strict=True))
+                   for row in zip(*keys.values(), *table.values(), strict=True)]  # fmt: skip
+        if turned:
+            texts[name] = "".join(json.dumps(record) + "\n" for record in records)
+        else:
+            text = io.StringIO()
+            writer = csv.DictWriter(text, list(records[0]))
+            writer.writeheader()
+            writer.writerows(records)
+            texts[name] = text.getvalue()
+    model = library.load(folder / "csv.safetensors")
+    return texts, keys, model.top_classes(X.astype(np.float64), 2, probabilities=True)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_predict_in_a_pipe_gives_json_lines_with_identifiers(folder, piped, kind):
+    texts, keys, (labels, distances, probabilities) = piped
+    command = ("predict", "csv.safetensors", "-", "--json", *IDS, "--top", 2, "--probabilities")
+    printed = succeed(*command, cwd=folder, input=texts[kind])
+    found = [json.loads(line) for line in printed.splitlines()]
+    assert len(found) == 90
+    assert [row["key"] for row in found] == keys["key"]
+    assert [row["city"] for row in found] == keys["city"]
+    assert [row["label"] for row in found] == labels[:, 0].tolist()
+    ranks = [[best["label"] for best in row["top"]] for row in found]
+    assert ranks == labels.tolist()
+    assert [[best["distance"] for best in row["top"]] for row in found] == distances.tolist()
+    shown = [[best["probability"] for best in row["top"]] for row in found]
+    np.testing.assert_allclose(shown, probabilities)
+
+
+def test_predict_in_a_pipe_gives_csv(folder, piped):
+    texts, keys, (labels, _, _) = piped
+    command = ("predict", "csv.safetensors", "-", "--out", "-", *IDS)
+    found = list(csv.reader(io.StringIO(succeed(*command, cwd=folder, input=texts["csv"]))))
+    assert found[0] == ["key", "city", "label"]
+    expected = zip(keys["key"], keys["city"], labels[:, 0].tolist(), strict=True)
+    assert found[1:] == [list(row) for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "code", "words"),
+    [
+        ("", (), 1, ["standard input", "is empty"]),
+        ("f0,f1\n1.5,2\n", (), 1, ["standard input: has no column 'f2'"]),
+        ('{"f0": 1,\n', (), 1, ["standard input"]),
+        ("f0,f1\n1.5,2\n", ("test.csv",), 2, ["does not go with files"]),
+        ("f0,f1\n1.5,2\n", ("--id", "town"), 1, ["'town'", "f0"]),
+    ],
+)
+def test_a_bad_pipe_is_one_line(folder, text, more, code, words):
+    done = bitclass("predict", "csv.safetensors", "-", *more, cwd=folder, input=text)
+    assert_one_line(done, code, *words)
 
 
 def test_evaluate_counts_truly(outputs, folder, fitted):
@@ -342,6 +412,25 @@ def test_columns_are_selected_by_name_in_any_order(tmp_path, ending):
     assert_one_line(fewer, 1, "f5")
     accuracy = json.loads(same.stdout)["accuracy"]
     assert json.loads(after.stdout)["accuracy"] > accuracy - 0.05
+
+
+def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
+    """Without it, a file in which index 0 does not occur would be shifted by one feature."""
+    X, own = problem(200, 4)
+    pairs = [" ".join(f"{j}:{value}" for j, value in enumerate(x)) for x in X.tolist()]
+    rows = [f"{label} {pair}\n" for label, pair in zip(own, pairs, strict=True)]
+    (tmp_path / "train.svm").write_text("".join(rows))
+    few = [re.sub(r" 0:\S+", "", row) for row in rows]
+    (tmp_path / "few.svm").write_text("".join(few))
+    np.save(tmp_path / "few.npy", np.where(np.arange(4) == 0, 0, X.astype(np.float64)))
+    runs = [("fit", "train.svm", "--model", "m", "--bits", 16),
+            ("predict", "m", "few.svm", "--first-index", 0),
+            ("predict", "m", "few.npy"),
+            ("predict", "m", "few.svm", "--first-index", 2)]  # fmt: skip
+    fit, given, expected, wrong = in_forks(runs, tmp_path)
+    assert fit.returncode == 0, fit.stderr
+    assert given.stdout == expected.stdout
+    assert_one_line(wrong, 2, "--first-index")
 
 
 def test_the_types_of_labels_are_those_of_the_model(tmp_path):

@@ -11,6 +11,8 @@ import termios
 import numpy as np
 from running import COMMAND, environment, problem
 
+from bitclass.cli.progress import progress_of_passes
+
 
 def in_terminal(*arguments, **options):
     """Run in a terminal of 120 columns; the exit code, and all that was shown."""
@@ -56,3 +58,25 @@ def test_an_error_in_a_terminal_is_one_line_too(tmp_path):
     assert code == 1
     assert shown.startswith("bitclass: ")
     assert shown.count("\n") == 1
+
+
+class Epoch:
+    epoch, n_epochs, accuracy, objective = 3, 20, 0.9412, 0.5
+
+
+def test_epochs_of_refinement_are_lines_in_a_pipe(capsys):
+    with progress_of_passes() as progress:
+        progress("learning", 10, 20)
+        progress.epoch(Epoch)
+    expected = "bitclass: refining: epoch 3 of 20, held-out accuracy 94.12%\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_epochs_of_refinement_are_a_bar_in_a_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    with progress_of_passes() as progress:
+        progress.epoch(Epoch)
+    shown = capsys.readouterr().err
+    assert "epoch 3 of 20, held-out accuracy 94.12%" in shown
+    assert "bitclass: refining" not in shown

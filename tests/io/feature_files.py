@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
 
 import h5py
 import numpy as np
@@ -150,19 +151,11 @@ def matlab5_sparse(path, X, y):
     scipy.io.savemat(path, {"X": sp.csc_array(X.astype(float)), "y": matlab_labels(y)})
 
 
-def matlab73(path, X, y, sparse=False, **options):
+def matlab73(path, X, y, **options):
     """A file as MATLAB writes it: 512 bytes of text, then HDF5 with the axes in reverse."""
     with h5py.File(path, "w", userblock_size=512) as file:
-        if sparse:
-            columns = sp.csc_array(X.astype(float))
-            group = file.create_group("X")
-            group["data"], group["ir"] = columns.data, columns.indices.astype(np.uint64)
-            group["jc"] = columns.indptr.astype(np.uint64)
-            group.attrs["MATLAB_sparse"] = np.uint64(len(X))
-            group.attrs["MATLAB_class"] = np.bytes_("double")
-        else:
-            dataset = file.create_dataset("X", data=X.T, **options)
-            dataset.attrs["MATLAB_class"] = np.bytes_("single" if X.itemsize == 4 else "double")
+        dataset = file.create_dataset("X", data=X.T, **options)
+        dataset.attrs["MATLAB_class"] = np.bytes_("single" if X.itemsize == 4 else "double")
         if y.dtype.kind == "U":
             texts = []
             for i, text in enumerate(y):
@@ -186,10 +179,6 @@ def matlab73_deflated(path, X, y):
     matlab73(path, X, y, chunks=(3, len(X)), compression="gzip")
 
 
-def matlab73_sparse(path, X, y):
-    matlab73(path, X, y, sparse=True)
-
-
 def hdf5_labels(y):
     return [text.encode() for text in y] if y.dtype.kind == "U" else y
 
@@ -206,15 +195,6 @@ def hdf5_deflated(path, X, y):
             file.create_dataset("labels", data=y.tolist(), dtype=h5py.string_dtype())
         else:
             file["labels"] = y
-
-
-def hdf5_sparse(path, X, y):
-    rows = sp.csr_array(X)
-    with h5py.File(path, "w") as file:
-        group = file.create_group("X")
-        group["data"], group["indices"], group["indptr"] = rows.data, rows.indices, rows.indptr
-        group.attrs["shape"] = rows.shape
-        file["y"] = hdf5_labels(y)
 
 
 def csv_frame(X, y):
@@ -243,6 +223,22 @@ def tsv(path, X, y):
     csv_frame(X, y).to_csv(path, index=False, sep="\t")
 
 
+def json_lines(path, X, y):
+    rows = zip(X.astype(np.float64).tolist(), y.tolist(), strict=True)
+    lines = [
+        json.dumps({"embedding": x, "label": label, "more": {"source": "a"}}) for x, label in rows
+    ]
+    path.write_text("\n\n".join(lines), encoding="utf-8")
+
+
+def json_columns(path, X, y):
+    lines = [
+        json.dumps({f"f{j}": v for j, v in enumerate(x)} | {"label": label})
+        for x, label in zip(X.astype(np.float64).tolist(), y.tolist(), strict=True)
+    ]
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+
+
 # maker: ending, kinds of labels, whether labels are in a file of their own, what must be said
 MAKERS = {
     npy: (".npy", ALL_KINDS, True, {}),
@@ -267,15 +263,15 @@ MAKERS = {
     matlab5_sparse: (".mat", ALL_KINDS, False, {}),
     matlab73: (".mat", ALL_KINDS, False, {}),
     matlab73_deflated: (".mat", ALL_KINDS, False, {}),
-    matlab73_sparse: (".mat", ALL_KINDS, False, {}),
     hdf5: (".h5", ALL_KINDS, False, {}),
     hdf5_deflated: (".h5", ALL_KINDS, False, {}),
-    hdf5_sparse: (".h5", ALL_KINDS, False, {}),
     csv: (".csv", TEXT_FILE_KINDS, False, {}),
     csv_without_header: (".csv", TEXT_FILE_KINDS, False, {"labels": 2}),
     csv_quoted: (".csv", TEXT_FILE_KINDS, False, {}),
     csv_gzip: (".csv.gz", TEXT_FILE_KINDS, False, {}),
     tsv: (".tsv", TEXT_FILE_KINDS, False, {}),
+    json_lines: (".jsonl", ALL_KINDS, False, {}),
+    json_columns: (".jsonl.gz", ALL_KINDS, False, {}),
 }
 BY_NAME = {maker.__name__: maker for maker in MAKERS}
 

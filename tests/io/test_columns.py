@@ -15,6 +15,7 @@ WRITERS = {
     ".csv": lambda frame, path: frame.to_csv(path, index=False),
     ".parquet": lambda frame, path: frame.to_parquet(path),
     ".feather": lambda frame, path: frame.to_feather(path),
+    ".jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
 }
 every_table = pytest.mark.parametrize("extension", WRITERS)
 
@@ -74,8 +75,6 @@ def test_a_column_that_the_first_file_lacks_is_refused(tmp_path, extension):
             open_rows([long, short], **options)
     for options in ({"features": ["a", "c"]}, {"feature_names": ["a", "c"]}):
         assert open_rows([short, long], **options).feature_names == ("a", "c")
-    rows = open_rows([long, short], features="!b")
-    assert (rows.feature_names, rows.n_rows) == (("a", "c"), 6)
 
 
 def test_a_further_column_without_names_is_refused(tmp_path):
@@ -94,7 +93,7 @@ def test_input_without_names_is_taken_by_position(tmp_path):
         open_rows(tmp_path / "X.npy", feature_names=["a", "b"])
 
 
-@every_table
+@pytest.mark.parametrize("extension", [".csv", ".parquet", ".feather"])
 def test_the_index_of_a_frame_is_no_feature(tmp_path, extension):
     frame = FRAME.set_index(pd.Index([7, 3, 5], name=None))
     path = tmp_path / f"indexed{extension}"
@@ -124,43 +123,36 @@ def test_an_index_that_pandas_read_from_csv_is_no_feature(tmp_path, extension):
     np.testing.assert_array_equal(whole(rows).X, FRAME[["a", "b", "c"]])
     assert "left out 'Unnamed: 0', the index of a data frame" in rows.description
     assert open_rows(path, features=["Unnamed: 0", "a"]).feature_names == ("Unnamed: 0", "a")
-    written(tmp_path, extension, frame.assign(**{"Unnamed: 0": [1, 1, 2]}))
-    assert open_rows(path).feature_names == ("Unnamed: 0", "a", "b", "c")
-
-
-def test_an_index_that_pandas_wrote_twice(tmp_path):
-    path = tmp_path / "a.csv"
-    FRAME.to_csv(path)
-    pd.read_csv(path).to_csv(path)
-    assert path.read_text().startswith(",Unnamed: 0,a")
-    assert open_rows(path).feature_names == ("a", "b", "c")
-    path.write_text(",,a,label\n0,5,1.5,x\n1,6,2.5,y\n")
-    with pytest.raises(DataFileError, match=r"'Unnamed: 1' is not a number \(it has no name\)"):
-        open_rows(path)
 
 
 @every_table
 def test_a_second_label_column_as_pandas_calls_it(tmp_path, extension):
     path = written(tmp_path, extension, FRAME.assign(**{"label.1": [1, 2, 1]}))
-    for options in ({}, {"labels": False}, {"labels": "label"}):
-        with pytest.raises(DataFileError, match=r"'label\.1' may be a second 'label'.*'!label\.1'"):
+    for options in ({}, {"labels": False}):
+        with pytest.raises(DataFileError, match=r"several columns may be the labels.*'!label\.1'"):
             open_rows(path, **options)
+    with pytest.raises(DataFileError, match=r"'label\.1' may be a second 'label'.*'!label\.1'"):
+        open_rows(path, labels="label")
     assert open_rows(path, features="!label.1").feature_names == ("a", "b", "c")
     assert open_rows(path, feature_names=["a", "label.1"]).feature_names == ("a", "label.1")
 
 
-def test_an_unnamed_first_column_is_an_index_or_refused(tmp_path):
+def test_an_unnamed_column_of_csv_is_an_index_or_refused(tmp_path):
     path = tmp_path / "a.csv"
     FRAME.to_csv(path)
-    assert open_rows(path).feature_names == ("a", "b", "c")
-    pd.read_csv(path).to_csv(path, index=False)  # now it is called "Unnamed: 0"
+    pd.read_csv(path).to_csv(path)
+    assert path.read_text().startswith(",Unnamed: 0,a")
     assert open_rows(path).feature_names == ("a", "b", "c")
     pd.DataFrame(FRAME[["a", "b"]].values).to_csv(path)
     assert open_rows(path).feature_names == ("0", "1")
-    path.write_text(",a,label\n0.5,1.5,x\n0.25,2.5,y\n")
-    with pytest.raises(DataFileError, match=r"'Unnamed: 0' is not a number \(it has no name\)"):
-        open_rows(path)
-    assert open_rows(path, features="a").feature_names == ("a",)
+    for text, name in (
+        (",a,label\n0.5,1.5,x\n0.25,2.5,y\n", "Unnamed: 0"),
+        (",,a,label\n0,5,1.5,x\n1,6,2.5,y\n", "Unnamed: 1"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataFileError, match=rf"'{name}' is not a number \(it has no name\)"):
+            open_rows(path)
+        assert open_rows(path, features="a").feature_names == ("a",)
 
 
 @every_table
@@ -244,7 +236,7 @@ def test_a_label_is_guessed_only_if_there_is_one_candidate(tmp_path, extension):
         ("y,0.5,0.25\nn,0.5,0.1\ny,0.1,0.2\n", False, 0.5),  # a class called y
         ("3A,0.5,0.25\n1,0.5,0.1\n", False, 0.5),
         ("1.5,2,x\n2.5,3,y\n", False, 1.5),
-        ("T,2,8,3\nI,5,12,3\n", False, 2),
+        ("T,2,8,2\nI,5,12,3\n", False, 2),
         ("T,2,8,9\nT,5,12,3\n", False, 2),
         ("5,0,0.5\n4,0,0\n", False, 5),
         ("5,0,0\n4,0.5,0\n", False, 5),
@@ -270,6 +262,7 @@ def test_a_header_is_guessed_where_it_is_clear(tmp_path, text, header, first):
         "y,0.5\nn,0.25\n",
         "species,400,410,420\ncat,5,3,7\n",
         "species,420,410,400\ncat,5,3,0.5\n",
+        "T,2,8,3\nI,5,12,3\n",
         "400,410\n0.5,0.25\n",
     ],
 )
@@ -317,3 +310,20 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
         open_rows(path)
     with pytest.raises(DataFileError, match="has no array 'Z'; there are: 'X', 'y', 'label'"):
         open_rows(path, features="Z")
+
+
+@every_table
+def test_further_columns_are_read_beside_the_features(tmp_path, extension):
+    frame = FRAME.assign(city=["Paris", "Rome", ""], key=[7, 8, 9])[["city", "key", *FRAME.columns]]
+    path = written(tmp_path, extension, frame)
+    rows = open_rows([path, path], columns=["city", "key"])
+    assert rows.feature_names == ("a", "b", "c")
+    for batch in rows.batches(1, rows_per_batch=2):
+        assert len(batch.columns["key"]) == len(batch)
+    assert whole(rows).columns["city"].tolist() == ["Paris", "Rome", ""] * 2
+    assert [int(key) for key in whole(rows).columns["key"]] == [7, 8, 9] * 2
+    rows = open_rows(path, features=False, columns=["city"])
+    assert (whole(rows).X, rows.n_features) == (None, 0)
+    assert whole(rows).labels.tolist() == ["x", "y", "x"]
+    with pytest.raises(DataFileError, match="has no column 'town'; there are: 'city'"):
+        open_rows(path, columns=["town"])

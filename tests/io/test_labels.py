@@ -62,12 +62,13 @@ def test_integers_only_if_all_are_written_so(tmp_path, write, written, dtype):
         assert labels.tolist() == [int(label) for label in written]
 
 
-def test_spaces_are_part_of_text_in_csv_but_not_of_integers(tmp_path):
-    assert read(csv(tmp_path, [" a", "a", "a "])).tolist() == [" a", "a", "a "]
-    assert read(csv(tmp_path, [" 1", "1 "])).tolist() == [1, 1]
-    assert read(csv(tmp_path, [" 1"]), classes=[1, 2]).tolist() == [1]
+@pytest.mark.parametrize("write", [csv, lines])
+def test_spaces_are_part_of_text_but_not_of_integers(tmp_path, write):
+    assert read(write(tmp_path, [" a", "a", "a "])).tolist() == [" a", "a", "a "]
+    assert read(write(tmp_path, [" 1", "1 "])).tolist() == [1, 1]
+    assert read(write(tmp_path, [" 1"]), classes=[1, 2]).tolist() == [1]
     with pytest.raises(DataFileError, match="row 1 has no label"):
-        read(csv(tmp_path, ["a", " "]))
+        read(write(tmp_path, ["a", " "]))
 
 
 def test_a_sign_is_no_part_of_an_svmlight_label(tmp_path):

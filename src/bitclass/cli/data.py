@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,23 +22,24 @@ from bitclass.storage import check_writable, load
 
 if TYPE_CHECKING:
     from bitclass.images import Extractor, ImageRows, ImageSet
-    from bitclass.io import Batch, Rows
+    from bitclass.io import Batch, FileRows
     from bitclass.model import PackedModel
+
+    Rows = FileRows | ImageRows
 
 __all__ = [
     "Inputs",
     "check_outputs",
-    "confidences",
     "extract_rows",
     "extractor_of",
     "labels_of",
     "load_model",
     "remove_cache",
     "require_labels",
+    "with_standard_input",
 ]
 
 DEFAULT_EXTRACTOR = "cnn"
-_MAX_PROBABILITIES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,12 @@ class Inputs:
     ----------
     paths : list of path
         Feature files, folders of them, images, or folders of images.
-    features, labels, labels_file, header, format
+    features, labels, labels_file, header, format, first_index
         The options for feature files, see `bitclass.io.open_rows`.
     extractor : str, optional
         Name of the feature extractor; given, the paths are images.
+    columns : tuple of str
+        Further columns to read from feature files.
     """
 
     paths: list[Path]
@@ -58,6 +65,8 @@ class Inputs:
     header: bool | None = None
     format: str | None = None
     extractor: str | None = None
+    columns: tuple[str, ...] = ()
+    first_index: int | None = None
 
     def files(self) -> Iterator[Path]:
         """All files that may be read, those in folders included."""
@@ -81,6 +90,8 @@ class Inputs:
             "labels_file": self.labels_file,
             "format": self.format,
             "header": self.header,
+            "columns": self.columns or None,
+            "first_index": self.first_index,
         }
 
     def open(
@@ -115,11 +126,12 @@ class Inputs:
         given = [name for name, value in options.items() if value is not None]
         if self.extractor is not None or (not given and self._are_images()):
             if given:
-                option = given[0].replace("_", "-")
+                option = {"columns": "id"}.get(given[0], given[0].replace("_", "-"))
                 raise UsageError(f"--{option} is for feature files, and {self.paths[0]} has images")
             return self._open_images(model, cache, n_jobs)
         from bitclass.io import open_rows
 
+        options["columns"] = self.columns
         if not read_labels:
             options["labels"] = self.labels or False
         if model is None:
@@ -134,10 +146,9 @@ class Inputs:
         return rows, None
 
     def _are_images(self) -> bool:
-        from bitclass.io.opening import FORMATS
+        from bitclass.io.opening import format_of
 
-        suffixes = {suffix for format in FORMATS.values() for suffix in format}
-        if all(path.suffix.lower() in suffixes and path.is_file() for path in self.paths):
+        if all(format_of(path) is not None and path.is_file() for path in self.paths):
             return False  # without importing what images need
         from bitclass.images import find_images
 
@@ -172,6 +183,33 @@ def extract_rows(
             n_jobs=n_jobs,
             progress=lambda done: progress("extracting", done, len(images)),
         )
+
+
+@contextlib.contextmanager
+def with_standard_input(inputs: Inputs) -> Iterator[Inputs]:
+    """The inputs with `-` replaced by a temporary file of what standard input gives.
+
+    It is JSON lines if it starts with a brace, otherwise CSV, unless the format is given. The file
+    is removed at the end, and errors name standard input.
+    """
+    if Path("-") not in inputs.paths:
+        yield inputs
+        return
+    if len(inputs.paths) > 1:
+        raise UsageError("- is standard input, and does not go with files")
+    with tempfile.TemporaryDirectory(prefix="bitclass-") as folder:
+        path = Path(folder, "standard-input")
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        with path.open("rb") as file:
+            is_json = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+        format = inputs.format or ("jsonl" if is_json else "csv")
+        try:
+            yield dataclasses.replace(inputs, paths=[path], format=format)
+        except ValueError as error:
+            if str(path) not in str(error):
+                raise
+            raise ValueError(str(error).replace(str(path), "standard input")) from error
 
 
 def remove_cache(folder: Path) -> None:
@@ -227,16 +265,6 @@ def labels_of(batch: Batch) -> NDArray[Any]:
     """Labels of a batch of rows that have some."""
     assert batch.labels is not None
     return batch.labels
-
-
-def confidences(model: PackedModel, X: Any) -> NDArray[np.float64]:
-    """Largest class probability of each row of X (n, d), shape (n,), in bounded memory."""
-    step = max(1, _MAX_PROBABILITIES // len(model.classes))
-    parts = [
-        model.predict_proba(X[start : start + step]).max(axis=1)
-        for start in range(0, X.shape[0], step)
-    ]
-    return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path]) -> None:

@@ -6,9 +6,7 @@ Exit codes: 2 for arguments, 1 for data and files, 130 for an interrupt.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -32,7 +30,6 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
     """Run a command, report errors that a user can fix in one line, and exit."""
     _replace_closed_streams()
     warnings.showwarning = _show_warning
-    sys.unraisablehook = _repeat_interrupt
     try:
         code = command()
         # Now, while an error can still be reported; Python would print its own at exit.
@@ -80,22 +77,6 @@ def _discard_output() -> None:
 def _show_warning(message: Warning | str, *where: Any, **options: Any) -> None:
     """One line; the place in the code means nothing to the user of a command."""
     print("bitclass: warning: " + _one_line(str(message)), file=sys.stderr)
-
-
-def _repeat_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
-    """Interrupt again a little later if an interrupt was raised inside `__del__`.
-
-    Python only prints errors of `__del__` and of generators that it closes, and the run would not
-    end.
-    """
-    if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        # A real signal to the main thread, so that it also ends system calls that wait.
-        main_thread = threading.main_thread().ident
-        again = threading.Timer(0.01, signal.pthread_kill, [main_thread, signal.SIGINT])
-        again.daemon = True
-        again.start()
-    else:
-        sys.__unraisablehook__(unraisable)
 
 
 def _fail(message: str, code: int) -> NoReturn:

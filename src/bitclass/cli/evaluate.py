@@ -19,7 +19,6 @@ from bitclass.cli.calibration import Calibration
 from bitclass.cli.data import (
     Inputs,
     check_outputs,
-    confidences,
     labels_of,
     load_model,
     require_labels,
@@ -47,6 +46,7 @@ def command(
     labels_file: options.LabelsFile = None,
     header: options.Header = None,
     format: options.Format = None,
+    first_index: options.FirstIndex = None,
     confused: Annotated[int, typer.Option(min=0, help="Number of confused pairs to show.")] = 10,
     calibration: Annotated[
         bool | None,
@@ -67,7 +67,7 @@ def command(
     Rows with labels that the model does not know count as errors, and are reported. The exit code
     is 1 if the model knows none of the labels.
     """
-    inputs = Inputs(data, features, labels, labels_file, header, format)
+    inputs = Inputs(data, features, labels, labels_file, header, format, first_index=first_index)
     check_outputs({"--plot": plot}, [model, *inputs.files()])
     if plot is not None:
         check_plot(plot)
@@ -133,13 +133,14 @@ class Evaluation:
 
     def add(self, X: Any, labels: NDArray[Any]) -> None:
         """Count a batch of rows X (m, d) with labels (m,)."""
-        nearest, _ = self.model.top_classes(X, self.k)
+        found = self.model.top_classes(X, self.k, probabilities=self.with_calibration)
+        nearest = found[0]
         self.n_rows += len(labels)
         self.n_in_top += int(np.any(nearest == labels[:, None], axis=1).sum())
         self.pairs.update(zip(labels.tolist(), nearest[:, 0].tolist(), strict=True))
         self.unknown.update(labels[~np.isin(labels, self.model.classes)].tolist())
         if self.with_calibration:
-            self.calibration.add(confidences(self.model, X), nearest[:, 0] == labels)
+            self.calibration.add(found[2][:, 0], nearest[:, 0] == labels)
 
     def per_class(self) -> list[dict[str, Any]]:
         """Rows, recall and precision of each class that occurs."""

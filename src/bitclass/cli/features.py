@@ -18,7 +18,7 @@ from bitclass.cli.text import say
 from bitclass.storage import atomic_write
 
 if TYPE_CHECKING:
-    from bitclass.io import Rows
+    from bitclass.cli.data import Rows
 
 __all__ = ["command"]
 

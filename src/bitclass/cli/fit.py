@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,12 +27,14 @@ from bitclass.cli.saving import (
     save_model,
     statistics_path,
 )
-from bitclass.io import Rows
 from bitclass.losses import LOSSES
 from bitclass.training import Statistics
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.starting_codes import STARTING_CODES
 from bitclass.validation import settings_of
+
+if TYPE_CHECKING:
+    from bitclass.cli.data import Rows
 
 __all__ = ["command"]
 
@@ -62,6 +64,7 @@ def command(
     labels_file: options.LabelsFile = None,
     header: options.Header = None,
     format: options.Format = None,
+    first_index: options.FirstIndex = None,
     extractor: options.Extractor = None,
     bits: Annotated[int, typer.Option(help="Length of the codes.")] = _default("n_bits"),
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = _default("loss"),
@@ -139,7 +142,9 @@ def command(
         random_state=seed,
     )
     _check_settings(classifier)
-    inputs = Inputs(data, features, labels, labels_file, header, format, extractor)
+    inputs = Inputs(
+        data, features, labels, labels_file, header, format, extractor, first_index=first_index
+    )
     _check_files(inputs, model, keep_statistics, checkpoint)
     start = time.perf_counter()
     specification = None
@@ -247,6 +252,7 @@ def _fit_rows(classifier: BinaryCodeClassifier, rows: Rows, saves: Checkpoint | 
             statistics=None if saves is None else saves.load(),
             on_batch=save,
             feature_names=rows.feature_names,
+            callback=progress.epoch,
         )
 
 

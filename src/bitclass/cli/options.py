@@ -11,6 +11,7 @@ __all__ = [
     "Data",
     "Extractor",
     "Features",
+    "FirstIndex",
     "Format",
     "Header",
     "Jobs",
@@ -49,8 +50,18 @@ Format = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="npy, npz, parquet, arrow, svmlight, matlab, hdf5 or csv; by default from the "
+        help="npy, npz, parquet, arrow, svmlight, matlab, hdf5, csv or jsonl; by default from the "
         "file extension.",
+    ),
+]
+FirstIndex = Annotated[
+    int | None,
+    typer.Option(
+        "--first-index",
+        min=0,
+        max=1,
+        help="Index of the first feature in SVMlight files; by default 0 if it occurs, else 1.",
+        show_default=False,
     ),
 ]
 Extractor = Annotated[

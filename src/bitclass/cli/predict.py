@@ -1,9 +1,10 @@
-"""`bitclass predict`: labels, nearest classes and their distances, of rows or images."""
+"""`bitclass predict`: labels, best classes and their probabilities, of rows or images."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json as json_format
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from bitclass.cli import options
-from bitclass.cli.data import Inputs, check_outputs, confidences, load_model
+from bitclass.cli.data import Inputs, check_outputs, load_model, with_standard_input
 from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import progress_of_passes
 from bitclass.storage import atomic_write
@@ -24,24 +26,49 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-Columns = dict[str, Any]
-_ENDINGS = (".csv", ".parquet", ".npy")
+#: What a batch gives: columns of one value per row, and of the best classes (n, k).
+Columns = dict[str, NDArray[Any]]
+Write = Callable[[Columns, Columns], None]
+_FORMATS = {
+    ".csv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+    ".npy": "npy",
+}
 
 
 def command(
     model: options.Model,
-    data: options.Data,
+    data: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Feature files of one format, a folder of them, or images; - reads CSV or JSON "
+            "lines from standard input."
+        ),
+    ],
     features: options.Features = None,
     labels: options.Labels = None,
     header: options.Header = None,
     format: options.Format = None,
+    first_index: options.FirstIndex = None,
+    id: Annotated[
+        list[str] | None,
+        typer.Option("--id", help="Column to copy to the output; may be given several times."),
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write, .csv, .parquet or .npy; CSV is printed by default."),
+        typer.Option(
+            help="File to write: .csv, .jsonl, .parquet or .npy. By default, or with -, standard "
+            "output."
+        ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of best classes.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Number of best classes per row.")] = 1,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="Add the probability of the best class.")
+        bool, typer.Option("--probabilities", help="Add the probabilities of these classes.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write JSON lines, one object per row, instead of CSV.")
     ] = False,
 ) -> None:
     """Predict the classes of rows or images.
@@ -49,66 +76,98 @@ def command(
     Columns are selected by the names that the model was fitted with. A label column, as in the
     file that `bitclass fit` took, is recognised and skipped; --labels names it.
     """
-    inputs = Inputs(data, features, labels, None, header, format)
-    if out is not None and out.suffix.lower() not in _ENDINGS:
-        raise UsageError(f"{out}: --out must end in {', '.join(_ENDINGS)}")
-    if out is not None and out.suffix.lower() == ".npy" and (top > 1 or probabilities):
-        raise UsageError(f"{out}: .npy holds labels alone; use .csv or .parquet")
-    check_outputs({"--out": out}, [model, *inputs.files()])
+    out = None if out == Path("-") else out
+    kind = _output_format(out, json)
+    if kind == "npy" and (top > 1 or probabilities or id):
+        raise UsageError(f"{out}: .npy holds labels alone; use .csv, .jsonl or .parquet")
+    given = Inputs(
+        data,
+        features,
+        labels,
+        None,
+        header,
+        format,
+        columns=tuple(id or ()),
+        first_index=first_index,
+    )
+    check_outputs({"--out": out}, [model, *given.files()])
     packed = load_model(model)
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
-    rows, _ = inputs.open(packed, read_labels=False)
-    names = getattr(rows, "names", None)
-    with _writer(out) as write, progress_of_passes() as progress:
-        for batch in rows.batches():
-            end = batch.first_row + batch.X.shape[0]
-            columns = _columns(packed, batch.X, top, probabilities)
-            if names is not None:
-                columns = {"image": np.array(names[batch.first_row : end])} | columns
-            write(columns)
-            progress("predicting", end, rows.n_rows)
+    with with_standard_input(given) as inputs, progress_of_passes() as progress:
+        rows, _ = inputs.open(packed, read_labels=False)
+        names = getattr(rows, "names", None)
+        with _writer(out, kind) as write:
+            for batch in rows.batches():
+                end = batch.first_row + len(batch)
+                passed = dict(batch.columns)
+                if names is not None:
+                    passed["image"] = np.array(names[batch.first_row : end])
+                best = _best(packed, batch.X, top, probabilities)
+                if clash := set(passed) & set(_flat(best)):
+                    raise UsageError(f"--id {min(clash)}: the output has a column of that name")
+                write(passed, best)
+                progress("predicting", end, rows.n_rows)
 
 
-def _columns(model: PackedModel, X: Any, top: int, probabilities: bool) -> Columns:
+def _output_format(out: Path | None, json: bool) -> str:
+    if out is None:
+        return "json" if json else "csv"
+    kind = _FORMATS.get(out.suffix.lower())
+    if kind is None:
+        raise UsageError(f"{out}: --out must end in {', '.join(_FORMATS)}")
+    if json and kind != "json":
+        raise UsageError(f"{out}: with --json, --out must end in .jsonl")
+    return kind
+
+
+def _best(model: PackedModel, X: Any, top: int, probabilities: bool) -> Columns:
+    """The best classes of each row, best first, in columns of shape (n, top)."""
     if top == 1 and not probabilities:
-        return {"label": model.predict(X)}
-    labels, distances = model.top_classes(X, top)
-    columns: Columns = {"label": labels[:, 0], "distance": distances[:, 0]}
-    if probabilities:
-        columns["probability"] = confidences(model, X)
-    for rank in range(1, top):
-        columns[f"label_{rank + 1}"] = labels[:, rank]
-        columns[f"distance_{rank + 1}"] = distances[:, rank]
-    return columns
+        return {"label": model.predict(X)[:, None]}
+    found = model.top_classes(X, top, probabilities=probabilities)
+    return dict(zip(("label", "distance", "probability"), found, strict=False))
+
+
+def _flat(best: Columns) -> Columns:
+    """One column per rank: label, distance, probability, label_2 and so on."""
+    top = best["label"].shape[1]
+    return {
+        name if rank == 0 else f"{name}_{rank + 1}": values[:, rank]
+        for rank in range(top)
+        for name, values in best.items()
+    }
 
 
 @contextmanager
-def _writer(out: Path | None) -> Iterator[Callable[[Columns], None]]:
+def _writer(out: Path | None, kind: str) -> Iterator[Write]:
     """Function that writes the next rows, to standard output or to a file that appears whole."""
+    text_writer = {"csv": _csv_writer, "json": _json_writer}.get(kind)
     if out is None:
-        yield _csv_writer(sys.stdout)
+        assert text_writer is not None
+        yield text_writer(sys.stdout)
         return
     with atomic_write(out) as file:
-        if out.suffix.lower() == ".csv":
+        if text_writer is not None:
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-            yield _csv_writer(text)
+            yield text_writer(text)
             text.detach()
-        elif out.suffix.lower() == ".parquet":
+        elif kind == "parquet":
             with _parquet_writer(file, out) as write:
                 yield write
         else:
             parts: list[Any] = []
-            yield lambda columns: parts.append(columns["label"])
+            yield lambda passed, best: parts.append(best["label"][:, 0])
             np.save(file, np.concatenate(parts), allow_pickle=False)
 
 
-def _csv_writer(file: Any) -> Callable[[Columns], None]:
+def _csv_writer(file: Any) -> Write:
     writer = csv.writer(file, lineterminator="\n")
     has_header = False
 
-    def write(columns: Columns) -> None:
+    def write(passed: Columns, best: Columns) -> None:
         nonlocal has_header
+        columns = passed | _flat(best)
         if not has_header:
             writer.writerow(columns)
             has_header = True
@@ -117,8 +176,24 @@ def _csv_writer(file: Any) -> Callable[[Columns], None]:
     return write
 
 
+def _json_writer(file: Any) -> Write:
+    def write(passed: Columns, best: Columns) -> None:
+        first = {name: values[:, 0] for name, values in best.items()}
+        columns = passed | first
+        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+        ranked = zip(*(values.tolist() for values in best.values()), strict=True)
+        for row, lists in zip(rows, ranked, strict=True):
+            record = dict(zip(columns, row, strict=True))
+            if len(lists[0]) > 1:
+                each = zip(*lists, strict=True)
+                record["top"] = [dict(zip(best, values, strict=True)) for values in each]
+            file.write(json_format.dumps(record, ensure_ascii=False, default=str) + "\n")
+
+    return write
+
+
 @contextmanager
-def _parquet_writer(file: Any, path: Path) -> Iterator[Callable[[Columns], None]]:
+def _parquet_writer(file: Any, path: Path) -> Iterator[Write]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -128,8 +203,9 @@ def _parquet_writer(file: Any, path: Path) -> Iterator[Callable[[Columns], None]
         ) from None
     writer: Any = None
 
-    def write(columns: Columns) -> None:
+    def write(passed: Columns, best: Columns) -> None:
         nonlocal writer
+        columns = passed | _flat(best)
         table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
         if writer is None:
             writer = pyarrow.parquet.ParquetWriter(file, table.schema)

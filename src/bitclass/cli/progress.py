@@ -1,9 +1,11 @@
-"""Progress bars on a terminal; nothing in a pipe."""
+"""Progress bars on a terminal; in a pipe, lines for the epochs of refinement alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -11,47 +13,86 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     Task,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
 
-__all__ = ["progress_of_passes"]
+__all__ = ["Shown", "progress_of_passes"]
 
 
-class _RowsPerSecond(ProgressColumn):
+class _Note(ProgressColumn):
     def render(self, task: Task) -> Text:
-        """Rows done, and rows per second."""
+        """The note of a task, or rows done and rows per second."""
+        if "note" in task.fields:
+            return Text(task.fields["note"])
         speed = task.finished_speed or task.speed
         rate = "" if speed is None else f", {speed:,.0f} per second"
         return Text(f"{int(task.completed):,} rows{rate}")
 
 
+class Shown:
+    """Bars on a terminal; in a pipe, one line per epoch of refinement.
+
+    Parameters
+    ----------
+    progress : rich.progress.Progress
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, name: str, done: int, total: int | None, **fields: Any) -> None:
+        """Show how many rows of a pass are done.
+
+        Parameters
+        ----------
+        name : str
+            Of the pass.
+        done : int
+        total : int or None
+        **fields
+            ``note``: what to show instead of the number of rows.
+        """
+        if name not in self._tasks:
+            self._tasks[name] = self._progress.add_task(name, total=total, **fields)
+        self._progress.update(self._tasks[name], completed=done, total=total, **fields)
+
+    def epoch(self, record: Any) -> None:
+        """Show an epoch of refinement.
+
+        Parameters
+        ----------
+        record : object
+            With the attributes `epoch`, `n_epochs` and `accuracy`, as `fit` passes it to its
+            callback.
+        """
+        note = f"epoch {record.epoch} of {record.n_epochs}, held-out accuracy {record.accuracy:.2%}"
+        self("refining", record.epoch, record.n_epochs, note=note)
+        if self._progress.disable:
+            print(f"bitclass: refining: {note}", file=sys.stderr, flush=True)
+
+
 @contextmanager
-def progress_of_passes() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Show passes over rows on standard error, if that is a terminal.
+def progress_of_passes() -> Iterator[Shown]:
+    """Show passes over rows on standard error.
 
     Yields
     ------
-    callable
+    Shown
         To be called with the name of a pass, the number of its rows done, and their total.
     """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        _RowsPerSecond(),
+        _Note(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        tasks = {}
-
-        def show(name: str, done: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = progress.add_task(name, total=total)
-            progress.update(tasks[name], completed=done)
-
-        yield show
+        yield Shown(progress)

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitclass.cli.text import counted, describe_training, say, size
+from bitclass.cli.text import counted, describe_training, held_out_accuracy, say, size
 from bitclass.storage import ProjectionType, read_header, save
 from bitclass.training import Statistics, load_statistics, save_statistics
 
 if TYPE_CHECKING:
     from bitclass.classifier import BinaryCodeClassifier
-    from bitclass.io import Rows
+    from bitclass.cli.data import Rows
     from bitclass.model import PackedModel
 
 __all__ = [
@@ -213,6 +213,7 @@ def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: b
         "loss": summary.get("loss"),
         "rounds": summary.get("n_rounds"),
         "refinement": summary.get("refinement"),
+        "held_out_accuracy": held_out_accuracy(summary),
         "training": describe_training(summary),
         "seconds": round(seconds, 3),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["cell", "counted", "describe_training", "printable", "say", "size"]
+__all__ = ["cell", "counted", "describe_training", "held_out_accuracy", "printable", "say", "size"]
 
 
 def printable(text: str) -> str:
@@ -77,9 +77,24 @@ def describe_training(summary: Mapping[str, Any]) -> str:
     if isinstance(refinement, dict):
         before, after = (refinement.get(f"accuracy_{when}") for when in ("before", "after"))
         if isinstance(before, float) and isinstance(after, float):
-            text += (
-                f"; refinement {counted(refinement.get('epochs'), 'epoch')}, accuracy on "
-                f"{counted(refinement.get('held_out_rows'), 'held-out row')} {before:.2%} to "
-                f"{after:.2%}"
-            )
+            rows = counted(refinement.get("held_out_rows"), "held-out row")
+            epochs = counted(refinement.get("epochs"), "epoch")
+            text += f"; refinement {epochs}, accuracy on {rows} {before:.2%} to {after:.2%}"
+            if refinement.get("taken") is False:
+                text += ", not taken"
     return text
+
+
+def held_out_accuracy(summary: Mapping[str, Any]) -> Any:
+    """Accuracy of the model on held-out rows, None if none were held out.
+
+    Examples
+    --------
+    >>> refinement = {"taken": False, "accuracy_before": 0.9, "accuracy_after": 0.8}
+    >>> held_out_accuracy({"refinement": refinement})
+    0.9
+    """
+    refinement = summary.get("refinement")
+    if not isinstance(refinement, dict):
+        return None
+    return refinement.get("accuracy_after" if refinement.get("taken") else "accuracy_before")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -24,9 +24,11 @@ from bitclass.cli.saving import (
     save_model,
     statistics_path,
 )
-from bitclass.io import Rows
 from bitclass.storage import read_header
 from bitclass.training import load_statistics
+
+if TYPE_CHECKING:
+    from bitclass.cli.data import Rows
 
 __all__ = ["command"]
 
@@ -41,6 +43,7 @@ def command(
     labels_file: options.LabelsFile = None,
     header: options.Header = None,
     format: options.Format = None,
+    first_index: options.FirstIndex = None,
     remove: Annotated[
         list[str] | None, typer.Option(help="Class to remove; may be given several times.")
     ] = None,
@@ -56,7 +59,9 @@ def command(
     added. The hash function of a refined model is kept; `bitclass fit` on all rows learns a new
     one. Updates of one model wait for each other.
     """
-    inputs = Inputs(data or [], features, labels, labels_file, header, format)
+    inputs = Inputs(
+        data or [], features, labels, labels_file, header, format, first_index=first_index
+    )
     sums = statistics_path(model)
     if model.exists() and not sums.exists():
         raise UsageError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,13 +17,14 @@ from typing import Literal
 from bitclass.io.errors import DataFileError, listed
 from bitclass.io.source import Request
 
-__all__ = ["Choice", "Column", "choose_arrays", "choose_columns", "is_label_name", "is_pattern"]
+__all__ = ["Choice", "Column", "choose_arrays", "choose_columns", "is_label_name"]
 
-FEATURE_NAMES = ("x", "features", "feature", "embeddings", "embedding", "vectors", "fea", "data")
-LABEL_NAMES = ("y", "labels", "label", "targets", "target", "classes", "class", "gnd")
-_PARTS = r"(train|tr|test|te)"
-_LABEL = re.compile(rf"({_PARTS}_)?({'|'.join(LABEL_NAMES)})(_{_PARTS})?", re.IGNORECASE)
-_FEATURES = re.compile(rf"({_PARTS}_)?({'|'.join(FEATURE_NAMES)})(_{_PARTS})?", re.IGNORECASE)
+_FEATURE_NAMES = "x|features|feature|embeddings|embedding|vectors|fea|data"
+_LABEL_NAMES = "y|labels|label|targets|target|classes|class|gnd"
+_PARTS = "(train|tr|test|te)"
+# label.1 is what pandas makes of a second column label.
+_LABEL = re.compile(rf"({_PARTS}_)?({_LABEL_NAMES})(_{_PARTS})?(\.[0-9]+)?", re.IGNORECASE)
+_FEATURES = re.compile(rf"({_PARTS}_)?({_FEATURE_NAMES})(_{_PARTS})?", re.IGNORECASE)
 _ID = re.compile(r"(?i:(.*[_\-. ])?(id|idx|uuid)|index)|.*[a-z](Id|ID)")
 
 
@@ -34,7 +35,7 @@ class Column:
     Attributes
     ----------
     name : str
-        Its place, counted from 0, if it has no name.
+        Its position, counted from 0, if it has no name.
     kind : 'integer', 'number', 'list', 'text' or 'other'
     is_index : bool
         Whether it is the index of a data frame.
@@ -61,15 +62,15 @@ class Choice:
     ----------
     features : list of str
     label : str or None
-    by_name : bool
-        Whether features were matched with those of a model by name.
+    columns : list of str
+        Further columns.
     notes : list of str
         What was guessed or left out.
     """
 
     features: list[str] = field(default_factory=list)
     label: str | None = None
-    by_name: bool = False
+    columns: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -96,7 +97,7 @@ def choose_columns(
     columns : sequence of Column
     request : Request
     named : bool
-        Whether the columns have names, and not only places.
+        Whether the columns have names, and not only positions.
 
     Returns
     -------
@@ -106,82 +107,121 @@ def choose_columns(
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
         raise DataFileError(f"{path}: several columns have the same name: {listed(doubled)}")
-    by_name = {column.name: column for column in columns}
-    choice = Choice(by_name=request.feature_names is not None and named)
-    if request.only_labels:
-        choice.label = _only_label(path, names, request)
-        return choice
-
-    wanted = _selected(path, columns, request) if request.features is not None else None
-    taken = {*(request.features or ()), *(request.first_features or ())}
-    taken |= set(request.feature_names or ()) if named else set()
-    choice.label = _label_column(path, columns, request, taken, choice.notes, named)
-    if choice.by_name:
-        assert request.feature_names is not None
-        known = set(wanted or names)
-        missing = [name for name in request.feature_names if name not in known]
-        if missing:
-            raise DataFileError(
-                f"{path}: has no column {listed(missing)}, which the model was fitted with; "
-                f"there are: {listed(names)}"
-            )
-        choice.features = list(request.feature_names)
-    elif wanted is not None:
-        # A pattern such as * takes the label only if it is named without a pattern.
-        choice.features = [name for name in wanted if name in taken or name != choice.label]
-    else:
-        choice.features = _default_features(path, columns, choice)
-    if request.first_features is not None:
-        _check_others(path, choice.features, names, request.first_features)
-        choice.features = list(request.first_features)
-    if choice.label is not None:
+    choice = Choice(columns=[_find(path, names, wanted) for wanted in request.columns])
+    wanted, left_out = _requested(path, columns, request.named_features)
+    model_names = (request.feature_names if named else None) or ()
+    taken = {*request.named_features, *model_names, *choice.columns}
+    free = [column for column in columns if column.name not in left_out | taken]
+    choice.label = _label_column(path, names, free, request, choice, named)
+    if request.wants_features:
+        if model_names:
+            _require(path, model_names, names, "which the model was fitted with")
+            choice.features = list(model_names)
+            choice.notes.append("features matched by name")
+        elif wanted:
+            # A pattern such as * takes the label only if it is named without a pattern.
+            choice.features = [name for name in wanted if name in taken or name != choice.label]
+        else:
+            candidates = [column for column in free if column.name != choice.label]
+            choice.features = _default_features(path, candidates, choice)
+        _check_numbers(path, [column for column in columns if column.name in choice.features])
         _check_second_label(path, [name for name in choice.features if name not in taken], choice)
     if request.labels is False:
         choice.label = None
     elif choice.label in choice.features:
         raise DataFileError(f"{path}: column {choice.label!r} cannot be label and feature at once")
-    _check_numbers(path, [by_name[name] for name in choice.features])
     return choice
 
 
-def _only_label(path: Path, names: Sequence[str], request: Request) -> str:
-    if isinstance(request.labels, str):
-        return _find(path, names, request.labels)
-    candidates = names if len(names) == 1 else [name for name in names if is_label_name(name)]
-    if len(candidates) != 1:
+def _check_second_label(path: Path, features: Sequence[str], choice: Choice) -> None:
+    """Refuse ``species.1``, which is what pandas makes of a second label column ``species``."""
+    pattern = re.compile(rf"{re.escape(str(choice.label))}\.[1-9][0-9]*")
+    found = [name for name in features if pattern.fullmatch(name)]
+    if choice.label is not None and found:
         raise DataFileError(
-            f"{path}: name the column of the labels with labels=; there are: {listed(names)}"
+            f"{path}: column {found[0]!r} may be a second {choice.label!r}; leave it out with "
+            f"--features '!{found[0]}', or name all features with --features"
         )
-    return candidates[0]
+
+
+def _require(path: Path, wanted: Sequence[str], names: Sequence[str], why: str) -> None:
+    known = set(names)
+    if missing := [name for name in wanted if name not in known]:
+        raise DataFileError(
+            f"{path}: has no column {listed(missing)}, {why}; there are: {listed(names)}"
+        )
+
+
+def _requested(
+    path: Path, columns: Sequence[Column], items: Sequence[str]
+) -> tuple[list[str], set[str]]:
+    """Columns by name, position or pattern in the order of the items, and those with a !."""
+    names = [column.name for column in columns]
+    chosen: list[str] = []
+    left_out: set[str] = set()
+    for item in items:
+        excludes = item.startswith("!") and item not in names
+        text = item.removeprefix("!") if excludes else item
+        if text not in names and any(sign in text for sign in "*?["):
+            found = [c.name for c in columns if not c.is_index and fnmatch.fnmatch(c.name, text)]
+            if not found:
+                raise DataFileError(
+                    f"{path}: no column matches {text!r}; there are: {listed(names)}"
+                )
+        else:
+            found = [_find(path, names, text)]
+        if excludes:
+            left_out.update(found)
+        else:
+            chosen += found
+    wanted = [name for name in dict.fromkeys(chosen) if name not in left_out]
+    if (chosen and not wanted) or len(left_out) == len(names):
+        raise DataFileError(f"{path}: features= leaves no column; there are: {listed(names)}")
+    return wanted, left_out
+
+
+def _find(path: Path, names: Sequence[str], wanted: str) -> str:
+    """A column by its name, or by its position if no column has that name."""
+    if wanted in names:
+        return wanted
+    if re.fullmatch(r"-?[0-9]{1,9}", wanted) and -len(names) <= int(wanted) < len(names):
+        return names[int(wanted)]
+    raise DataFileError(f"{path}: has no column {wanted!r}; there are: {listed(names)}")
 
 
 def _label_column(
     path: Path,
-    columns: Sequence[Column],
+    names: Sequence[str],
+    free: Sequence[Column],
     request: Request,
-    taken: set[str],
-    notes: list[str],
+    choice: Choice,
     named: bool,
 ) -> str | None:
     """The label column; also if labels are not asked for, because it is no feature then."""
     if isinstance(request.labels, str):
-        return _find(path, [column.name for column in columns], request.labels)
-    free = [column for column in columns if column.name not in taken and not column.is_index]
-    candidates = [column.name for column in free if is_label_name(column.name)]
+        return _find(path, names, request.labels)
+    candidates = [c.name for c in free if is_label_name(c.name) and not c.is_index]
+    if request.only_labels:
+        candidates = list(names) if len(names) == 1 else candidates
+        if len(candidates) != 1:
+            raise DataFileError(
+                f"{path}: name the column of the labels with labels=; there are: {listed(names)}"
+            )
+        return candidates[0]
     if not named:
         # Without names, text beside numbers can only be the label.
-        candidates = [column.name for column in free if column.kind == "text"]
+        candidates = [c.name for c in free if c.kind == "text"]
         candidates = candidates if len(candidates) == 1 else []
     if len(candidates) > 1:
-        if request.labels is False and taken:
+        if request.labels is False and (request.feature_names or request.features is not None):
             return None
         raise DataFileError(
-            f"{path}: several columns may be the labels, name one with labels=: "
-            f"{listed(candidates)}"
+            f"{path}: several columns may be the labels, name one with labels=, or leave others "
+            f"out with --features '!{candidates[-1]}': {listed(candidates)}"
         )
     if candidates:
         what = "label column skipped" if request.labels is False else "label column recognised"
-        notes.append(f"{what}: {candidates[0]!r}")
+        choice.notes.append(f"{what}: {candidates[0]!r}")
     return candidates[0] if candidates else None
 
 
@@ -196,48 +236,14 @@ def _default_features(path: Path, columns: Sequence[Column], choice: Choice) -> 
     if lists:
         return lists
     for column in columns:
-        if column.name != choice.label and (column.is_index or column.is_id):
+        if column.is_index or column.is_id:
             what = "the index of a data frame" if column.is_index else "an identifier"
             choice.notes.append(f"left out {column.name!r}, {what}")
-    features = [
-        column
-        for column in columns
-        if column.name != choice.label and not column.is_index and not column.is_id
-    ]
-    texts = [column.name for column in features if column.kind in ("text", "other")]
-    if texts and len(texts) == len(features):
-        raise DataFileError(f"{path}: no column holds numbers; there are: {listed(texts)}")
-    if not features:
-        raise DataFileError(f"{path}: has no columns of features")
+    features = [column for column in columns if not column.is_index and not column.is_id]
+    if all(column.kind in ("text", "other") for column in features):
+        there = listed(column.name for column in columns)
+        raise DataFileError(f"{path}: no column holds numbers; there are: {there}")
     return [column.name for column in features]
-
-
-def _check_others(
-    path: Path, features: Sequence[str], names: Sequence[str], first: Sequence[str]
-) -> None:
-    """Refuse columns that differ from the features of the first file."""
-    known, expected = set(names), set(first)
-    if missing := [name for name in first if name not in known]:
-        raise DataFileError(
-            f"{path}: has no column {listed(missing)}, which the first file has; "
-            f"there are: {listed(names)}"
-        )
-    if others := [name for name in features if name not in expected]:
-        raise DataFileError(
-            f"{path}: has a column {listed(others)}, which the first file has not; "
-            "if it is no feature, name those that are with --features"
-        )
-
-
-def _check_second_label(path: Path, features: Sequence[str], choice: Choice) -> None:
-    """Refuse `label.1`, which is what pandas makes of a second column `label`."""
-    pattern = re.compile(rf"{re.escape(str(choice.label))}\.[1-9][0-9]*")
-    found = [name for name in features if pattern.fullmatch(name)]
-    if found:
-        raise DataFileError(
-            f"{path}: column {found[0]!r} may be a second {choice.label!r}; leave it out with "
-            f"--features '!{found[0]}', or name all features with --features"
-        )
 
 
 def _check_numbers(path: Path, features: Sequence[Column]) -> None:
@@ -252,61 +258,8 @@ def _check_numbers(path: Path, features: Sequence[Column]) -> None:
         )
 
 
-def _selected(path: Path, columns: Sequence[Column], request: Request) -> list[str]:
-    """Columns by name, place or pattern in the order of the request, less those with a !."""
-    assert request.features is not None
-    names = [column.name for column in columns]
-    patterned = [column.name for column in columns if not column.is_index]
-    known = set(names)
-    left_out: set[str] = set()
-    chosen: list[str] = []
-    for item in request.features:
-        text = item[1:] if item not in known and item.startswith("!") else item
-        try:
-            target = [text] if text in known else _matching(path, names, patterned, text)
-        except DataFileError:
-            # The first file had the column that is left out, others need not.
-            if text is item or request.first_features is None:
-                raise
-            continue
-        if text is item:
-            chosen += target
-        else:
-            left_out.update(target)
-    if not chosen:  # only exclusions: from the columns that are features by default
-        chosen = [column.name for column in columns if not column.is_index and not column.is_id]
-    chosen = [name for name in dict.fromkeys(chosen) if name not in left_out]
-    if not chosen:
-        raise DataFileError(f"{path}: features= leaves no column; there are: {listed(names)}")
-    return chosen
-
-
-def _matching(path: Path, names: Sequence[str], patterned: Sequence[str], text: str) -> list[str]:
-    """Columns by a pattern, name or place."""
-    if not is_pattern(text):
-        return [_find(path, names, text)]
-    found = fnmatch.filter(patterned, text)
-    if not found:
-        raise DataFileError(f"{path}: no column matches {text!r}; there are: {listed(names)}")
-    return found
-
-
-def is_pattern(text: str) -> bool:
-    """Whether an item of `features` stands for any number of columns."""
-    return any(sign in text for sign in "*?[")
-
-
-def _find(path: Path, names: Sequence[str], wanted: str) -> str:
-    """A column by its name, or by its place if no column has that name."""
-    if wanted in names:
-        return wanted
-    if re.fullmatch(r"-?[0-9]{1,9}", wanted) and -len(names) <= int(wanted) < len(names):
-        return names[int(wanted)]
-    raise DataFileError(f"{path}: has no column {wanted!r}; there are: {listed(names)}")
-
-
 def choose_arrays(
-    path: Path, shapes: dict[str, tuple[int, ...]], numeric: set[str], request: Request
+    path: Path, shapes: Mapping[str, tuple[int, ...]], numeric: set[str], request: Request
 ) -> Choice:
     """Features and labels of a file of named arrays.
 
@@ -314,7 +267,7 @@ def choose_arrays(
     ----------
     path : Path
         For errors.
-    shapes : dict
+    shapes : mapping
         Shape of each array by name.
     numeric : set of str
         The arrays that hold real numbers.
@@ -324,34 +277,36 @@ def choose_arrays(
     -------
     Choice
     """
-    names = list(shapes)
-    for wanted in (*(request.features or ()), request.labels):
-        if isinstance(wanted, str) and wanted not in shapes:
-            raise DataFileError(f"{path}: has no array {wanted!r}; there are: {listed(names)}")
+    names, wanted = list(shapes), request.named_features
+    if request.columns:
+        raise DataFileError(f"{path}: has no columns, and so no column {listed(request.columns)}")
+    for name in (*wanted, request.labels):
+        if isinstance(name, str) and name not in shapes:
+            raise DataFileError(f"{path}: has no array {name!r}; there are: {listed(names)}")
+    if len(wanted) > 1:
+        raise DataFileError(f"{path}: features are one array, but features= names several")
     choice = Choice()
-    if not request.only_labels:
-        if request.features is not None and len(request.features) > 1:
-            raise DataFileError(f"{path}: features are one array, but features= names several")
+    if request.wants_features:
         matrices = [name for name in names if len(shapes[name]) == 2 and name in numeric]
         matrices = [name for name in matrices if name != request.labels]
-        choice.features = list(request.features or [_feature_array(path, names, matrices, shapes)])
-        if request.features is None and len(names) > 1:
+        choice.features = list(wanted) or [_feature_array(path, matrices, shapes)]
+        if not wanted and len(names) > 1:
             choice.notes.append(f"features recognised: {choice.features[0]!r}")
     if isinstance(request.labels, str):
         choice.label = request.labels
     elif request.labels is None:
         choice.label = _label_array(path, names, choice.features)
-        if choice.label is not None:
+        if choice.label:
             choice.notes.append(f"labels recognised: {choice.label!r}")
     return choice
 
 
 def _feature_array(
-    path: Path, names: Sequence[str], matrices: Sequence[str], shapes: dict[str, tuple[int, ...]]
+    path: Path, matrices: Sequence[str], shapes: Mapping[str, tuple[int, ...]]
 ) -> str:
     called = [name for name in matrices if _FEATURES.fullmatch(name.rsplit("/", 1)[-1])]
     # Of X_train and X_test, or X and X_test, take the training part.
-    plain = [name for name in called if "test" not in name.lower() and "_te" not in name.lower()]
+    plain = [name for name in called if _part(name) not in ("test", "te")]
     # A matrix of a single row or column is a vector in MATLAB, unless there is nothing else.
     large = [name for name in matrices if 1 not in shapes[name]]
     for candidates in (plain, called, large, matrices):
@@ -362,20 +317,19 @@ def _feature_array(
                 f"{path}: several arrays may be the features, name one with features=: "
                 f"{listed(candidates)}"
             )
-    if len(names) == 1:
-        return names[0]
-    raise DataFileError(f"{path}: has no matrix of features; there are: {listed(names)}")
+    if len(shapes) == 1:
+        return next(iter(shapes))
+    raise DataFileError(f"{path}: has no matrix of features; there are: {listed(shapes)}")
 
 
 def _label_array(path: Path, names: Sequence[str], features: Sequence[str]) -> str | None:
-    others = [name for name in names if name not in features]
-    candidates = [name for name in others if is_label_name(name)]
+    candidates = [name for name in names if name not in features and is_label_name(name)]
     if features:
-        folder, _, base = features[0].rpartition("/")
-        candidates = [name for name in candidates if name.rpartition("/")[0] == folder]
-        # y_test belongs to X_test, and the labels of the test part are not those of X_train.
-        twins = [name for name in candidates if _part(name) == _part(base)]
-        candidates = twins
+        # y_test belongs to X_test, and train/y to train/X.
+        folder, part = features[0].rpartition("/")[0], _part(features[0])
+        candidates = [
+            name for name in candidates if name.rpartition("/")[0] == folder and _part(name) == part
+        ]
     elif len(names) == 1:
         candidates = list(names)
     if len(candidates) > 1 or (not candidates and not features):

@@ -47,10 +47,6 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
         raise DataFileError(f"{path}: no such file or folder") from error
     except PermissionError as error:
         raise DataFileError(f"{path}: no permission to read it") from error
-    except MemoryError as error:
-        raise DataFileError(
-            f"{path}: reading it as {format_name} takes more memory than there is"
-        ) from error
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         if len(reason) > _MAX_CHARACTERS:

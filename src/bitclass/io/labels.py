@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +57,6 @@ class LabelRange:
             return np.dtype(np.uint64)
         return TEXT
 
-    @staticmethod
-    def merged(ranges: Iterable[LabelRange]) -> LabelRange:
-        """The range of the labels of several files."""
-        merged = LabelRange()
-        for other in ranges:
-            merged.are_integers &= other.are_integers
-            merged.low = min(merged.low, other.low)
-            merged.high = max(merged.high, other.high)
-        return merged
-
 
 def check_label_dtype(path: Path, name: str, dtype: np.dtype[Any]) -> None:
     """Refuse arrays that cannot be labels."""
@@ -100,9 +90,16 @@ def class_dtype(classes: Any) -> np.dtype[Any]:
     return TEXT if dtype.kind in "SUO" else dtype
 
 
-def common_dtype(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any] | None:
-    """One type for labels of these types; None if some are text and others are not."""
-    found = set(dtypes)
+def common_dtype(types: Sequence[np.dtype[Any] | LabelRange]) -> np.dtype[Any] | None:
+    """One type for the labels of several files; None if some are text and others are not."""
+    ranges = [found for found in types if isinstance(found, LabelRange)]
+    if ranges:  # text files: all of them, since files are of one format
+        merged = LabelRange()
+        merged.are_integers = all(found.are_integers for found in ranges)
+        merged.low = min(found.low for found in ranges)
+        merged.high = max(found.high for found in ranges)
+        return merged.dtype
+    found = {kind for kind in types if isinstance(kind, np.dtype)}
     if any(dtype.kind == "U" for dtype in found):
         return TEXT if all(dtype.kind == "U" for dtype in found) else None
     common = np.result_type(*found)

@@ -5,44 +5,46 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bitclass.io.columns import is_pattern
-from bitclass.io.errors import DataFileError, reading
-from bitclass.io.labels import LabelRange, class_dtype, common_dtype
+from bitclass.io.errors import DataFileError, listed, reading
+from bitclass.io.labels import class_dtype, common_dtype, convert
 from bitclass.io.rows import FileRows
 from bitclass.io.source import Request, Source
-from bitclass.io.text import COMPRESSED
 
-__all__ = ["open_rows"]
+__all__ = ["FORMATS", "format_of", "open_rows"]
 
 PathLike = str | os.PathLike[str]
 
-#: Extensions of each format; those of text formats may be followed by one of compression.
+#: The class in this package that reads each format, and the extensions.
 FORMATS = {
-    "npy": (".npy",),
-    "npz": (".npz",),
-    "parquet": (".parquet", ".pq"),
-    "arrow": (".arrow", ".feather", ".ipc"),
-    "svmlight": (".svm", ".libsvm", ".svmlight"),
-    "matlab": (".mat",),
-    "hdf5": (".h5", ".hdf5", ".hdf"),
-    "csv": (".csv", ".tsv", ".tab"),
-    "lines": (".txt",),
+    "npy": ("arrays.NpySource", (".npy",)),
+    "npz": ("arrays.NpzSource", (".npz",)),
+    "parquet": ("tables.ParquetSource", (".parquet", ".pq")),
+    "arrow": ("tables.ArrowSource", (".arrow", ".feather", ".ipc")),
+    "svmlight": ("svmlight.SvmlightSource", (".svm", ".libsvm", ".svmlight")),
+    "matlab": ("matlab.open_matlab", (".mat",)),
+    "hdf5": ("hdf5.Hdf5Source", (".h5", ".hdf5", ".hdf")),
+    "csv": ("text_tables.CsvSource", (".csv", ".tsv", ".tab")),
+    "jsonl": ("text_tables.JsonSource", (".jsonl", ".ndjson")),
+    "lines": ("text_tables.LinesSource", (".txt",)),
 }
-_TEXT_FORMATS = ("svmlight", "csv", "lines")
+_COMPRESSED = (".gz", ".bz2", ".xz")
+_TEXT_FORMATS = ("svmlight", "csv", "jsonl", "lines")
 
 
 def open_rows(
     paths: PathLike | Sequence[PathLike],
     *,
-    features: str | int | Sequence[str | int] | None = None,
+    features: str | int | Sequence[str | int] | bool | None = None,
     labels: str | int | bool | None = None,
     labels_file: PathLike | Sequence[PathLike] | None = None,
+    columns: Sequence[str] = (),
     format: str | None = None,
     n_features: int | None = None,
     first_index: int | None = None,
@@ -53,25 +55,27 @@ def open_rows(
     """Open feature files for reading in batches.
 
     Text files are read once, to count their rows and to decide the type of their labels; of other
-    files only headers and labels are read.
+    files only headers and labels are read. Labels in files of their own are kept in memory.
 
     Parameters
     ----------
     paths : path or sequence of paths
         Files of one format, read as one sequence of rows. A folder stands for the files in it.
-    features : str, int or sequence of them, optional
-        The array (npz, MATLAB, HDF5) or the columns (CSV, Parquet, Arrow) of the features; columns
-        also by place or by a pattern such as ``f*``, and ``!name`` or ``!pattern`` leaves columns
-        out. By default the only matrix, column of lists, or all columns that are neither label,
-        index nor identifier.
+    features : str, int, sequence of them, or False, optional
+        The array (npz, MATLAB, HDF5) or the columns (CSV, JSON lines, Parquet, Arrow) of the
+        features; columns also by position or by a pattern such as ``f*``, and ``!name`` or
+        ``!pattern`` leaves columns out. By default the only matrix, column of lists, or all columns
+        that are neither label, index nor identifier. False for no features: `columns` are read.
     labels : str, int or False, optional
         The array or column of the labels. By default the only one that is called like labels; False
         for no labels, in which case such a column is skipped.
     labels_file : path or sequence of paths, optional
         Files of the labels, if apart from the features; `labels` is then a name in there.
+    columns : sequence of str
+        Further columns of a table to read, such as identifiers or text; they are no features.
     format : str, optional
-        'npy', 'npz', 'parquet', 'arrow', 'svmlight', 'matlab', 'hdf5' or 'csv', if the extension
-        does not tell.
+        'npy', 'npz', 'parquet', 'arrow', 'svmlight', 'matlab', 'hdf5', 'csv' or 'jsonl', if the
+        extension does not tell.
     n_features : int, optional
         How many features a row must have. In SVMlight files, the width of the matrix.
     first_index : 0 or 1, optional
@@ -110,24 +114,33 @@ def open_rows(
     if n_features is not None and n_features < 1:
         raise ValueError(f"n_features must be positive, found {n_features}")
     if labels is True:
-        raise ValueError("labels must be a name, a place, None or False, found True")
+        raise ValueError("labels must be a name, a position, None or False, found True")
     label_name = labels if labels is None or labels is False else str(labels)
     request = Request(
         features=_names(features),
         labels=False if labels_file is not None else label_name,
+        columns=tuple(map(str, columns)),
         n_features=n_features,
         first_index=first_index,
         header=header,
         feature_names=None if feature_names is None else tuple(map(str, feature_names)),
     )
-    sources = _open_files(_expanded(_as_paths(paths, "paths"), format, False), format, request)
+    files = _expanded(_as_paths(paths, "paths"), format)
+    sources = _open_files(files, _common_format(files, format), request)
     _check_widths(sources, request)
-    label_sources: list[Source] = []
-    if labels_file is not None:
-        found = _expanded(_as_paths(labels_file, "labels_file"), None, True)
-        request = Request(labels=label_name or None, header=header, only_labels=True)
-        label_sources = _open_labels(found, request, sources)
-    return FileRows(sources, label_sources, _label_dtype(label_sources or sources, classes))
+    description = _description(sources)
+    if labels_file is None:
+        return FileRows(sources, _label_dtype(sources, classes), description=description)
+    files = _expanded(_as_paths(labels_file, "labels_file"), None)
+    request = Request(labels=label_name or None, header=header, only_labels=True)
+    label_sources = _open_labels(files, request, sources)
+    return FileRows(
+        sources,
+        None,
+        _read_labels(label_sources, classes),
+        files,
+        f"{description}\n{_description(label_sources)}",
+    )
 
 
 def _as_paths(paths: PathLike | Sequence[PathLike], name: str) -> list[Path]:
@@ -137,33 +150,38 @@ def _as_paths(paths: PathLike | Sequence[PathLike], name: str) -> list[Path]:
     return [Path(path) for path in found]
 
 
-def _names(features: str | int | Sequence[str | int] | None) -> tuple[str, ...] | None:
-    if features is None:
-        return None
+def _names(
+    features: str | int | Sequence[str | int] | bool | None,
+) -> tuple[str, ...] | bool | None:
+    if features is None or features is False:
+        return features
     names = (features,) if isinstance(features, str | int) else tuple(features)
-    if not names:
+    if not names or features is True:
         raise ValueError("features must name at least one array or column")
     return tuple(map(str, names))
 
 
-def _known(only_labels: bool) -> str:
-    return ", ".join(
-        f"{name} ({' '.join(extensions)})"
-        for name, extensions in FORMATS.items()
-        if only_labels or name != "lines"
-    )
+def _known() -> str:
+    return ", ".join(f"{name} ({' '.join(endings)})" for name, (_, endings) in FORMATS.items())
 
 
-def _format_of(path: Path, only_labels: bool) -> str | None:
+def format_of(path: Path) -> str | None:
+    """The format that the extension of a file tells; None if it tells none.
+
+    Examples
+    --------
+    >>> format_of(Path("train.csv.gz")), format_of(Path("cat.png"))
+    ('csv', None)
+    """
     name = path.name.lower()
-    plain = name.removesuffix(Path(name).suffix) if name.endswith(COMPRESSED) else name
-    for format, extensions in FORMATS.items():
+    plain = name.removesuffix(Path(name).suffix) if name.endswith(_COMPRESSED) else name
+    for format, (_, extensions) in FORMATS.items():
         if (plain if format in _TEXT_FORMATS else name).endswith(extensions):
-            return None if format == "lines" and not only_labels else format
+            return format
     return None
 
 
-def _expanded(paths: Sequence[Path], format: str | None, only_labels: bool) -> list[Path]:
+def _expanded(paths: Sequence[Path], format: str | None) -> list[Path]:
     """The files, each folder replaced by its files of a known format in the order of names."""
     files: list[Path] = []
     for path in paths:
@@ -177,12 +195,11 @@ def _expanded(paths: Sequence[Path], format: str | None, only_labels: bool) -> l
                     for file in path.iterdir()
                     if file.is_file()
                     and not file.name.startswith((".", "_"))
-                    and (format is not None or _format_of(file, only_labels) is not None)
+                    and (format or format_of(file)) not in (None, "lines")
                 )
                 if not found:
                     raise DataFileError(
-                        f"{path}: no file in this folder has a known extension: "
-                        f"{_known(only_labels)}"
+                        f"{path}: no file in this folder has a known extension: {_known()}"
                     )
             for file in found:
                 if not file.is_file():  # opening a pipe would wait for its writer
@@ -193,71 +210,60 @@ def _expanded(paths: Sequence[Path], format: str | None, only_labels: bool) -> l
     return files
 
 
-def _common_format(paths: Sequence[Path], format: str | None, only_labels: bool) -> str:
-    if format is not None and (format not in FORMATS or (format == "lines" and not only_labels)):
-        raise DataFileError(
-            f"{paths[0]}: format={format!r} is not known; formats are: {_known(only_labels)}"
-        )
-    formats = [format or _format_of(path, only_labels) for path in paths]
+def _common_format(paths: Sequence[Path], format: str | None) -> str:
+    if format is not None and format not in FORMATS:
+        raise DataFileError(f"{paths[0]}: format={format!r} is not known; formats are: {_known()}")
+    formats = [format or format_of(path) for path in paths]
     for path, found in zip(paths, formats, strict=True):
         if found is None:
-            raise DataFileError(
-                f"{path}: unknown extension, say format=; formats are: {_known(only_labels)}"
-            )
+            raise DataFileError(f"{path}: unknown extension, say format=; formats are: {_known()}")
         if found != formats[0]:
             raise DataFileError(f"{path}: is {found}, but {paths[0]} is {formats[0]}")
     return str(formats[0])
 
 
 def _opener(format: str) -> Callable[[Path, Request], Source]:
-    """The class that reads a format; pyarrow, h5py and scikit-learn are imported where used."""
-    if format in ("csv", "parquet", "arrow"):
-        from bitclass.io import tables
-
-        return {
-            "csv": tables.CsvSource, "parquet": tables.ParquetSource, "arrow": tables.ArrowSource
-        }[format]  # fmt: skip
-    if format == "lines":
-        from bitclass.io.svmlight import LinesSource
-
-        return LinesSource
-    from bitclass.io import arrays
-
-    files: dict[str, Callable[[Path], arrays.ArrayFile]] = {
-        "npy": arrays.NpyFile, "npz": arrays.NpzFile, "matlab": arrays.matlab_file,
-        "hdf5": arrays.Hdf5File,
-    }  # fmt: skip
-    return partial(arrays.ArraySource, files[format])
+    """What opens a format; its library is imported only now."""
+    module, _, name = FORMATS[format][0].partition(".")
+    opener: Callable[[Path, Request], Source] = getattr(
+        import_module(f"bitclass.io.{module}"), name
+    )
+    return opener
 
 
-def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> list[Source]:
-    """Open files of one format; what was chosen in the first holds for all."""
-    found = _common_format(paths, format, request.only_labels)
-    if found == "svmlight":
-        from bitclass.io.svmlight import open_svmlight
+def _open_files(paths: Sequence[Path], format: str, request: Request) -> list[Source]:
+    """Open files of one format; the label and the features of the first are those of all."""
+    opener = _opener(format)
+    first = opener(paths[0], request)
+    if format not in ("npy", "lines", "svmlight"):
+        request = replace(request, labels=False if first.label is None else first.label)
+    if format == "csv" and first.features:
+        request = replace(request, header=first.has_names)
+    sources = [first, *(opener(path, request) for path in paths[1:])]
+    if format == "svmlight":
+        from bitclass.io.svmlight import set_widths
 
-        return open_svmlight(paths, request)
-    opener = _opener(found)
-    sources = [opener(paths[0], request)]
-    first = sources[0]
-    named = first.feature_names is not None
-    by_model = named and request.feature_names is not None
-    if found != "npy" and first.features:
-        # Where nobody named the features, a further column is an error, unless beside lists.
-        loose = all(item.startswith("!") or is_pattern(item) for item in request.features or ())
-        if loose and not by_model and (named or found == "csv"):
-            request = replace(request, first_features=first.features)
-        else:
-            request = replace(request, features=first.features)
-    if named:
-        request = replace(request, feature_names=None, header=True)
-    elif found == "csv" and not request.only_labels:
-        request = replace(request, header=False)
-    if found != "npy" and found != "lines":
-        request = replace(request, labels=False if first.labels is None else first.labels)
-    for path in paths[1:]:
-        sources.append(opener(path, request))
+        set_widths(sources, request)
+    if format not in ("npy", "npz", "hdf5", "matlab"):
+        for source in sources[1:]:
+            _check_columns(source, first)
+            source.features = first.features
     return sources
+
+
+def _check_columns(source: Source, first: Source) -> None:
+    missing = [name for name in first.features if name not in set(source.features)]
+    others = [name for name in source.features if name not in set(first.features)]
+    if missing:
+        raise DataFileError(
+            f"{source.path}: has no column {listed(missing)}, which the first file has; "
+            f"there are: {listed(source.features)}"
+        )
+    if others:
+        raise DataFileError(
+            f"{source.path}: has a column {listed(others)}, which the first file has not; "
+            "if it is no feature, name those that are with --features"
+        )
 
 
 def _open_labels(
@@ -265,18 +271,18 @@ def _open_labels(
 ) -> list[Source]:
     """Open files of labels; the number of rows tells whether they have a header."""
     n_rows = sum(source.n_rows for source in sources)
-    format = _common_format(paths, None, True)
+    format = _common_format(paths, None)
     if format == "svmlight":
         raise DataFileError(f"{paths[0]}: labels are not read from SVMlight files of their own")
     note = ""
     if request.header is None and format in ("csv", "lines"):
         plain = replace(request, labels="0", header=False)
-        n_records = sum(source.n_rows for source in _open_files(paths, None, plain))
+        n_records = sum(source.n_rows for source in _open_files(paths, format, plain))
         if n_records in (n_rows, n_rows + len(paths)):
             header = n_records > n_rows
             request = replace(request, header=header)
             note = f"{'a' if header else 'no'} header, by the number of rows"
-    label_sources = _open_files(paths, None, request)
+    label_sources = _open_files(paths, format, request)
     n_labels = sum(source.n_rows for source in label_sources)
     if n_labels != n_rows:
         raise DataFileError(
@@ -284,8 +290,21 @@ def _open_labels(
             f"{sources[0].path}{_more(sources)}"
         )
     if note:
-        label_sources[0].details = note
+        label_sources[0].notes = [note]
     return label_sources
+
+
+def _read_labels(sources: Sequence[Source], classes: Any) -> NDArray[Any]:
+    dtype = _label_dtype(sources, classes)
+    assert dtype is not None
+    return np.concatenate(
+        [
+            convert(source.path, batch.labels, dtype, batch.first_row)
+            for source in sources
+            for batch in source.read(0, 1 << 20)
+            if batch.labels is not None
+        ]
+    )
 
 
 def _more(files: Sequence[Any]) -> str:
@@ -298,7 +317,7 @@ def _check_widths(sources: Sequence[Source], request: Request) -> None:
     if expected is None and request.feature_names is not None:
         expected, who = len(request.feature_names), "the model has"
     for source in sources:
-        if expected is not None and source.n_features != expected:
+        if expected is not None and source.n_features != expected and request.wants_features:
             raise DataFileError(
                 f"{source.path}: has {source.n_features} features per row, {who} {expected}"
             )
@@ -313,20 +332,34 @@ def _check_widths(sources: Sequence[Source], request: Request) -> None:
 
 def _label_dtype(sources: Sequence[Source], classes: Any) -> np.dtype[Any] | None:
     """The type of all labels: that of the model's classes, or one that holds them all."""
-    if not any(source.has_labels for source in sources):
+    types = [source.label_type for source in sources if source.label_type is not None]
+    if not types:
         return None
-    for source in sources:
-        if not source.has_labels or not sources[0].has_labels:
-            raise DataFileError(f"{source.path} and {sources[0].path}: only one of them has labels")
+    if len(types) < len(sources):
+        raise DataFileError(f"{sources[0].path} and others: only some of them have labels")
     if classes is not None:
         return class_dtype(classes)
-    ranges = [source.label_range for source in sources if source.label_range is not None]
-    if ranges:
-        return LabelRange.merged(ranges).dtype
-    dtypes = [source.label_dtype for source in sources if source.label_dtype is not None]
-    common = common_dtype(dtypes)
+    common = common_dtype(types)
     if common is None:
         raise DataFileError(
             f"{sources[0].path} and others: labels are text in some files and numbers in others"
         )
     return common
+
+
+def _description(sources: Sequence[Source]) -> str:
+    """What is read, in one line."""
+    first = sources[0]
+    n_rows = sum(source.n_rows for source in sources)
+    parts = [f"{first.format_name}, {n_rows} labels"]
+    if first.n_features:
+        kind = f"{'sparse ' if first.is_sparse else ''}{first.dtype}"
+        parts = [f"{first.format_name}, {n_rows} x {first.n_features} {kind}"]
+        ends = [repr(name) for name in (first.features[:1] + first.features[1:][-1:]) if name]
+        parts += [f"features {' to '.join(ends)}"] if ends else []
+    if first.label_type is None:
+        parts.append("no labels")
+    elif first.label:
+        parts.append(f"labels {first.label!r}")
+    notes = f" ({'; '.join(first.notes)})" if first.notes else ""
+    return f"{first.path}{_more(sources)}: {', '.join(parts)}{notes}"

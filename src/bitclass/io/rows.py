@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.io.errors import DataFileError
 from bitclass.io.labels import convert
-from bitclass.io.prefetch import prefetch
-from bitclass.io.source import Piece, Source
+from bitclass.io.source import Batch, Source, join_batches
 
-__all__ = ["Batch", "FileRows", "Rows", "check_finite"]
+__all__ = ["FileRows", "prefetch"]
 
 _BATCH_BYTES = 64 << 20
 _MAX_BATCH_ROWS = 65_536
 _SAMPLE_PLACES = 64
+_T = TypeVar("_T")
+_END = object()
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Consecutive rows.
+class FileRows:
+    """Rows of one or several files; made by `open_rows`.
 
-    Attributes
+    No file stays open between passes, and several passes may run at the same time.
+
+    Parameters
     ----------
-    X : (k, d) array or CSR
-        Features, perhaps not writeable.
-    labels : (k,) array of booleans, numbers or str, or None
-    first_row : int
-        Number of the first row, counted from 0 over all files.
-    """
-
-    X: Any
-    labels: NDArray[Any] | None
-    first_row: int
-
-
-class Rows(Protocol):
-    """Rows that can be read in batches any number of times, from files or from images.
+    sources : sequence of Source
+        The files, in order.
+    label_dtype : dtype or None
+        Type of the labels that the sources have.
+    labels : (n_rows,) array, optional
+        Labels that come from files of their own.
+    label_paths : sequence of Path
+        Those files.
+    description : str
 
     Attributes
     ----------
@@ -54,47 +50,10 @@ class Rows(Protocol):
     dtype : dtype of the features
     is_sparse : bool
         Whether features come as CSR.
-    paths : sequence of Path
-        The files that are read.
-    label_paths : sequence of Path
-        Files of labels apart from the features.
+    paths, label_paths : list of Path
+        The files that are read, and files of labels apart from them.
     description : str
         What is read, what was guessed and what was left out; one line per kind of file.
-    """
-
-    @property
-    def n_rows(self) -> int: ...  # noqa: D102
-    @property
-    def n_features(self) -> int: ...  # noqa: D102
-    @property
-    def feature_names(self) -> tuple[str, ...] | None: ...  # noqa: D102
-    @property
-    def has_labels(self) -> bool: ...  # noqa: D102
-    @property
-    def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
-    @property
-    def is_sparse(self) -> bool: ...  # noqa: D102
-    @property
-    def paths(self) -> Sequence[Path]: ...  # noqa: D102
-    @property
-    def label_paths(self) -> Sequence[Path]: ...  # noqa: D102
-    @property
-    def description(self) -> str: ...  # noqa: D102
-
-    def batches(self, start_row: int = 0, rows_per_batch: int | None = None) -> Iterator[Batch]:
-        """Batches from a row on; they end at multiples of `rows_per_batch`."""
-        ...
-
-    def sample(self, n_rows: int = 8192) -> tuple[Any, NDArray[Any] | None]:
-        """Features and labels of rows spread over all files, the same rows every time."""
-        ...
-
-
-class FileRows:
-    """Rows of one or several files; made by `open_rows`.
-
-    No file stays open between passes, and several passes may run at the same time. The attributes
-    are those of `Rows`.
 
     Examples
     --------
@@ -109,23 +68,22 @@ class FileRows:
     def __init__(
         self,
         sources: Sequence[Source],
-        label_sources: Sequence[Source],
         label_dtype: np.dtype[Any] | None,
+        labels: NDArray[Any] | None = None,
+        label_paths: Sequence[Path] = (),
+        description: str = "",
     ) -> None:
         first = sources[0]
-        self._sources, self._label_sources = list(sources), list(label_sources)
-        self._label_dtype = label_dtype
+        self._sources, self._labels, self._label_dtype = list(sources), labels, label_dtype
         self.n_rows = sum(source.n_rows for source in sources)
         self.n_features = first.n_features
-        self.feature_names = first.feature_names
-        self.has_labels = label_dtype is not None
+        self.feature_names = first.features if first.has_names else None
+        self.has_labels = labels is not None or label_dtype is not None
         self.dtype: np.dtype[Any] = np.result_type(*(source.dtype for source in sources))
         self.is_sparse = first.is_sparse
         self.paths = [source.path for source in sources]
-        self.label_paths = [source.path for source in label_sources]
-        self.description = _description(sources)
-        if label_sources:
-            self.description += "\n" + _description(label_sources)
+        self.label_paths = list(label_paths)
+        self.description = description
 
     def __repr__(self) -> str:
         return f"<FileRows of {self.n_rows} x {self.n_features} {self.dtype}, {self.paths[0].name}>"
@@ -134,7 +92,7 @@ class FileRows:
     def rows_per_batch(self) -> int:
         """Rows per batch if not given: about 64 MB of features."""
         row_bytes = float(self.n_features * self.dtype.itemsize)
-        if self.is_sparse:  # by the size of the files, which may be compressed
+        if self.is_sparse or not self.n_features:  # by the size of the files
             row_bytes = 2 * sum(path.stat().st_size for path in self.paths) / self.n_rows
         return int(min(max(_BATCH_BYTES // row_bytes, 1), _MAX_BATCH_ROWS))
 
@@ -175,95 +133,52 @@ class FileRows:
         X : (m, d) array or CSR
         labels : (m,) array, or None
         """
-        if n_rows >= self.n_rows:
-            return self._rows(0, self.n_rows)
         n_places = min(_SAMPLE_PLACES, n_rows)
         length = n_rows // n_places
         starts = np.linspace(0, self.n_rows - length, n_places).astype(int).tolist()
-        if all(source.seeks for source in [*self._sources, *self._label_sources]):
-            found = [self._rows(start, length) for start in starts]
-        else:
-            found = list(self._picked(starts, length))
-        return _joined(found)
-
-    def _rows(self, start: int, length: int) -> Piece:
-        pieces = []
-        with closing(self._batches(start, length)) as batches:
-            while length > 0:
-                batch = next(batches)
-                X = batch.X[:length]
-                pieces.append((X, None if batch.labels is None else batch.labels[:length]))
-                length -= X.shape[0]
-        return _joined(pieces)
-
-    def _picked(self, starts: Sequence[int], length: int) -> Iterator[Piece]:
-        """The same rows as by `_rows`, in one pass over files that are read front to back."""
-        with closing(self.batches()) as batches:
-            for batch in batches:
-                stop = batch.first_row + batch.X.shape[0]
-                for start in starts:
-                    low, high = max(start, batch.first_row), min(start + length, stop)
-                    if low < high:
-                        rows = slice(low - batch.first_row, high - batch.first_row)
-                        labels = batch.labels
-                        yield batch.X[rows], None if labels is None else labels[rows]
+        if n_rows >= self.n_rows:
+            starts, length = [0], self.n_rows
+        size, passes = length, [(start, [start]) for start in starts]
+        if not all(source.seeks for source in self._sources):
+            # One pass over files that are read front to back.
+            size, passes = self.rows_per_batch, [(0, starts)]
+        found = []
+        for first, kept in passes:
+            for batch in self._batches(first, size):
+                for start in kept:
+                    low, high = (max(row - batch.first_row, 0) for row in (start, start + length))
+                    if low < min(high, len(batch)):
+                        found.append(batch.rows(low, high))
+                if batch.first_row + len(batch) >= kept[-1] + length:
+                    break
+        joined = join_batches(found)
+        return joined.X, joined.labels
 
     def _batches(self, start_row: int, size: int) -> Generator[Batch, None, None]:
-        row = start_row
-        with closing(self._aligned(self._sources, start_row, size)) as pieces:
-            if not self._label_sources:
-                for X, labels in pieces:
-                    yield Batch(X, labels, row)
-                    row += X.shape[0]
-                return
-            with closing(self._aligned(self._label_sources, start_row, size)) as beside:
-                for (X, _), (_, labels) in zip(pieces, beside, strict=True):
-                    yield Batch(X, labels, row)
-                    row += X.shape[0]
-
-    def _aligned(
-        self, sources: Sequence[Source], start_row: int, size: int
-    ) -> Generator[Piece, None, None]:
-        """Pieces cut and joined to end at multiples of `size`."""
-        held: list[Piece] = []
+        """Pieces of the files, cut and joined to end at multiples of `size`."""
+        held: list[Batch] = []
         room = size - start_row % size
-        with closing(self._pieces(sources, start_row, size)) as pieces:
-            for X, labels in pieces:
-                n_rows = _length((X, labels))
-                start = 0
-                while start < n_rows:
-                    stop = min(n_rows, start + room)
-                    held.append(
-                        (
-                            None if X is None else X[start:stop],
-                            None if labels is None else labels[start:stop],
-                        )
-                    )
-                    room -= stop - start
-                    start = stop
-                    if room == 0:
-                        yield _joined(held)
-                        held, room = [], size
+        for piece in self._pieces(start_row, size):
+            start = 0
+            while start < len(piece):
+                part = piece.rows(start, start + room)
+                held.append(part)
+                start, room = start + len(part), room - len(part)
+                if room == 0:
+                    yield join_batches(held)
+                    held, room = [], size
         if held:
-            yield _joined(held)
+            yield join_batches(held)
 
-    def _pieces(
-        self, sources: Sequence[Source], start_row: int, size: int
-    ) -> Generator[Piece, None, None]:
-        """Pieces of all files, checked and in one type."""
+    def _pieces(self, start_row: int, size: int) -> Generator[Batch, None, None]:
+        """Pieces of all files, checked, in one type and numbered over all files."""
         offset = 0
-        for source in sources:
+        for source in self._sources:
             row = max(0, start_row - offset)
             if row < source.n_rows:
-                first = size - (offset + row) % size
-                for X, labels in source.read(row, first, size):
-                    if X is not None:
-                        X = X.astype(self.dtype, copy=False)
-                        check_finite(source.path, X, row, self.feature_names)
-                    if labels is not None and self._label_dtype is not None:
-                        labels = convert(source.path, labels, self._label_dtype, row)
-                    yield X, labels
-                    row += _length((X, labels))
+                for piece in source.read(row, size):
+                    yield self._checked(source, piece, row, offset)
+                    row += len(piece)
                 if row != source.n_rows:
                     raise DataFileError(
                         f"{source.path}: gave {row} rows where {source.n_rows} were counted; "
@@ -271,67 +186,55 @@ class FileRows:
                     )
             offset += source.n_rows
 
-
-def _length(piece: Piece) -> int:
-    X, labels = piece
-    if X is not None:
-        return int(X.shape[0])
-    return 0 if labels is None else len(labels)
-
-
-def _joined(pieces: Sequence[Piece]) -> Piece:
-    if len(pieces) == 1:
-        return pieces[0]
-    X, labels = pieces[0]
-    if isinstance(X, np.ndarray):
-        X = np.concatenate([piece[0] for piece in pieces])
-    elif X is not None:
-        from scipy.sparse import vstack
-
-        X = vstack([piece[0] for piece in pieces], format="csr")
-    if labels is not None:
-        labels = np.concatenate([piece[1] for piece in pieces if piece[1] is not None])
-    return X, labels
+    def _checked(self, source: Source, piece: Batch, row: int, offset: int) -> Batch:
+        X, labels, first = piece.X, piece.labels, offset + row
+        if X is not None:
+            X = X.astype(self.dtype, copy=False)
+            _check_finite(source.path, X, row, self.feature_names)
+        if self._labels is not None:
+            labels = self._labels[first : first + len(piece)]
+        elif labels is not None and self._label_dtype is not None:
+            labels = convert(source.path, labels, self._label_dtype, row)
+        return Batch(X, labels, first, piece.columns)
 
 
-def _description(sources: Sequence[Source]) -> str:
-    first = sources[0]
-    parts = [f"{first.path}"]
-    if len(sources) > 1:
-        parts[0] += f" and {len(sources) - 1} more"
-    n_rows = sum(source.n_rows for source in sources)
-    if first.n_features:
-        kind = f"{'sparse ' if first.is_sparse else ''}{first.dtype}"
-        parts.append(f"{first.format_name}, {n_rows} x {first.n_features} {kind}")
-        names = first.features or ()
-        if len(names) > 1:
-            parts.append(f"features {names[0]!r} to {names[-1]!r}")
-        elif names and names[0]:
-            parts.append(f"features {names[0]!r}")
-    else:
-        parts.append(f"{first.format_name}, {n_rows} labels")
-    parts.append(f"labels {first.labels!r}" if first.labels else "no labels")
-    if first.labels == "":
-        parts.pop()
-    return ": ".join([parts[0], ", ".join(parts[1:])]) + (
-        f" ({first.details})" if first.details else ""
-    )
-
-
-def check_finite(
-    path: Path, X: Any, first_row: int, feature_names: Sequence[str] | None = None
-) -> None:
-    """Refuse NaN and infinity, naming the first row and feature that has one.
+def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
+    """Yield the same items, each produced in a thread while the one before is in use.
 
     Parameters
     ----------
-    path : Path
-        For the message.
-    X : (k, d) array or CSR
-    first_row : int
-        Number of the first row in the file.
-    feature_names : sequence of str, optional
+    items : iterable
+        Its exceptions are raised here, after the items before them. If this generator is closed
+        early, `items` is closed too.
+
+    Yields
+    ------
+    item
+
+    Examples
+    --------
+    >>> list(prefetch(range(3)))
+    [0, 1, 2]
     """
+    source = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="bitclass-prefetch") as pool:
+        try:
+            pending = pool.submit(next, source, _END)
+            while (item := pending.result()) is not _END:
+                pending = pool.submit(next, source, _END)
+                yield item  # type: ignore[misc]
+                del item  # or it stays in memory while the next but one is produced
+        finally:
+            pool.shutdown(cancel_futures=True)  # waits for the item that is being produced
+            close = getattr(source, "close", None)
+            if close is not None:
+                close()
+
+
+def _check_finite(
+    path: Path, X: Any, first_row: int, feature_names: Sequence[str] | None = None
+) -> None:
+    """Refuse NaN and infinity in X (k, d), naming the first row and feature that has one."""
     values = X if isinstance(X, np.ndarray) else X.data
     if values.dtype.kind != "f":
         return

@@ -1,10 +1,10 @@
-"""One file of rows: what every format provides."""
+"""One file of rows: what every format provides, and what is asked of it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,61 @@ from numpy.typing import NDArray
 
 from bitclass.io.labels import LabelRange
 
-__all__ = ["Piece", "Request", "Source", "spans"]
+__all__ = ["Batch", "Request", "Source", "join_batches"]
 
-#: Features (k, d), None if only labels are read, and labels (k,), None if there are none.
-Piece = tuple[Any, NDArray[Any] | None]
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive rows.
+
+    Attributes
+    ----------
+    X : (k, d) array or CSR, or None
+        Features, perhaps not writeable; None if none were asked for.
+    labels : (k,) array of booleans, numbers or str, or None
+    first_row : int
+        Number of the first row, counted from 0 over all files.
+    columns : mapping of str to (k,) array
+        The further columns that were asked for.
+    """
+
+    X: Any
+    labels: NDArray[Any] | None
+    first_row: int
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        if self.X is not None:
+            return int(self.X.shape[0])
+        return len(self.labels if self.labels is not None else next(iter(self.columns.values())))
+
+    def rows(self, start: int, stop: int | None = None) -> Batch:
+        """Some of the rows, counted from 0."""
+        return Batch(
+            None if self.X is None else self.X[start:stop],
+            None if self.labels is None else self.labels[start:stop],
+            self.first_row + start,
+            {name: values[start:stop] for name, values in self.columns.items()},
+        )
+
+
+def join_batches(batches: Sequence[Batch]) -> Batch:
+    """Several batches as one."""
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    X = None
+    if isinstance(first.X, np.ndarray):
+        X = np.concatenate([batch.X for batch in batches])
+    elif first.X is not None:
+        from scipy.sparse import vstack
+
+        X = vstack([batch.X for batch in batches], format="csr")
+    found = [batch.labels for batch in batches if batch.labels is not None]
+    columns = {
+        name: np.concatenate([batch.columns[name] for batch in batches]) for name in first.columns
+    }
+    return Batch(X, np.concatenate(found) if found else None, first.first_row, columns)
 
 
 @dataclass(frozen=True)
@@ -25,31 +76,41 @@ class Request:
 
     Attributes
     ----------
-    features : tuple of str, or None
-        Names, places or patterns of the features; None to look for them.
-    labels : str, False or None
-        Name or place of the labels, None to look for them, False for no labels.
+    features : tuple of str, None or False
+        Names, positions or patterns of the features; None to look for them, False for none.
+    labels : str, None or False
+        Name or position of the labels; None to look for them, False for no labels.
+    columns : tuple of str
+        Further columns to read.
+    feature_names : tuple of str, or None
+        Names of the features of a model.
     n_features : int or None
     first_index : int or None
         First index of SVMlight files.
     header : bool or None
         Whether text files start with column names; None to find out.
-    feature_names : tuple of str, or None
-        Names of the features of a model.
-    first_features : tuple of str, or None
-        Columns that were the features of the first file, and must be those of this one.
     only_labels : bool
         Whether the file holds labels and no features.
     """
 
-    features: tuple[str, ...] | None = None
+    features: tuple[str, ...] | bool | None = None
     labels: str | bool | None = None
+    columns: tuple[str, ...] = ()
+    feature_names: tuple[str, ...] | None = None
     n_features: int | None = None
     first_index: int | None = None
     header: bool | None = None
-    feature_names: tuple[str, ...] | None = None
-    first_features: tuple[str, ...] | None = None
     only_labels: bool = False
+
+    @property
+    def wants_features(self) -> bool:
+        """Whether features are read."""
+        return not self.only_labels and self.features is not False
+
+    @property
+    def named_features(self) -> tuple[str, ...]:
+        """What the caller says about the features."""
+        return self.features if isinstance(self.features, tuple) else ()
 
 
 class Source(ABC):
@@ -63,55 +124,47 @@ class Source(ABC):
     dtype : dtype of the features
     is_sparse : bool
         Whether the features come as CSR.
-    feature_names : tuple of str, or None
-    features, labels : what a further file must have: names of columns or arrays
-    label_dtype : dtype or None
-        Type of the labels; None if there are none or if they are text whose type is to be decided.
-    label_range : LabelRange or None
-        Summary of labels that are text and may be integers.
+    features : tuple of str
+        The columns, or the array, of the features.
+    has_names : bool
+        Whether `features` are names of the features, so that they can be matched by name.
+    label : str or None
+        The column or array of the labels.
+    label_type : dtype, LabelRange or None
+        Type of the labels; a `LabelRange` if they are text that may be integers.
     seeks : bool
         Whether reading from a row in the middle is cheap.
-    details : str
-        What is read, for the description.
+    notes : list of str
+        What was guessed or left out.
     """
 
     format_name: str
-    path: Path
-    n_rows: int
-    n_features: int = 0
+    seeks = True
+    is_sparse = False
+    has_names = False
+    n_rows = 0
+    n_features = 0
     dtype: np.dtype[Any] = np.dtype(np.float64)
-    is_sparse: bool = False
-    feature_names: tuple[str, ...] | None = None
-    features: tuple[str, ...] | None = None
-    labels: str | None = None
-    label_dtype: np.dtype[Any] | None = None
-    label_range: LabelRange | None = None
-    seeks: bool = True
-    details: str = ""
+    features: tuple[str, ...] = ()
+    label: str | None = None
+    label_type: np.dtype[Any] | LabelRange | None = None
 
-    @property
-    def has_labels(self) -> bool:
-        """Whether the rows have labels."""
-        return self.label_dtype is not None or self.label_range is not None
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.notes: list[str] = []
 
     @abstractmethod
-    def read(self, start_row: int, first_rows: int, n_rows: int) -> Iterator[Piece]:
-        """Rows from `start_row` on, in pieces.
+    def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
+        """Rows from `start_row` on, in order, in pieces of any size.
 
-        A source that can chooses pieces of `first_rows` and then `n_rows` rows, which need no
-        joining; others yield pieces of any size.
+        Parameters
+        ----------
+        start_row : int
+        rows_per_piece : int
+            The size that fits the caller best.
+
+        Yields
+        ------
+        Batch
+            Its `first_row` is counted within this file.
         """
-
-
-def spans(start: int, stop: int, first: int, size: int) -> Iterator[tuple[int, int]]:
-    """Cut a range into spans of `size`, the first of them of `first`.
-
-    Examples
-    --------
-    >>> list(spans(3, 10, 1, 4))
-    [(3, 4), (4, 8), (8, 10)]
-    """
-    while start < stop:
-        end = min(stop, start + first)
-        yield start, end
-        start, first = end, size

@@ -1,4 +1,4 @@
-"""SVMlight (LibSVM) text by scikit-learn's reader, and files with one label per line."""
+"""SVMlight (LibSVM) text by scikit-learn's reader."""
 
 from __future__ import annotations
 
@@ -9,33 +9,38 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from bitclass.io.errors import DataFileError, reading
 from bitclass.io.labels import LabelRange
-from bitclass.io.source import Piece, Request, Source, spans
-from bitclass.io.text import open_stream
+from bitclass.io.source import Batch, Request, Source
+from bitclass.io.text_tables import open_stream
 
-__all__ = ["LinesSource", "SvmlightSource", "open_svmlight"]
+__all__ = ["SvmlightSource", "set_widths"]
 
 _BLOCK_BYTES = 4 << 20
 _LINE = re.compile(rb"\s*([^\s#]+)(.*)", re.DOTALL)
 
 
 class SvmlightSource(Source):
-    """One SVMlight file. A first pass counts its rows and finds the range of its indices."""
+    """One SVMlight file. A first pass counts its rows and finds the range of its indices.
+
+    Attributes
+    ----------
+    low, high : int
+        Smallest and largest index; -1 if there are none.
+    first_index : int
+        The index of the first feature; `set_widths` sets it and `n_features`.
+    """
 
     format_name = "SVMlight"
     is_sparse = True
     seeks = False
 
     def __init__(self, path: Path, request: Request) -> None:
-        self.path = path
-        if request.features is not None or isinstance(request.labels, str):
+        super().__init__(path)
+        if request.named_features or isinstance(request.labels, str) or request.columns:
             raise DataFileError(f"{path}: SVMlight has no names; leave features= and labels= out")
-        self.n_rows = 0
-        self.low, self.high = -1, -1
-        self.first_index = 0
+        self.low, self.high, self.first_index = -1, -1, 0
         labels = LabelRange()
         for X, words in self._blocks(0):
             self.n_rows += len(words)
@@ -47,8 +52,7 @@ class SvmlightSource(Source):
         if self.n_rows == 0:
             raise DataFileError(f"{path}: has no rows")
         if request.labels is None:
-            self.label_range = labels
-            self.labels = "first word"
+            self.label_type, self.label = labels, "first word"
 
     def _blocks(self, start_row: int) -> Iterator[tuple[Any, list[str]]]:
         """Features (k, highest index + 1) and labels as written, from a row on."""
@@ -84,20 +88,22 @@ class SvmlightSource(Source):
             raise DataFileError(f"{self.path}: has a row after row {row} that cannot be read")
         return X, words
 
-    def read(self, start_row: int, first_rows: int, n_rows: int) -> Iterator[Piece]:
+    def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
         """Rows from `start_row` on, in pieces of any size."""
+        from scipy.sparse import csr_array
+
+        row = start_row
         for X, words in self._blocks(start_row):
             indices = X.indices - self.first_index
             if X.nnz and not 0 <= indices.min() <= indices.max() < self.n_features:
                 raise DataFileError(f"{self.path}: has changed since it was opened")
-            labels = None if self.labels is None else np.array(words)
-            shape = (X.shape[0], self.n_features)
-            yield sp.csr_array((X.data, indices, X.indptr), shape=shape), labels
+            rows = csr_array((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
+            yield Batch(rows, None if self.label is None else np.array(words), row)
+            row += len(words)
 
 
-def open_svmlight(paths: Sequence[Path], request: Request) -> list[Source]:
-    """Open SVMlight files, which share a number of features and a first index."""
-    files = [SvmlightSource(path, request) for path in paths]
+def set_widths(files: Sequence[Any], request: Request) -> None:
+    """Decide the first index and the number of features that SVMlight files share."""
     first_index = request.first_index
     if first_index is None:
         first_index = 0 if any(file.low == 0 for file in files) else 1
@@ -112,34 +118,5 @@ def open_svmlight(paths: Sequence[Path], request: Request) -> list[Source]:
                 f"{expected - 1 + first_index}"
             )
         file.first_index, file.n_features = first_index, expected or width
-        file.details = f"indices from {first_index}" + (
-            "" if request.first_index is not None else " (guessed)"
-        )
-    return list(files)
-
-
-class LinesSource(Source):
-    """Labels, one per line, kept in memory."""
-
-    format_name = "text"
-
-    def __init__(self, path: Path, request: Request) -> None:
-        self.path = path
-        with reading(path, self.format_name), open_stream(path) as stream:
-            lines = stream.read().decode("utf-8-sig").split("\n")
-        if lines[-1] == "":
-            lines.pop()
-        if request.header:
-            lines = lines[1:]
-        if not lines:
-            raise DataFileError(f"{path}: has no rows")
-        self._labels = np.char.strip(np.array(lines))
-        self.n_rows = len(lines)
-        self.labels = "line"
-        self.label_range = LabelRange()
-        self.label_range.add(set(self._labels.tolist()))
-
-    def read(self, start_row: int, first_rows: int, n_rows: int) -> Iterator[Piece]:
-        """Labels from `start_row` on."""
-        for start, stop in spans(start_row, self.n_rows, first_rows, n_rows):
-            yield None, self._labels[start:stop]
+        guessed = "" if request.first_index is not None else " (guessed)"
+        file.notes = [f"indices from {first_index}{guessed}"]
