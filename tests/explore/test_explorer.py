@@ -12,6 +12,7 @@ from bitclass.codes import hamming, pack, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.images import Gist, ImageSet, image_rows
 from bitclass.serving import Gallery, ServedModel
+from bitclass.serving.errors import RequestError
 from bitclass.serving.explorer import N_LISTED, Explorer
 
 
@@ -73,9 +74,9 @@ def test_small_images_are_small_and_made_once(explorer, served):
 
 @pytest.mark.parametrize("row", [-1, 48, 10**8])
 def test_an_image_that_is_not_there_is_an_error(explorer, row):
-    with pytest.raises(IndexError, match="there are 48"):
+    with pytest.raises(RequestError, match="there are 48"):
         explorer.look_at(row)
-    with pytest.raises(IndexError, match="there are 48"):
+    with pytest.raises(RequestError, match="there are 48"):
         explorer.small_image(row)
 
 

@@ -161,7 +161,6 @@ class Service:
                 RequestError: _refuse,
                 HTTPException: _refuse_http,
                 ImageError: partial(_refuse_as, 422),
-                IndexError: partial(_refuse_as, 404),
                 ClientDisconnect: partial(_refuse_as, 400),
                 Exception: _fail,
             },

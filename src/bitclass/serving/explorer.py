@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex
 from bitclass.images import ImageError, Preparation, decode
+from bitclass.serving.errors import RequestError
 from bitclass.serving.gallery import N_CLASSES
 from bitclass.serving.served_model import ServedModel, label_value
 
@@ -133,7 +134,7 @@ class Explorer:
 
     @functools.cached_property
     def _pairs(self) -> dict[str, Any]:
-        if self._image_counts is not None:
+        if self._image_counts is not None and self._wrong.any():
             assert self._gallery is not None
             assert self._gallery.images.labels is not None
             labels = self._gallery.images.labels.astype(str)[self._wrong].tolist()
@@ -168,9 +169,9 @@ class Explorer:
         Returns
         -------
         dict
-            With a labelled gallery the pairs of label and predicted class with the most images,
-            otherwise the pairs of classes whose codes are nearest; none above
-            `MAX_PAIRED_CLASSES` classes.
+            The pairs of label and predicted class with the most images of the gallery. Where
+            that has no errors to show, the pairs of classes whose codes are nearest; none
+            above `MAX_PAIRED_CLASSES` classes.
         """
         return self._pairs
 
@@ -220,7 +221,7 @@ class Explorer:
 
         Raises
         ------
-        IndexError
+        RequestError
             If there is no such image.
         """
         gallery = self._check(row)
@@ -232,7 +233,7 @@ class Explorer:
 
         Raises
         ------
-        IndexError
+        RequestError
             If there is no such image.
         ImageError
             If it cannot be read any more.
@@ -254,7 +255,7 @@ class Explorer:
     def _check(self, row: int) -> Any:
         n_images = 0 if self._gallery is None else len(self._gallery)
         if not 0 <= row < n_images:
-            raise IndexError(f"image {row}: there are {n_images}")
+            raise RequestError(f"there is no image {row}; there are {n_images}", 404)
         return self._gallery
 
     def _image(self, row: int) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class InferRequest:
             raise RequestError(f"inputs must be a list of one tensor: {' or '.join(served.inputs)}")
         tensor = _object(inputs[0], "inputs[0]")
         kind = tensor.get("name")
-        served.check_kind(kind)  # type: ignore[arg-type]
+        served.check_kind(kind)
         values = _values(tensor, memoryview(body)[end:], served, max_rows)
         outputs = _outputs(request, parameters)
         top = 0
@@ -162,7 +162,7 @@ def _values(
     kind, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
     if kind == "rows":
         expected: tuple[int, ...] = (served.model.n_features,)
-        if datatype not in _TYPES:
+        if not isinstance(datatype, str) or datatype not in _TYPES:
             raise RequestError(
                 f"datatype of {kind} must be one of {', '.join(_TYPES)}, found {datatype!r:.80}"
             )

@@ -59,7 +59,7 @@ class ServedModel:
             return ("texts", "rows")
         return ("rows",)
 
-    def check_kind(self, kind: str) -> None:
+    def check_kind(self, kind: Any) -> None:
         """Refuse input that the model does not take."""
         if kind not in self.inputs:
             raise RequestError(

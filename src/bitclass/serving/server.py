@@ -68,6 +68,7 @@ def create_server(
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",  # of malformed requests there may be many
         access_log=False,
         server_header=False,
         # It refuses the connection that reaches its limit.
