@@ -78,10 +78,9 @@ def _served(given: str) -> ServedModel:
 
     name, equals, path = given.rpartition("=")
     model = load(Path(path))
+    extractor = recorded_extractor(model.summary)
     try:
-        return ServedModel(
-            name if equals else Path(path).stem, model, recorded_extractor(model.summary)
-        )
+        return ServedModel(name if equals else Path(path).stem, model, extractor)
     except ValueError as error:
         raise UsageError(f"{given}: {error}; write NAME=MODEL to give one") from error
 

@@ -138,15 +138,15 @@ class Service:
         }
         api = "/api/models/{model}"
         self._app = Starlette(
-            routes=[
+            routes=[  # tried in this order
+                Route("/v2/models/{model}/infer", self._infer, methods=["POST"]),
+                Route("/predict/{model}", self._predict, methods=["POST"]),
+                Route("/predict", self._predict, methods=["POST"]),
                 Route("/v2/health/live", self._live),
                 Route("/v2/health/ready", self._ready),
                 Route("/v2", self._server_metadata),
                 Route("/v2/models/{model}", self._model_metadata),
                 Route("/v2/models/{model}/ready", self._model_ready),
-                Route("/v2/models/{model}/infer", self._infer, methods=["POST"]),
-                Route("/predict", self._predict, methods=["POST"]),
-                Route("/predict/{model}", self._predict, methods=["POST"]),
                 Route("/metrics", self._show_metrics),
                 *(Route(path, self._page) for path in _PAGES),
                 Route("/api/models", self._list_models),

@@ -261,12 +261,6 @@ def metadata(served: ServedModel) -> dict[str, Any]:
         The answer to `/v2/models/NAME`. A request has one of the inputs.
     """
     shapes = {"rows": [-1, served.model.n_features]}
-    types = {
-        "label": _label_type(served),
-        "top_labels": _label_type(served),
-        "top_probabilities": "FP64",
-        "top_distances": "INT32",
-    }
     return {
         "name": served.name,
         "platform": "bitclass",
@@ -280,13 +274,14 @@ def metadata(served: ServedModel) -> dict[str, Any]:
         ],
         "outputs": [
             {"name": name, "datatype": kind, "shape": [-1] if name == "label" else [-1, -1]}
-            for name, kind in types.items()
+            for name, kind in _output_types(served).items()
         ],
     }
 
 
-def _label_type(served: ServedModel) -> str:
-    return "INT64" if served.model.classes.dtype.kind == "i" else "BYTES"
+def _output_types(served: ServedModel) -> dict[str, str]:
+    label = "INT64" if served.model.classes.dtype.kind == "i" else "BYTES"
+    return dict(zip(_OUTPUTS, (label, label, "FP64", "INT32"), strict=True))
 
 
 def response(
@@ -305,11 +300,15 @@ def response(
         "top_probabilities": prediction.probabilities,
         "top_distances": prediction.distances,
     }
-    types = {each["name"]: each["datatype"] for each in metadata(served)["outputs"]}
+    types = _output_types(served)
     tensors, blobs = [], []
     for name, binary in request.outputs.items():
         array, datatype = np.asarray(values[name]), types[name]
-        tensor = {"name": name, "datatype": datatype, "shape": list(array.shape)}
+        tensor: dict[str, Any] = {
+            "name": name,
+            "datatype": datatype,
+            "shape": list(array.shape),
+        }
         if binary:
             blob = _bytes_of(array, datatype)
             tensor["parameters"] = {"binary_data_size": len(blob)}
