@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "serving": FILES,
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},
-    "cli": ESTIMATOR | FILES | {"distributed", "serving", ""},
+    "cli": ESTIMATOR | FILES | {"distributed", "serving", "text", ""},
 }
 
 

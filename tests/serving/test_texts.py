@@ -1,16 +1,17 @@
 """Models of texts: plain JSON, the protocol, and the page's questions."""
 
+import asyncio
+import json
+
 import numpy as np
 import pytest
 import services
 import tritonclient.http as triton
 
-from bitclass import BinaryCodeClassifier, PackedModel
+from bitclass import BinaryCodeClassifier
+from bitclass.serving import ServedModel, create_app
 from bitclass.storage import load, save
-
-pytestmark = pytest.mark.skipif(
-    not hasattr(PackedModel, "with_text"), reason="models of texts are not part of this version"
-)
+from bitclass.text import NgramHasher
 
 TEXTS = [f"{verb} the {noun} number {i}" for i in range(15)
          for verb, noun in (("open", "door"), ("play", "music"), ("cancel", "flight"))]  # fmt: skip
@@ -19,8 +20,6 @@ LABELS = ["door", "music", "flight"] * 15
 
 @pytest.fixture(scope="module")
 def text_service(tmp_path_factory):
-    from bitclass.text import NgramHasher
-
     hasher = NgramHasher()
     X = hasher.fit_transform(TEXTS)
     model = BinaryCodeClassifier(64, random_state=0, refine=False).fit(X, LABELS).packed()
@@ -57,3 +56,27 @@ def test_what_is_no_text_is_refused(text_service, body, words):
     status, answer = services.ask_json(text_service[0], "POST", "/predict", body)
     assert status == 400
     assert words in answer["error"]
+
+
+def test_sentence_embeddings_are_computed_from_texts():
+    model = services.random_model(["a", "b", "c"], n_features=3)
+
+    def embed(texts):
+        return np.array([[len(text), text.count("a"), 1] for text in texts], dtype=np.float32)
+
+    app = create_app([ServedModel("m", model, embed=embed)])
+    texts = ["banana", "x", "a a a"]
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": json.dumps({"texts": texts}).encode()}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/predict", "query_string": b"", "root_path": "",
+        "headers": [(b"host", b"localhost")],
+    }  # fmt: skip
+    asyncio.run(app(scope, receive, send))
+    assert json.loads(sent[1]["body"])["labels"] == model.predict(embed(texts)).tolist()

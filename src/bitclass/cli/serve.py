@@ -72,15 +72,28 @@ def command(
 
 def _served(given: str) -> ServedModel:
     """A model from an argument, [NAME=]MODEL."""
-    from bitclass.images import recorded_extractor
+    from bitclass.cli.data import extractor_of
     from bitclass.serving import ServedModel
     from bitclass.storage import load
 
     name, equals, path = given.rpartition("=")
     model = load(Path(path))
-    extractor = recorded_extractor(model.summary)
+    extractor = embed = None
+    if "extractor" in model.summary:
+        from bitclass.text import recorded_embeddings
+
+        embeddings = recorded_embeddings(model.summary)
+        if embeddings is None:
+            extractor = extractor_of(model)
+        else:
+            embed = embeddings.rows
+            if embeddings.n_features != model.n_features:  # loads them, before the first request
+                raise ValueError(
+                    f"{path}: the model takes {model.n_features} features, and its extractor "
+                    f"{embeddings.library}:{embeddings.model} gives {embeddings.n_features}"
+                )
     try:
-        return ServedModel(name if equals else Path(path).stem, model, extractor)
+        return ServedModel(name if equals else Path(path).stem, model, extractor, embed=embed)
     except ValueError as error:
         raise UsageError(f"{given}: {error}; write NAME=MODEL to give one") from error
 

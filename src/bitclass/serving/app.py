@@ -130,8 +130,8 @@ class Service:
             for name, served in self._models.items()
         }
         self._explorers = {name: Explorer(served) for name, served in self._models.items()}
-        # One image at a time: extracting takes all cores as it is.
-        self._images = ThreadPoolExecutor(1, thread_name_prefix="bitclass-images")
+        # One request at a time: extracting takes all cores as it is.
+        self._extracting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-extract")
         folder = resources.files("bitclass.serving") / "static"
         self._pages = {
             path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGES.items()
@@ -316,7 +316,7 @@ class Service:
             if kind == "images":
                 values = await self._features(served, values)
             elif kind == "texts":
-                values = [_text(value, i) for i, value in enumerate(values)]
+                values = await self._texts(served, values)
             elif values.shape[1:] != (served.model.n_features,):
                 raise RequestError(
                     f"rows must have shape (n, {served.model.n_features}), found {values.shape}"
@@ -330,7 +330,15 @@ class Service:
     async def _features(self, served: ServedModel, values: list[Any]) -> NDArray[np.float32]:
         images = [image_content(value, i) for i, value in enumerate(values)]
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._images, served.features, images)
+        return await loop.run_in_executor(self._extracting, served.features, images)
+
+    async def _texts(self, served: ServedModel, values: list[Any]) -> Any:
+        """Texts, or their embeddings where the model takes these."""
+        texts = [_text(value, i) for i, value in enumerate(values)]
+        if served.embed is None:
+            return texts
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._extracting, served.embed, texts)
 
     # Metrics and the page
 
@@ -376,7 +384,7 @@ class Service:
                 f"model {served.name} takes {served.inputs[0]}, found {content_type!r:.80}", 415
             )
         body = await self._body(request)
-        X: Any = [_text(body, 0)] if is_text else await self._features(served, [body])
+        X: Any = await (self._texts if is_text else self._features)(served, [body])
         return await self._explored(request, lambda explorer: explorer.look(X))
 
     async def _explored(

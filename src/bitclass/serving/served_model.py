@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,12 +37,15 @@ class ServedModel:
         The one that the model was trained with; then it takes images.
     gallery : Gallery, optional
         Images that the page shows.
+    embed : callable, optional
+        Turns n texts into features (n, d), for a model of sentence embeddings.
     """
 
     name: str
     model: PackedModel
     extractor: Extractor | None = None
     gallery: Gallery | None = None
+    embed: Callable[[list[str]], NDArray[np.float32]] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -55,7 +59,7 @@ class ServedModel:
         """Kinds of input that the model takes, the most natural first."""
         if self.extractor is not None:
             return ("images", "rows")
-        if getattr(self.model, "text", None) is not None:
+        if self.embed is not None or self.model.text is not None:
             return ("texts", "rows")
         return ("rows",)
 
