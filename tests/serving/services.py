@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import numpy as np
 from bitclass import PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
+from bitclass.serving import create_server, listen
 
 COMMAND = Path(sys.executable).with_name("bitclass")
 PATIENCE = 60.0
@@ -82,3 +84,20 @@ def ask_json(service, method, path, body=None, **headers):
     status, found, content = ask(service, method, path, body, **headers)
     assert found.get_content_type() == "application/json", (status, content)
     return status, json.loads(content)
+
+
+@contextmanager
+def in_thread(app):
+    """Port of an application that is served by a thread of this process."""
+    listener = listen("127.0.0.1", 0)
+    started = threading.Event()
+    server = create_server(app, on_start=started.set)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    port = listener.getsockname()[1]
+    thread.start()
+    try:
+        assert started.wait(PATIENCE)
+        yield SimpleNamespace(port=port)
+    finally:
+        server.should_exit = True
+        thread.join()

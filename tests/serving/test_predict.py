@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import services
 
+from bitclass.serving import Limits, ServedModel, create_app, server
+
 
 @pytest.mark.parametrize("name", ["words", "numbers"])
 def test_rows_are_predicted(service, loaded, name):
@@ -109,6 +111,37 @@ def test_further_connections_are_refused_and_served_again_when_others_end(servic
     deadline = time.monotonic() + services.PATIENCE
     while services.ask(service, "GET", "/v2/health/live")[0] != 200:
         assert time.monotonic() < deadline
+
+
+def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
+    model = ServedModel("m", services.random_model(["a", "b"]))
+    with services.in_thread(create_app([model], Limits(body_seconds=0.3))) as service:
+        for request, status in [
+            (b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{", b" 408 "),
+            (b"POST /predict HTTP/1.1\r\nHost: 127", b""),
+            (b"", b""),
+        ]:
+            address = ("127.0.0.1", service.port)
+            with socket.create_connection(address, services.PATIENCE) as connection:
+                connection.sendall(request)
+                assert status in connection.recv(65536)
+                if not status:
+                    assert connection.recv(1) == b""
+
+
+def test_what_goes_wrong_within_is_an_answer_too(monkeypatch, caplog):
+    def fail(*arguments):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    model = services.random_model(["a", "b"])
+    monkeypatch.setattr(model, "predict", fail)
+    with services.in_thread(create_app([ServedModel("m", model)])) as service:
+        body = {"rows": services.rows(1).tolist()}
+        status, answer = services.ask_json(service, "POST", "/predict", body)
+        assert services.ask(service, "GET", "/v2/health/live")[0] == 200
+    assert (status, answer["error"].split(";")[0]) == (500, "internal error")
+    assert "BlockingIOError" in caplog.text
 
 
 def metric(text, pattern):

@@ -1,8 +1,5 @@
 """Models of texts: plain JSON, the protocol, and the page's questions."""
 
-import asyncio
-import json
-
 import numpy as np
 import pytest
 import services
@@ -66,17 +63,6 @@ def test_sentence_embeddings_are_computed_from_texts():
 
     app = create_app([ServedModel("m", model, embed=embed)])
     texts = ["banana", "x", "a a a"]
-    sent = []
-
-    async def receive():
-        return {"type": "http.request", "body": json.dumps({"texts": texts}).encode()}
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {
-        "type": "http", "method": "POST", "path": "/predict", "query_string": b"", "root_path": "",
-        "headers": [(b"host", b"localhost")],
-    }  # fmt: skip
-    asyncio.run(app(scope, receive, send))
-    assert json.loads(sent[1]["body"])["labels"] == model.predict(embed(texts)).tolist()
+    with services.in_thread(app) as service:
+        _, answer = services.ask_json(service, "POST", "/predict", {"texts": texts})
+    assert answer["labels"] == model.predict(embed(texts)).tolist()
