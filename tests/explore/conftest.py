@@ -25,16 +25,26 @@ def explorer(served):
     return Explorer(served)
 
 
+def text_model():
+    from bitclass import BinaryCodeClassifier
+    from bitclass.text import NgramHasher
+
+    hasher = NgramHasher()
+    X = hasher.fit_transform(["open the door", "play some music"] * 10)
+    model = BinaryCodeClassifier(32, random_state=0, refine=False).fit(X, ["door", "music"] * 10)
+    return model.packed().with_text(hasher.features_)
+
+
 @pytest.fixture(scope="session")
 def server(served):
-    """A server that runs, with a second model of plain rows."""
+    """A server that runs, with further models of plain rows and of texts."""
     from bitclass.serving import ServedModel, create_app, create_server, listen
 
-    rows_only = ServedModel("rows", served.model)
+    rows_only, texts = ServedModel("rows", served.model), ServedModel("texts", text_model())
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     started = threading.Event()
-    running = create_server(create_app([served, rows_only]), on_start=started.set)
+    running = create_server(create_app([served, rows_only, texts]), on_start=started.set)
     thread = threading.Thread(target=running.run, args=([listener],))
     thread.start()
     assert started.wait(60)

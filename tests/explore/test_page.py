@@ -350,3 +350,16 @@ def test_another_model_is_chosen(browser, server):
     assert names(browser, "#list a") == []  # there are no images that a class could lead to
     assert text(browser, "#pairs .hint").endswith("apart")
     assert browser.value("document.getElementById('drop').hidden")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_text_is_classified(browser, server, width):
+    browser.screen(width)
+    browser.go(f"{server.url}?model=texts")
+    browser.wait_for("document.querySelector('#list li')")
+    browser.value("document.getElementById('text').value = 'some <b>music</b>'")
+    browser.value("document.getElementById('classify').click()")
+    looked_at(browser, "some <b>music</b>")
+    assert text(browser, "#classes .name") == "music"
+    assert browser.value("document.getElementById('shown').hidden")
+    assert browser.value("document.documentElement.scrollWidth") <= width

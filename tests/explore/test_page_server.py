@@ -62,7 +62,7 @@ def test_the_page_and_its_parts_are_served_with_a_policy(server):
 
 def test_facts_and_images_are_given_by_number(server):
     status, headers, content = ask(server, "GET", "/api/models")
-    drawn, rows = json.loads(content)["models"]
+    drawn, rows, _ = json.loads(content)["models"]
     assert (status, headers.get_content_type()) == (200, "application/json")
     assert (drawn["name"], drawn["input"], drawn["images"], drawn["bits"]) == (
         "drawn", "images", 48, 96,

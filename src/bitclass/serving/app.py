@@ -309,7 +309,7 @@ class Service:
             raise RequestError("rows must be lists of numbers of the same length") from None
         if X.dtype.kind not in "biuf":
             raise RequestError("rows must be lists of numbers")
-        return kind, X.astype(np.float64)
+        return kind, X.astype(np.float64, copy=False)
 
     async def _predicted(self, served: ServedModel, kind: str, values: Any, top: int) -> Prediction:
         try:
