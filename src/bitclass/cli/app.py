@@ -22,7 +22,7 @@ COMMANDS = {
     "inspect": "Show the sizes, classes, bit balance and class distances of a model.",
     "features": "Extract features of images into a file.",
     "explore": "Serve a page that shows codes of images, and their nearest classes and images.",
-    "demo": "Compare with LibLinear on the digits of scikit-learn.",
+    "demo": "Read 2,200 characters in three typefaces after learning nine others.",
     "bench": "Time predictions on this machine beside a float32 matrix product.",
 }
 
