@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core memory loading images cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core memory loading images cluster fuzz sanitize neon onnx-agreement clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -84,6 +84,9 @@ sanitize: setup  ## kernel tests under the address, undefined-behaviour and thre
 
 neon:  ## kernel tests for 64-bit ARM, under emulation
 	native/tests/run_neon.sh
+
+onnx-agreement: setup  ## predictions of onnxruntime beside ours on the real datasets
+	$(BIN)/python benchmarks/onnx_agreement.py
 
 clean:  ## remove the environment and what was built
 	rm -rf $(VENV) build

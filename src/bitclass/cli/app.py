@@ -20,6 +20,7 @@ COMMANDS = {
     "predict": "Predict the classes of rows or images.",
     "evaluate": "Measure the accuracy of a model on labelled rows or images.",
     "inspect": "Show the sizes, classes, bit balance and class distances of a model.",
+    "export": "Write a model in another format: ONNX.",
     "features": "Extract features of images into a file.",
     "explore": "Serve a page that shows codes of images, and their nearest classes and images.",
     "demo": "Read 2,200 characters in three typefaces after learning nine others.",
