@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core memory loading images cluster fuzz sanitize neon onnx-agreement clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster fuzz sanitize neon onnx-agreement clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -64,14 +64,30 @@ reproduce-quick: setup  ## the same on small data, into build/reproduction (abou
 out-of-core: setup  ## train on a file of 12 GB, made and deleted (about 15 minutes)
 	$(BIN)/python benchmarks/out_of_core.py
 
+cost: setup  ## time and memory at 1,000 to 1,000,000 classes (about 10 minutes; may be interrupted)
+	$(BIN)/python benchmarks/cost.py
+
+search: $(VENV)/bench  ## search among 1,000,000 class codes beside faiss (about 15 minutes)
+	$(BIN)/python benchmarks/search.py
+
 memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
 	$(BIN)/python benchmarks/memory.py
 
 loading: setup  ## size and loading time of a model file
 	$(BIN)/python benchmarks/loading.py
 
+text: setup  ## wide sparse rows of text beside LinearSVC (about 15 minutes)
+	$(BIN)/python benchmarks/text.py
+
 images: setup  ## feature extraction, images per second (about 2 minutes)
 	$(BIN)/python benchmarks/images.py
+
+$(VENV)/characters: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group characters
+	@touch $@
+
+characters: $(VENV)/characters  ## Han characters, 1,000 to 76,295 classes, beside the peers (hours; may be interrupted)
+	$(BIN)/python benchmarks/characters.py
 
 cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
 	$(BIN)/python benchmarks/cluster.py

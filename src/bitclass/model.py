@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass._native import HammingIndex, predict, predict_rescored
+from bitclass._native import (
+    ClusteredIndex,
+    HammingIndex,
+    SparseProjection,
+    predict,
+    predict_rescored,
+)
+from bitclass._native.ngrams import HashedTexts, NgramFeatures, TextPredictor, as_texts
 from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, as_features
@@ -45,6 +52,8 @@ class PackedModel:
         Probabilities are the softmax of the scores over `temperature`.
     summary : mapping, optional
         How the model came about, in values that JSON can hold; kept in model files.
+    text : NgramFeatures, optional
+        What turns texts into rows; then every `X` may also be a list of n str or bytes.
 
     Examples
     --------
@@ -69,14 +78,46 @@ class PackedModel:
         steepness: float = 1.0,
         temperature: float = 1.0,
         summary: Mapping[str, Any] | None = None,
+        text: NgramFeatures | None = None,
     ) -> None:
+        if text is not None and text.n_columns != hash_function.n_features:
+            raise ValueError(
+                f"text must have {hash_function.n_features} columns, as many as the hash function "
+                f"has features, found {text.n_columns}"
+            )
         self.classes = classes
         self.hash_function = hash_function
         self.rescore = rescore
         self.steepness = steepness
         self.temperature = temperature
         self.summary = dict(summary or {})
+        self.text = text
         self._index = HammingIndex(weights)
+        self._of_texts: TextPredictor | None = None
+        if text is not None and isinstance(hash_function.encoder, SparseProjection):
+            self._of_texts = TextPredictor(text, hash_function.encoder, self._index)
+        self._searched = self._index
+
+    @property
+    def n_probe(self) -> int | None:
+        """How many clusters of classes a search visits; None, the default, for all classes.
+
+        Setting a number groups the classes into about four times the square root of their number
+        of clusters, in seconds for a million. `predict`, and `top_classes` up to the length of the
+        short list, then visit the clusters nearest to a row only, and may miss a class. It is worth
+        it for single rows and several hundred thousand classes: see docs/scaling.md for time and
+        recall. It is not kept in model files.
+        """
+        return self._searched.n_probe if isinstance(self._searched, ClusteredIndex) else None
+
+    @n_probe.setter
+    def n_probe(self, n_probe: int | None) -> None:
+        if n_probe is None:
+            self._searched = self._index
+        elif isinstance(n_probe, int | np.integer) and n_probe >= 1 and n_probe is not True:
+            self._searched = ClusteredIndex(self.weights, int(n_probe))
+        else:
+            raise ValueError(f"n_probe must be None or an integer of at least 1, found {n_probe!r}")
 
     @property
     def weights(self) -> NDArray[np.uint8]:
@@ -102,7 +143,31 @@ class PackedModel:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays that predicting needs, labels aside."""
-        return self.weights.nbytes + self.hash_function.nbytes
+        of_text = 0 if self.text is None else self.text.nbytes
+        return self.weights.nbytes + self.hash_function.nbytes + of_text
+
+    def with_text(self, text: NgramFeatures) -> PackedModel:
+        """The same model for texts, whose rows it was fitted on.
+
+        Parameters
+        ----------
+        text : NgramFeatures
+            Such as the attribute `features_` of a fitted `bitclass.text.NgramHasher`.
+
+        Returns
+        -------
+        PackedModel
+        """
+        return PackedModel(
+            self.classes,
+            self.weights,
+            self.hash_function,
+            rescore=self.rescore,
+            steepness=self.steepness,
+            temperature=self.temperature,
+            summary=self.summary,
+            text=text,
+        )
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
@@ -134,6 +199,8 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
+        if self._of_texts is not None and self.n_probe is None and _are_texts(X):
+            return self.classes[self._best_of_texts(as_texts(X))]
         features = self._rows(X)
         if features.shape[0] <= _ROWS_PER_CALL and self.hash_function.takes(features):
             return self.classes[self._best(features, 0)]
@@ -142,11 +209,24 @@ class PackedModel:
             indices[rows] = self._best(block, rows.start)
         return self.classes[indices]
 
+    def _best_of_texts(self, texts: list[str | bytes]) -> NDArray[np.int64]:
+        """Index of the predicted class (n,) of texts, from their bytes to the class in one pass."""
+        assert self._of_texts is not None
+        arguments = self.n_rescored, self.steepness
+        if len(texts) <= _ROWS_PER_CALL:
+            return self._of_texts.predict(texts, *arguments)
+        starts = range(0, len(texts), _ROWS_PER_CALL)
+        parts = [
+            self._of_texts.predict(texts[start : start + _ROWS_PER_CALL], *arguments)
+            for start in starts
+        ]
+        return np.concatenate(parts)
+
     def _best(self, block: NDArray[Any], first_row: int) -> NDArray[np.int64]:
         """Index of the predicted class (n,) of a block of features."""
         if self.rescore:
-            return self._short_list(block, 1, first_row)[0][:, 0]
-        return predict(self.hash_function.encoder, self._index, block, first_row=first_row)[0]
+            return self._short_list(self._searched, block, 1, first_row)[0][:, 0]
+        return predict(self.hash_function.encoder, self._searched, block, first_row=first_row)[0]
 
     def top_classes(
         self, X: ArrayLike, k: int, *, probabilities: bool = False
@@ -265,12 +345,12 @@ class PackedModel:
         return min(self.rescore, len(self.classes))
 
     def _short_list(
-        self, block: NDArray[Any], k: int, first_row: int
+        self, index: HammingIndex, block: NDArray[Any], k: int, first_row: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
         """Indices, scores and distances (n, k) of the best classes of the short list."""
         return predict_rescored(
             self.hash_function.encoder,
-            self._index,
+            index,
             block,
             self.n_rescored,
             k,
@@ -283,12 +363,14 @@ class PackedModel:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Indices and distances (n, k) of the best classes of a block of features."""
         m = self.n_rescored
+        # The classes behind the short list are those of an exact search, and so is then the list.
+        index = self._index if 0 < m < k else self._searched
         if m:
-            best, _, apart = self._short_list(block, min(k, m), first_row)
+            best, _, apart = self._short_list(index, block, min(k, m), first_row)
             if k <= m:
                 return best, apart
         codes = self.hash_function.encoder.encode(block, first_row=first_row)
-        found, distances = self._index.top_k(codes, k)
+        found, distances = index.top_k(codes, k)
         if m:
             found[:, :m], distances[:, :m] = best, apart
         return found, distances
@@ -299,7 +381,7 @@ class PackedModel:
         scores = self._index.scores(codes, self.n_bits).astype(np.float64)
         m = self.n_rescored
         if m:
-            best, rescored, apart = self._short_list(block, m, first_row)
+            best, rescored, apart = self._short_list(self._index, block, m, first_row)
             farthest = self.n_bits - 2.0 * apart.max(axis=1, keepdims=True)
             scores += rescored[:, -1:] - farthest - 1.0
             # Equal scores stay in the order of the list, of which the first is predicted.
@@ -332,7 +414,48 @@ class PackedModel:
             f"{self.n_bits} bits, {self.hash_function.precision}>"
         )
 
+    def explain(
+        self, text: str | bytes, label: Any = None, n_ngrams: int = 10
+    ) -> list[tuple[str, float]]:
+        """N-grams of a text that speak most for a class.
+
+        An n-gram speaks for a class where the row of the projection that it selects agrees with the
+        bits of the class: it adds ``value * P[column].w_c`` to ``w_c.(P'x + t)``.
+
+        Parameters
+        ----------
+        text : str or bytes
+        label : label of a class, optional
+            By default that of the predicted class.
+        n_ngrams : int, default=10
+
+        Returns
+        -------
+        list of (str, float)
+            N-grams in lower case, with a space at the boundary of a word, and their shares of all
+            that speaks for or against the class; the largest first.
+        """
+        if self.text is None:
+            raise ValueError("explain needs a model of texts, and this one was fitted on features")
+        if isinstance(n_ngrams, bool) or not isinstance(n_ngrams, int) or n_ngrams < 1:
+            raise ValueError(f"n_ngrams must be a positive integer, found {n_ngrams!r}")
+        if label is None:
+            label = self.predict([text])[0]
+        found = np.flatnonzero(self.classes == label)
+        if len(found) != 1:
+            raise ValueError(f"label must be one of the classes, found {label!r}")
+        _, columns, values = self.text.rows([text])
+        weights = unpack(self.weights[found], self.n_bits)[0].astype(np.float32)
+        spoken = values * (self.hash_function.rows_of(columns) @ weights)
+        by_column = dict(zip(columns.tolist(), spoken.tolist(), strict=True))
+        shares = self.text.shares(text, by_column)
+        total = sum(map(abs, shares.values())) or 1.0
+        ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+        return [(ngram, share / total) for ngram, share in ordered[:n_ngrams]]
+
     def _rows(self, X: Any) -> Features:
+        if self.text is not None and _are_texts(X):
+            return HashedTexts(self.text, as_texts(X))
         return as_features(X, self.n_features, self.feature_names)
 
     def _blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
@@ -353,3 +476,13 @@ class PackedModel:
                 f"k must be an integer from 1 to the number of classes, {n_classes}, found {k!r}"
             )
         return number
+
+
+def _are_texts(X: Any) -> bool:
+    """Whether these are texts rather than rows of numbers."""
+    if isinstance(X, (str, bytes)):
+        return True
+    if getattr(X, "ndim", 1) != 1:
+        return False
+    first = next(iter(X), "") if hasattr(X, "__len__") else None
+    return isinstance(first, (str, bytes))
