@@ -332,7 +332,8 @@ class PackedModel:
         ImportError
             If the library `onnx` is missing; it comes with ``pip install 'bitclass[onnx]'``.
         ValueError
-            If `k` is not a number of classes, or the file would take more than 2 GB.
+            If `k` is not a number of classes, the model is one of wide sparse rows or of text, or
+            the file would take more than 2 GB.
         """
         # On demand: storage knows the model, and predicting needs neither storage nor onnx.
         from bitclass.storage.onnx_file import save_onnx

@@ -40,6 +40,8 @@ def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
         raise ImportError(
             "writing ONNX files needs onnx; install it with: pip install 'bitclass[onnx]'"
         ) from None
+    if model.hash_function.columns is not None:
+        raise ValueError("models of wide sparse rows or of text cannot be written as ONNX files")
     if model.nbytes > _MAX_BYTES:
         raise ValueError(f"the ONNX file would take {model.nbytes} bytes, more than 2 GB")
     graph = _Graph()
