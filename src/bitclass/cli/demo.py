@@ -37,7 +37,7 @@ __all__ = ["command"]
 
 _COPIES = 6
 _N_BITS = (128, 256)
-_SGD_EPOCHS = 2
+_SGD_EPOCHS = 1
 _TIMED_ROUNDS = 3
 _SHOWN_ROWS = 8
 _SHOWN_CLASSES = 3
@@ -103,7 +103,7 @@ def command(
     console.print(
         f"Read: {', '.join(UNSEEN_FACES)}. Characters that look the same in every face are one "
         f"class. Ridge and SGD learn from fewer of the {_COPIES} jittered copies of each "
-        f"character, and SGD makes {_SGD_EPOCHS} passes only: on all rows ridge takes gigabytes "
+        f"character, and SGD makes one pass only: on all rows ridge takes gigabytes "
         f"and SGD many minutes. Picture: {out}",
         highlight=False,
     )
