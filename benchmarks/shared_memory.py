@@ -17,6 +17,7 @@ import numpy as np
 import bitclass
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
+from bitclass.storage import save
 
 loaded: PackedModel | None = None
 
@@ -41,10 +42,10 @@ def work(how: str, path: Path, d: int, ready: Any, results: Any) -> None:
     ready.wait()
 
 
-def measure(how: str, path: Path, n_workers: int, d: int) -> float:
+def measure(how: str, path: Path, n_workers: int, d: int, start: str = "spawn") -> float:
     """Mean memory per worker in MB."""
     global loaded
-    context = multiprocessing.get_context("fork" if how == "forked" else "spawn")
+    context = multiprocessing.get_context(start)
     loaded = bitclass.load(path) if how == "forked" else None
     ready, results = context.Barrier(n_workers), context.Queue()
     workers = [
@@ -76,17 +77,16 @@ def main() -> None:
         )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"
-            from bitclass.storage import save
-
             save(path, model)
             size = path.stat().st_size / 1e6
             del model
-            without = measure("none", path, arguments.workers, d)
             per_worker = [
-                measure(how, path, arguments.workers, d) - without
-                for how in ("loaded", "mapped", "forked")
+                measure(how, path, arguments.workers, d, start)
+                - measure("none", path, arguments.workers, d, start)
+                for how, start in (("loaded", "spawn"), ("mapped", "spawn"), ("forked", "fork"))
             ]
-        print(f"| {precision} | {size:.0f} MB | " + " | ".join(f"{mb:.0f} MB" for mb in per_worker))
+        cells = " | ".join(f"{megabytes:.0f} MB" for megabytes in per_worker)
+        print(f"| {precision} | {size:.0f} MB | {cells} |", flush=True)
 
 
 if __name__ == "__main__":
