@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from text_models import fitted
 
 from bitclass._native.ngrams import NgramFeatures
+from text_models import fitted
 
 # Pieces that break decoders: overlong forms, surrogates, cut and stray bytes, NUL, beyond Unicode.
 BROKEN = [

@@ -5,11 +5,11 @@ import sys
 
 import numpy as np
 import pytest
-from text_models import fitted
 
 from altered_files import with_data, without_tensor
 from bitclass import ModelFileError, load
 from bitclass.storage import read_header, save
+from text_models import fitted
 
 TENSORS = ("text_ngrams", "text_columns", "text_idf")
 
