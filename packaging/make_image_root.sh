@@ -32,6 +32,9 @@ find "$root/app" \( -name '*.pyi' -o -name '*.a' \) -delete
   case $library in "$root"*) ;; *) [ -e "$root$library" ] || cp -L --parents "$library" "$root" ;; esac
 done
 
+# Symbols for debuggers. Not those of NumPy's libraries: they were patched, and do not survive it.
+find "$root" \( -name 'libpython*.so*' -o -path '*/uvloop/*.so' \) -type f -exec strip --strip-unneeded {} +
+
 megabytes=$(du -sm "$root" | cut -f1)
 echo "$root: $megabytes MB"
 [ "$megabytes" -lt 150 ]
