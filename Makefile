@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -20,7 +20,7 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 
 setup: $(VENV)/installed  ## make the environment in .venv
 
-demo: setup  ## learn on the digits of scikit-learn, beside LibLinear
+demo: setup  ## read 2,200 characters in unseen typefaces, beside linear models (1 to 2 minutes)
 	$(BIN)/bitclass demo
 
 test: setup lint  ## lint, types and all tests
@@ -103,6 +103,17 @@ sanitize: setup  ## kernel tests under the address, undefined-behaviour and thre
 
 neon:  ## kernel tests for 64-bit ARM, under emulation
 	native/tests/run_neon.sh
+
+wheel:  ## source distribution and repaired wheels in dist/, each tried in an empty environment
+	packaging/build_wheels.sh dist
+
+image-root:  ## the file system of the Docker image in build/image, tried in a chroot (after make wheel; as root)
+	rm -rf build/image
+	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist/*-abi3-*.whl
+	packaging/try_image_root.sh build/image
+
+onnx-agreement: setup  ## predictions of onnxruntime beside ours on the real datasets
+	$(BIN)/python benchmarks/onnx_agreement.py
 
 clean:  ## remove the environment and what was built
 	rm -rf $(VENV) build

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "_native": {"codes"},
     "blas": {"_native"},
     "hash_function": FOUNDATION,
-    "model": FOUNDATION | {"hash_function"},
+    "model": FOUNDATION | {"hash_function", "storage"},  # storage when `to_onnx` is called only
     "storage": MODEL,
     "training": LEARNING,
     "summary": LEARNING | {""},
