@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core memory loading images cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images docs lint format bench accuracy reproduce reproduce-quick out-of-core memory loading images cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -35,6 +35,14 @@ $(VENV)/test-images: $(VENV)/installed
 
 test-images: $(VENV)/test-images  ## networks beside torch, which is installed for it (0.5 GB)
 	BITCLASS_TEST_IMAGES=1 $(BIN)/python -m pytest tests/images/test_reference_networks.py
+
+$(VENV)/docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@touch $@
+
+docs: $(VENV)/docs  ## the documentation site, into build/docs; a warning is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
+	@echo "open build/docs/index.html"
 
 lint: setup  ## format, style and types
 	$(BIN)/ruff format --check .
