@@ -37,8 +37,9 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["gallery/*.ipynb", "gallery/*.py", "sg_execution_times.rst"]
 templates_path = ["_templates"]
+
+smartquotes_action = "qe"  # options begin with two hyphens, which are not a dash
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
@@ -60,6 +61,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "show_signature": False,
     "download_all_examples": False,
+    "write_computation_times": False,
 }
 
 html_theme = "pydata_sphinx_theme"
