@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images docs lint format bench accuracy reproduce reproduce-quick out-of-core memory loading images cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading images cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -40,6 +40,7 @@ $(VENV)/docs: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
 	@touch $@
 
+.PHONY: docs
 docs: $(VENV)/docs  ## the documentation site, into build/docs; a warning is an error
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
 	@echo "open build/docs/index.html"
@@ -71,6 +72,12 @@ reproduce-quick: setup  ## the same on small data, into build/reproduction (abou
 
 out-of-core: setup  ## train on a file of 12 GB, made and deleted (about 15 minutes)
 	$(BIN)/python benchmarks/out_of_core.py
+
+cost: setup  ## time and memory at 1,000 to 1,000,000 classes (about 10 minutes; may be interrupted)
+	$(BIN)/python benchmarks/cost.py
+
+search: $(VENV)/bench  ## search among 1,000,000 class codes beside faiss (about 15 minutes)
+	$(BIN)/python benchmarks/search.py
 
 memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
 	$(BIN)/python benchmarks/memory.py

@@ -129,7 +129,7 @@ def write_commands() -> None:
         command = typer.main.get_command(app)
         context = typer.Context(command, info_name=f"bitclass {name}")
         page = get_docs_for_click(obj=command, ctx=context, name=f"bitclass {name}")
-        (folder / f"{name}.md").write_text(page)
+        (folder / f"{name}.md").write_text(page.replace("`", "", 2))  # of the title
     table = [
         f"| [`bitclass {name}`]({name}.md) | {summary} |" for name, summary in COMMANDS.items()
     ]

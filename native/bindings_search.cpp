@@ -22,6 +22,17 @@ HammingIndex* make_index(nb::handle weights) {
     return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1));
 }
 
+HammingIndex* make_clustered_index(nb::handle weights, nb::handle centres, nb::handle clusters, std::size_t n_probe) {
+    const Array<const std::uint8_t> packed(weights, "weights", 2);
+    const Array<const std::uint8_t> packed_centres(centres, "centres", 2);
+    packed_centres.require_length(1, packed.shape(1));
+    const Array<const std::int64_t> places(clusters, "clusters", 1);
+    places.require_length(0, packed.shape(0));
+    const WithoutGil released;
+    return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1), packed_centres.data(),
+                            packed_centres.shape(0), places.data(), n_probe);
+}
+
 void nearest(const HammingIndex& index, nb::handle codes, nb::handle indices, nb::handle distances, int n_threads) {
     const Array<const std::uint8_t> queries(codes, "codes", 2);
     queries.require_length(1, index.n_bytes());
@@ -71,6 +82,8 @@ void scores(const HammingIndex& index, nb::handle codes, std::size_t n_bits, nb:
 void bind_search(nb::module_& m) {
     nb::class_<HammingIndex>(m, "HammingIndex", "Class weights laid out for the scans.")
         .def(nb::new_(&make_index), nb::arg("weights"))
+        .def(nb::new_(&make_clustered_index), nb::arg("weights"), nb::arg("centres"), nb::arg("clusters"),
+             nb::arg("n_probe"))
         .def("nearest", &nearest, nb::arg("codes"), nb::arg("indices"), nb::arg("distances"), nb::arg("n_threads"),
              "Write the nearest class of each code, and its distance.")
         .def("top_k", &top_k, nb::arg("codes"), nb::arg("indices"), nb::arg("distances"), nb::arg("n_threads"),

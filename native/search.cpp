@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "class_index.hpp"
 #include "dispatch.hpp"
 #include "pool.hpp"
 
@@ -24,6 +25,16 @@ constexpr std::size_t kQueriesPerPass = 32;
 
 }  // namespace
 
+void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,
+             std::uint8_t* bytes) {
+    for (std::size_t slot = 0; slot < chunks_of(n, kGroupClasses) * kGroupClasses; ++slot) {
+        const std::size_t place = std::min(slot, n - 1);
+        const std::uint8_t* const row = rows + (order == nullptr ? place : order[place]) * n_bytes;
+        std::uint8_t* const group = bytes + slot / kGroupClasses * kGroupClasses * n_bytes;
+        for (std::size_t b = 0; b < n_bytes; ++b) group[b * kGroupClasses + slot % kGroupClasses] = row[b];
+    }
+}
+
 HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes)
     : kernels_(kLevels.current()), n_classes_(n_classes), n_bytes_(n_bytes) {
     if (n_classes == 0 || n_classes >= (std::size_t{1} << 31)) {
@@ -35,21 +46,33 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
     }
     n_groups_ = chunks_of(n_classes, kGroupClasses);
     bytes_ = AlignedArray<std::uint8_t>(n_groups_ * kGroupClasses * n_bytes);
-    for (std::size_t slot = 0; slot < n_groups_ * kGroupClasses; ++slot) {
-        const std::uint8_t* const row = weights + std::min(slot, n_classes - 1) * n_bytes;
-        std::uint8_t* const group = bytes_.data() + slot / kGroupClasses * kGroupClasses * n_bytes;
-        for (std::size_t b = 0; b < n_bytes; ++b) group[b * kGroupClasses + slot % kGroupClasses] = row[b];
-    }
+    lay_out(weights, n_bytes, nullptr, n_classes, bytes_.data());
     const std::size_t row_length = chunks_of(n_bytes, 8);
     rows_ = AlignedArray<std::uint64_t>(n_classes * row_length);
     for (std::size_t c = 0; c < n_classes; ++c) std::memcpy(&rows_[c * row_length], weights + c * n_bytes, n_bytes);
 }
+
+HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes,
+                           const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters,
+                           std::size_t n_probe)
+    : HammingIndex(weights, n_classes, n_bytes) {
+    clusters_ = std::make_unique<ClassIndex>(kernels_, weights, n_classes, n_bytes, centres, n_centres, clusters,
+                                             n_probe);
+}
+
+HammingIndex::~HammingIndex() = default;
 
 void HammingIndex::nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
                            int n_threads) const {
     parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t start = chunk * kQueriesPerChunk;
         const std::size_t rows = std::min(kQueriesPerChunk, n - start);
+        if (clusters_ != nullptr) {
+            return visit_nearest(codes + start * n_bytes_, rows, 1, [&](std::size_t i, const Candidates& found) {
+                indices[start + i] = found.classes[0];
+                distances[start + i] = static_cast<std::int32_t>(found.distances[0]);
+            });
+        }
         std::vector<std::uint32_t> queries(rows * n_bytes_);
         repeat_bytes(codes + start * n_bytes_, rows, queries.data());
         std::uint64_t best[kQueriesPerChunk];
@@ -78,7 +101,11 @@ void HammingIndex::visit_nearest(const std::uint8_t* codes, std::size_t n, std::
             std::uint32_t* const list = lists.data() + 2 * i * room;
             candidates[i] = {list, list + room, 0, wanted, ~std::uint32_t{0}};
         }
-        kernels_.collect(groups(), queries.data(), rows, candidates);
+        if (clusters_ == nullptr) {
+            kernels_.collect(groups(), queries.data(), rows, candidates);
+        } else {
+            for (std::size_t i = 0; i < rows; ++i) clusters_->collect(queries.data() + i * n_bytes_, candidates[i]);
+        }
         for (std::size_t i = 0; i < rows; ++i) {
             if (i + 1 < rows) prefetch_rows(candidates[i + 1]);
             visit(start + i, candidates[i]);

@@ -4,9 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <memory>
+
 #include "aligned.hpp"
 
 namespace bitclass {
+
+class ClassIndex;
 
 // Classes that stand side by side in a scan.
 constexpr std::size_t kGroupClasses = 64;
@@ -74,6 +78,11 @@ namespace neon {
 extern const SearchKernels search_kernels;
 }
 
+// Writes packed rows as a scan reads them: rows order[0], order[1], ... (without an order, 0, 1, ...), and the last
+// of them again up to a whole group.
+void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,
+             std::uint8_t* bytes);
+
 // Bytes from one row of activations to the next: whole vectors.
 constexpr std::size_t activation_stride(std::size_t n_bytes) { return (n_bytes * 8 + 63) / 64 * 64; }
 
@@ -81,6 +90,11 @@ class HammingIndex {
 public:
     // Weights are packed rows of n_bytes; n_classes in [1, 2^31), n_bytes in [1, kMaxBytes].
     HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes);
+    // The same, but searches visit only the n_probe nearest of n_centres clusters of classes: see ClassIndex.
+    HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes,
+                 const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters,
+                 std::size_t n_probe);
+    ~HammingIndex();
 
     // Codes are n packed rows of n_bytes(). Ties go to the lowest class index.
     void nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
@@ -119,6 +133,7 @@ private:
     std::size_t n_groups_;
     AlignedArray<std::uint8_t> bytes_;
     AlignedArray<std::uint64_t> rows_;
+    std::unique_ptr<ClassIndex> clusters_;
 };
 
 }  // namespace bitclass

@@ -519,7 +519,8 @@ void collect_from(const ClassGroups& classes, std::size_t first, std::size_t las
         const auto keep = [&](int q, std::size_t g, const Lanes* distances) __attribute__((always_inline)) {
             std::memcpy(kept[q].of + (g - begin) * kGroupClasses, distances, kGroupClasses * sizeof(Lane));
         };
-        if (begin == 0 && wanted <= kGroupClasses) {
+        const bool nothing_known = begin == 0 && candidates[0].threshold == ~std::uint32_t{0};
+        if (nothing_known && wanted <= kGroupClasses) {
             // The limit follows from the distances of the first block.
             scan<Isa, Lane, kQueries, kBytes>(classes, begin, end, queries, keep);
             for (int q = 0; q < kQueries; ++q) {
@@ -580,10 +581,12 @@ void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std:
 template <class Isa>
 void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
              Candidates* candidates) {
+    // A list may begin with a threshold that short lanes can hold: none is missed below it.
+    const bool all_wanted = candidates[0].threshold >= std::numeric_limits<std::uint8_t>::max();
     with_lane_type(classes.n_bytes, 32, [&](auto lane) {
         collect_with<Isa, decltype(lane)>(classes, queries, n_queries, candidates);
     });
-    for (std::size_t q = 0; q < n_queries; ++q) {
+    for (std::size_t q = 0; all_wanted && q < n_queries; ++q) {
         if (candidates[q].size >= candidates[q].wanted) continue;
         candidates[q].size = 0;
         candidates[q].threshold = ~std::uint32_t{0};

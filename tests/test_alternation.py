@@ -325,6 +325,17 @@ class TestDistinctWeights:
             distinct = make_distinct(weights, sums, list(range(n)))
         assert len(np.unique(distinct, axis=0)) == min(n, 2**n_bits)
 
+    def test_classes_that_are_alike_give_no_warning_where_bits_abound(self):
+        weights = np.ones((3, 64), dtype=np.int8)
+        distinct = make_distinct(weights, np.ones((3, 64)), [0, 1, 2])  # a warning is an error here
+        assert len(np.unique(distinct, axis=0)) == 3
+
+    def test_int8_sums_cost_what_float64_sums_do(self):
+        rng = np.random.default_rng(0)
+        weights = np.repeat(rng.choice(np.array([-1, 1], dtype=np.int8), (200, 64)), 2, axis=0)
+        expected = make_distinct(weights, weights.astype(np.float64), np.arange(400))
+        np.testing.assert_array_equal(make_distinct(weights, weights, np.arange(400)), expected)
+
     def test_too_few_bits_are_named(self):
         weights = np.ones((3, 1), dtype=np.int8)
         with pytest.warns(CodeWarning, match="n_bits=1 makes only 2 patterns"):

@@ -216,7 +216,7 @@ def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best():
     accuracies = {}
     for alpha in module._ALPHAS:
         transform = coordinates_of(scatter, alpha, D).transform
-        rows, means = (Z - scatter.mean) @ transform, scatter.centred @ transform
+        rows, means = (Z - scatter.mean) @ transform, scatter.centred(slice(None)) @ transform
         nearest = ((rows[:, None] - means[None]) ** 2).sum(axis=2).argmin(axis=1)
         accuracies[alpha] = np.mean(nearest == own[:500])
     good = [a for a in accuracies if accuracies[a] >= max(accuracies.values()) - 0.02]
@@ -240,3 +240,31 @@ def test_few_classes_have_weights_that_differ_in_many_bits(n_classes, seed):
     weights = BinaryCodeClassifier(128, **given).fit(X, np.arange(60) % n_classes).weights_
     apart = (128 - weights.astype(int) @ weights.T) // 2
     assert np.min(apart + 128 * np.eye(n_classes)) >= 10
+
+
+@pytest.mark.parametrize("refine", [False, "auto"])
+def test_many_classes_in_few_features_give_no_warning(refine):
+    # Some of them have equal codes at first; a CodeWarning is an error here.
+    rng = np.random.default_rng(0)
+    y = np.arange(10_000) % 5000
+    X = rng.standard_normal((5000, 8))[y] + 0.1 * rng.standard_normal((10_000, 8))
+    classifier = BinaryCodeClassifier(64, refine=refine, random_state=0).fit(X, y)
+    assert len(np.unique(classifier.packed().weights, axis=0)) == 5000
+
+
+def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = np.arange(900) % 300
+    X = rng.standard_normal((300, 12))[y] + 0.3 * rng.standard_normal((900, 12))
+    sums = summed([(X, y, None)], d=12).sums()
+    whole = coordinates_of(scatter_of(sums), 0.01, 8)
+    monkeypatch.setattr("bitclass.training.discriminant._CLASSES_PER_BLOCK", 7)
+    blocks = coordinates_of(scatter_of(sums), 0.01, 8)
+    signs = np.sign(np.sum(whole.transform * blocks.transform, axis=0))  # axes have either sign
+    np.testing.assert_allclose(blocks.transform * signs, whole.transform, atol=1e-9)
+    np.testing.assert_allclose(blocks.means * signs, whole.means, atol=1e-5)
+    np.testing.assert_allclose(blocks.deviation, whole.deviation, atol=1e-9)
+    shares = np.full(300, 1 / 300)
+    by_blocks = discriminant_projection(blocks, shares, 16, 0)[2]
+    monkeypatch.undo()
+    np.testing.assert_array_equal(by_blocks, discriminant_projection(blocks, shares, 16, 0)[2])

@@ -254,8 +254,7 @@ def test_removed_classes_are_gone_and_all_others_stay(refined):
 def test_new_classes_that_look_alike_are_told_apart(refined):
     weights = refined.weights_
     X = np.tile(hard()[0][:1], (10, 1))
-    with pytest.warns(UserWarning, match="had the weights of another class"):
-        refined.partial_fit(X, np.repeat([50, 51], 5)).solve()
+    refined.partial_fit(X, np.repeat([50, 51], 5)).solve()  # without a warning: bits abound
     assert len(np.unique(refined.weights_, axis=0)) == 32
     np.testing.assert_array_equal(refined.weights_[:30], weights)
 

@@ -26,22 +26,30 @@ void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int
     Random random(static_cast<unsigned>(n * 1000003 + n_classes * 1009 + n_bytes));
     const auto weights = random.bytes(n_classes * n_bytes, most);
     const auto codes = random.bytes(n * n_bytes, most);
-    const HammingIndex index(weights.data(), n_classes, n_bytes);
-
-    std::vector<std::int64_t> indices(n);
-    std::vector<std::int32_t> distances(n);
-    index.nearest(codes.data(), n, indices.data(), distances.data(), n_threads);
-    for (const std::size_t k : {std::size_t{1}, std::min<std::size_t>(5, n_classes), n_classes}) {
-        std::vector<std::int64_t> top_indices(n * k);
-        std::vector<std::int32_t> top_distances(n * k);
-        index.top_k(codes.data(), n, k, top_indices.data(), top_distances.data(), n_threads);
-        for (std::size_t i = 0; i < n; ++i) {
-            const auto keys = sorted_keys(codes.data() + i * n_bytes, weights, n_bytes);
-            CHECK(static_cast<std::uint64_t>(indices[i]) == (keys[0] & 0xffffffffu));
-            CHECK(static_cast<std::uint64_t>(distances[i]) == keys[0] >> 32);
-            for (std::size_t j = 0; j < k; ++j) {
-                CHECK(static_cast<std::uint64_t>(top_indices[i * k + j]) == (keys[j] & 0xffffffffu));
-                CHECK(static_cast<std::uint64_t>(top_distances[i * k + j]) == keys[j] >> 32);
+    // Clusters that are all visited find what the scan finds; the last one is empty.
+    const std::size_t n_centres = 8;
+    const auto centres = random.bytes(n_centres * n_bytes, most);
+    std::vector<std::int64_t> clusters(n_classes);
+    for (auto& cluster : clusters) cluster = random.integer(0, n_centres - 2);
+    const HammingIndex scan(weights.data(), n_classes, n_bytes);
+    const HammingIndex clustered(weights.data(), n_classes, n_bytes, centres.data(), n_centres, clusters.data(),
+                                 n_centres);
+    for (const HammingIndex* index : {&scan, &clustered}) {
+        std::vector<std::int64_t> indices(n);
+        std::vector<std::int32_t> distances(n);
+        index->nearest(codes.data(), n, indices.data(), distances.data(), n_threads);
+        for (const std::size_t k : {std::size_t{1}, std::min<std::size_t>(5, n_classes), n_classes}) {
+            std::vector<std::int64_t> top_indices(n * k);
+            std::vector<std::int32_t> top_distances(n * k);
+            index->top_k(codes.data(), n, k, top_indices.data(), top_distances.data(), n_threads);
+            for (std::size_t i = 0; i < n; ++i) {
+                const auto keys = sorted_keys(codes.data() + i * n_bytes, weights, n_bytes);
+                CHECK(static_cast<std::uint64_t>(indices[i]) == (keys[0] & 0xffffffffu));
+                CHECK(static_cast<std::uint64_t>(distances[i]) == keys[0] >> 32);
+                for (std::size_t j = 0; j < k; ++j) {
+                    CHECK(static_cast<std::uint64_t>(top_indices[i * k + j]) == (keys[j] & 0xffffffffu));
+                    CHECK(static_cast<std::uint64_t>(top_distances[i * k + j]) == keys[j] >> 32);
+                }
             }
         }
     }

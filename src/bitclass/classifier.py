@@ -320,7 +320,6 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             initial_codes = check_initial_codes(self.initial_codes, len(labels), self.n_bits)
             group_of_row = None if groups is None else check_groups(groups, len(labels))
-            classes = np.unique(labels)
             counts = slice(None) if weights is None else weights > 0
             if group_of_row is not None:
                 group_of_row = np.unique(group_of_row[counts], return_inverse=True)[1]
@@ -330,7 +329,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             check_class_count(np.unique(batch[1]))
             with training_threads(self.n_jobs):
                 statistics = start_statistics(settings, *batch, initial_codes)
-                statistics.add(*batch, classes)
+                # Rows of weight 0 may bring classes of their own.
+                statistics.add(*batch, None if weights is None else np.unique(labels))
                 settings = replace(settings, callback=callback)
                 self._learn(settings, statistics, lambda: iter([batch]), groups=group_of_row)
         return self

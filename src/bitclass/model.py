@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass._native import HammingIndex, predict, predict_rescored
+from bitclass._native import ClusteredIndex, HammingIndex, predict, predict_rescored
 from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, as_features
@@ -76,6 +76,28 @@ class PackedModel:
         self.temperature = temperature
         self.summary = dict(summary or {})
         self._index = HammingIndex(weights)
+        self._searched = self._index
+
+    @property
+    def n_probe(self) -> int | None:
+        """How many clusters of classes a search visits; None, the default, for all classes.
+
+        Setting a number groups the classes into about four times the square root of their number
+        of clusters, in seconds for a million. `predict`, and `top_classes` up to the length of the
+        short list, then visit the clusters nearest to a row only, and may miss a class. It is worth
+        it for single rows and several hundred thousand classes: see docs/scaling.md for time and
+        recall. It is not kept in model files.
+        """
+        return self._searched.n_probe if isinstance(self._searched, ClusteredIndex) else None
+
+    @n_probe.setter
+    def n_probe(self, n_probe: int | None) -> None:
+        if n_probe is None:
+            self._searched = self._index
+        elif isinstance(n_probe, int | np.integer) and n_probe >= 1 and n_probe is not True:
+            self._searched = ClusteredIndex(self.weights, int(n_probe))
+        else:
+            raise ValueError(f"n_probe must be None or an integer of at least 1, found {n_probe!r}")
 
     @property
     def weights(self) -> NDArray[np.uint8]:
@@ -144,8 +166,8 @@ class PackedModel:
     def _best(self, block: NDArray[Any], first_row: int) -> NDArray[np.int64]:
         """Index of the predicted class (n,) of a block of features."""
         if self.rescore:
-            return self._short_list(block, 1, first_row)[0][:, 0]
-        return predict(self.hash_function.encoder, self._index, block, first_row=first_row)[0]
+            return self._short_list(self._searched, block, 1, first_row)[0][:, 0]
+        return predict(self.hash_function.encoder, self._searched, block, first_row=first_row)[0]
 
     def top_classes(
         self, X: ArrayLike, k: int, *, probabilities: bool = False
@@ -239,12 +261,12 @@ class PackedModel:
         return min(self.rescore, len(self.classes))
 
     def _short_list(
-        self, block: NDArray[Any], k: int, first_row: int
+        self, index: HammingIndex, block: NDArray[Any], k: int, first_row: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
         """Indices, scores and distances (n, k) of the best classes of the short list."""
         return predict_rescored(
             self.hash_function.encoder,
-            self._index,
+            index,
             block,
             self.n_rescored,
             k,
@@ -257,12 +279,14 @@ class PackedModel:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Indices and distances (n, k) of the best classes of a block of features."""
         m = self.n_rescored
+        # The classes behind the short list are those of an exact search, and so is then the list.
+        index = self._index if 0 < m < k else self._searched
         if m:
-            best, _, apart = self._short_list(block, min(k, m), first_row)
+            best, _, apart = self._short_list(index, block, min(k, m), first_row)
             if k <= m:
                 return best, apart
         codes = self.hash_function.encoder.encode(block, first_row=first_row)
-        found, distances = self._index.top_k(codes, k)
+        found, distances = index.top_k(codes, k)
         if m:
             found[:, :m], distances[:, :m] = best, apart
         return found, distances
@@ -273,7 +297,7 @@ class PackedModel:
         scores = self._index.scores(codes, self.n_bits).astype(np.float64)
         m = self.n_rescored
         if m:
-            best, rescored, apart = self._short_list(block, m, first_row)
+            best, rescored, apart = self._short_list(self._index, block, m, first_row)
             farthest = self.n_bits - 2.0 * apart.max(axis=1, keepdims=True)
             scores += rescored[:, -1:] - farthest - 1.0
             # Equal scores stay in the order of the list, of which the first is predicted.

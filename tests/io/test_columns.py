@@ -131,6 +131,8 @@ def test_a_second_label_column_as_pandas_calls_it(tmp_path, extension):
     for options in ({}, {"labels": False}):
         with pytest.raises(DataFileError, match=r"several columns may be the labels.*'!label\.1'"):
             open_rows(path, **options)
+    with pytest.raises(DataFileError, match=r"'label\.1' may be a second 'label'.*'!label\.1'"):
+        open_rows(path, labels="label")
     assert open_rows(path, features="!label.1").feature_names == ("a", "b", "c")
     assert open_rows(path, feature_names=["a", "label.1"]).feature_names == ("a", "label.1")
 

@@ -4,6 +4,7 @@ Callers import from here and do not know whether NumPy or compiled code serves t
 `bitclass._native.reference` defines what each returns.
 """
 
+from bitclass._native.class_index import ClusteredIndex
 from bitclass._native.config import get_config, show_config, use_level_of_environment
 from bitclass._native.encoding import Precision, Projection
 from bitclass._native.gram import add_gram
@@ -22,6 +23,7 @@ from bitclass._native.training import (
 
 __all__ = [
     "RELATIVE_TOLERANCE",
+    "ClusteredIndex",
     "HammingIndex",
     "Precision",
     "Projection",

@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,16 @@ def _use_level(name: str) -> None: ...
 def _parallel_for(n_chunks: int, n_threads: int, run: Callable[[int], object]) -> None: ...
 
 class HammingIndex:
+    @overload
     def __init__(self, weights: NDArray[np.uint8]) -> None: ...
+    @overload
+    def __init__(
+        self,
+        weights: NDArray[np.uint8],
+        centres: NDArray[np.uint8],
+        clusters: NDArray[np.int64],
+        n_probe: int,
+    ) -> None: ...
     def nearest(
         self,
         codes: NDArray[np.uint8],

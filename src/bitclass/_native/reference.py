@@ -33,6 +33,7 @@ __all__ = [
     "rescored",
     "scores",
     "top_k",
+    "top_k_of_clusters",
     "update_codes",
 ]
 
@@ -199,6 +200,33 @@ def top_k(
         keys.sort(axis=1)
         indices[block] = keys % len(weights)
         distances[block] = keys // len(weights)
+    return indices, distances
+
+
+def top_k_of_clusters(
+    codes: NDArray[np.uint8],
+    weights: NDArray[np.uint8],
+    centres: NDArray[np.uint8],
+    clusters: NDArray[np.int64],
+    n_probe: int,
+    k: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Find the k nearest of the classes in the clusters nearest to each code.
+
+    Clusters are visited in the order of their distance, then of their number: `n_probe` of them,
+    and as many more as it takes to have k classes.
+
+    See :class:`bitclass._native.class_index.ClusteredIndex`.
+    """
+    indices = np.empty((len(codes), k), dtype=np.int64)
+    distances = np.empty((len(codes), k), dtype=np.int32)
+    order, _ = top_k(codes, centres, len(centres))
+    n_held = np.cumsum(np.bincount(clusters, minlength=len(centres))[order], axis=1)
+    for i in range(len(codes)):
+        n_visited = max(n_probe, int(np.searchsorted(n_held[i], k)) + 1)
+        visited = np.flatnonzero(np.isin(clusters, order[i, :n_visited]))
+        found, distances[i] = top_k(codes[i : i + 1], weights[visited], k)
+        indices[i] = visited[found[0]]
     return indices, distances
 
 

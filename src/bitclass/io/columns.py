@@ -125,11 +125,23 @@ def choose_columns(
             candidates = [column for column in free if column.name != choice.label]
             choice.features = _default_features(path, candidates, choice)
         _check_numbers(path, [column for column in columns if column.name in choice.features])
+        _check_second_label(path, [name for name in choice.features if name not in taken], choice)
     if request.labels is False:
         choice.label = None
     elif choice.label in choice.features:
         raise DataFileError(f"{path}: column {choice.label!r} cannot be label and feature at once")
     return choice
+
+
+def _check_second_label(path: Path, features: Sequence[str], choice: Choice) -> None:
+    """Refuse ``species.1``, which is what pandas makes of a second label column ``species``."""
+    pattern = re.compile(rf"{re.escape(str(choice.label))}\.[1-9][0-9]*")
+    found = [name for name in features if pattern.fullmatch(name)]
+    if choice.label is not None and found:
+        raise DataFileError(
+            f"{path}: column {found[0]!r} may be a second {choice.label!r}; leave it out with "
+            f"--features '!{found[0]}', or name all features with --features"
+        )
 
 
 def _require(path: Path, wanted: Sequence[str], names: Sequence[str], why: str) -> None:

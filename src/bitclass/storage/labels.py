@@ -111,7 +111,9 @@ def decode_labels(dtype: str, array: NDArray[Any], n_labels: int) -> NDArray[Any
     """
     if label_tensor(dtype).axes == ("classes",):
         labels = _numbers(dtype, array)
-        n_distinct = len(np.unique(labels))
+        # As they are in all models, and seen a hundred times faster than counted.
+        ascending = bool(np.all(labels[:-1] < labels[1:]))
+        n_distinct = len(labels) if ascending else len(np.unique(labels))
     else:
         values = _values(array, n_labels)
         labels = _objects(values) if dtype == _OBJECTS else _text(dtype, values, array.size)

@@ -18,6 +18,7 @@ weights summed (`Groups`): after one round nearly all samples of a class share a
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,9 @@ __all__ = [
 _LOOK_UPS_PER_CALL = 1 << 31
 # Margins are computed in blocks; their temporaries take eight times as much.
 _BLOCK_BYTES = 4 << 20
+# With so many bits more than twice log2(C), two of C random codes are equal once in 256 models.
+_SPARE_BITS = 7
+_CLASSES_PER_BLOCK = 1 << 14
 
 #: One entry per bit update: the logarithm of the objective after bit `bit` was updated in the
 #: W-step (step "W") or B-step (step "B") of round `round`.
@@ -191,11 +195,14 @@ def hinge_history(
     code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
     """
     n_classes, n_bits = weights.shape
-    if code_sums is None:
-        code_sums = weights * class_weights[:, None]
     weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
-    after_w = np.sum(weight_sum * code_sums.sum(axis=0)) - n_classes * np.sum(weights * code_sums)
-    after_b = class_weights @ (weights @ weight_sum) - n_classes * n_bits * total
+    agreement = 0.0
+    for start in range(0, n_classes, _CLASSES_PER_BLOCK):  # or there would be a copy in int64
+        part = slice(start, start + _CLASSES_PER_BLOCK)
+        agreement += float(class_weights[part] @ (weights[part] @ weight_sum))
+    after_w = after_b = agreement - n_classes * n_bits * total
+    if code_sums is not None:
+        after_w = weight_sum @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
     # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
     lowest = -2.0 * n_bits * (n_classes - 1) * total
     history = np.empty(2, dtype=HISTORY_DTYPE)
@@ -376,7 +383,7 @@ class CodeWarning(UserWarning):
 
 
 def make_distinct(
-    weights: NDArray[np.int8], code_sums: NDArray[np.float64], classes: Sequence[Any]
+    weights: NDArray[np.int8], code_sums: NDArray[Any], classes: Sequence[Any] | NDArray[Any]
 ) -> NDArray[np.int8]:
     """Give classes that share their weights with an earlier class the nearest spare pattern.
 
@@ -395,7 +402,8 @@ def make_distinct(
     Warns
     -----
     CodeWarning
-        If two classes had the same weights.
+        If two classes had the same weights, and so few bits would have given two of them the same
+        by chance. With more bits it is the classes that are alike.
     """
     n_classes, n_bits = weights.shape
     packed = pack(weights)
@@ -406,15 +414,16 @@ def make_distinct(
 
     weights = weights.copy()
     taken = {packed[c].tobytes() for c in first}
-    repeated = [c for c in range(n_classes) if first[inverse[c]] != c]
-    # By the linear loss, what flipping a bit of class c would cost.
-    costs = np.abs(n_classes * code_sums - code_sums.sum(axis=0))
+    repeated = np.flatnonzero(first[inverse] != np.arange(n_classes))
+    total = code_sums.sum(axis=0, dtype=np.float64)
     n_left = 0
     for c in repeated:
         if n_bits < 63 and len(taken) == 2**n_bits:
             n_left += 1
             continue
-        for bits in _cheapest_subsets(costs[c]):
+        # By the linear loss, what flipping a bit of class c would cost.
+        costs = np.abs(n_classes * code_sums[c].astype(np.float64) - total)
+        for bits in _cheapest_subsets(costs):
             candidate = weights[c].copy()
             candidate[bits] *= -1
             key = pack(candidate[None]).tobytes()
@@ -422,10 +431,12 @@ def make_distinct(
                 taken.add(key)
                 weights[c] = candidate
                 break
-    twin = repeated[0]
+    if n_bits >= 2 * math.log2(n_classes) + _SPARE_BITS:
+        return weights
+    twin, earlier = np.asarray(classes)[[repeated[0], first[inverse[repeated[0]]]]].tolist()
     message = (
         f"{len(repeated)} of {n_classes} classes had the weights of another class, the first "
-        f"{classes[twin]!r}, those of {classes[first[inverse[twin]]]!r}"
+        f"{twin!r}, those of {earlier!r}"
     )
     if n_left:
         message += (

@@ -8,6 +8,7 @@ small or uneven.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -47,9 +48,10 @@ _FEW_DIRECTIONS = 8
 FURTHER_COORDINATES = 384
 # Class means that a rotation is learned on.
 _MAX_ITQ_MEANS = 8192
-# Penalties to choose from, and by how much their accuracy may fall short of the best.
+# Penalties to choose from, and by how much their accuracy may fall short of the best: less with
+# kernel anchors, whose directions of little variance still tell classes apart.
 _ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
-_ALPHA_SLACK = 0.02
+_ALPHA_SLACK, _KERNEL_ALPHA_SLACK = 0.02, 0.005
 _MIN_ALPHA = 1e-9  # below the rounding of sums of float32
 # Of the variance of all rows, where classes of one row each have none within.
 _MIN_SHARE_WITHIN = 1e-6
@@ -157,8 +159,9 @@ class Scatter:
     values : (d,) eigenvalues, descending
     vectors : (d, d), columns that take z - mean to the eigenvectors
     inverse : (d, d), the inverse of `vectors`
-    centred : (C, d) class means less the mean
-    shares : (C,) of the total weight
+    between : (d, d) scatter of the class means
+    shares : (C,) of the classes in the total weight
+    sums : Sums, of which the class means are
     mean_variance : float, within classes; a small share of that of all rows where it is 0
     """
 
@@ -166,9 +169,16 @@ class Scatter:
     values: NDArray[np.float64]
     vectors: NDArray[np.float64]
     inverse: NDArray[np.float64]
-    centred: NDArray[np.float64]
+    between: NDArray[np.float64]
     shares: NDArray[np.float64]
+    sums: Sums
     mean_variance: float
+
+    def centred(self, classes: slice | NDArray[np.intp]) -> NDArray[np.float64]:
+        """Means (m, d) of some classes, less the mean; of all, they would be a second copy."""
+        means = self.sums.feature_sums[classes] / self.sums.class_weights[classes, None]
+        means -= self.mean
+        return means
 
     def n_clear(self, alpha: float) -> int:
         """Number of directions whose variance within classes is above the penalty."""
@@ -184,12 +194,15 @@ def scatter_of(sums: Sums) -> Scatter:
     total = sums.total_weight
     mean = sums.column_sums / total
     shares = sums.class_weights / total
-    centred = sums.feature_sums / sums.class_weights[:, None] - mean
-    weighted = centred * np.sqrt(shares)[:, None]
+    between = np.zeros_like(sums.gram)
+    for part in _class_blocks(len(shares)):
+        weighted = sums.feature_sums[part] / sums.class_weights[part, None] - mean
+        weighted *= np.sqrt(shares[part])[:, None]
+        between += weighted.T @ weighted
     scatter = sums.gram / total - np.outer(mean, mean)
     variances = np.diag(scatter)
     deviations = np.sqrt(np.where(sums.constant, 1.0, variances))
-    scatter -= weighted.T @ weighted
+    scatter -= between
     scatter /= np.outer(deviations, deviations)
     overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
     values, vectors = scipy.linalg.eigh(scatter, check_finite=False, overwrite_a=True)
@@ -198,10 +211,21 @@ def scatter_of(sums: Sums) -> Scatter:
     vectors = vectors[:, ::-1]
     inverse = vectors.T * deviations
     vectors = vectors / deviations[:, None]
-    return Scatter(mean, values, vectors, inverse, centred, shares, mean_variance)
+    return Scatter(mean, values, vectors, inverse, between, shares, sums, mean_variance)
 
 
-def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp]) -> float:
+def _class_blocks(n_classes: int) -> Iterator[slice]:
+    """Classes in blocks, so that what is computed of all of them is never held at once."""
+    for start in range(0, n_classes, _CLASSES_PER_BLOCK):
+        yield slice(start, min(start + _CLASSES_PER_BLOCK, n_classes))
+
+
+def best_alpha(
+    scatter: Scatter,
+    Z: NDArray[np.floating],
+    own: NDArray[np.intp],
+    anchors: RbfAnchors | None = None,
+) -> float:
     """The largest penalty at which linear discriminant analysis is nearly at its best.
 
     Parameters
@@ -209,13 +233,15 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     scatter : Scatter, without the rows Z
     Z : (n, d) held-out rows, as they are summed
     own : (n,) index of each row's class
+    anchors : RbfAnchors, if Z are similarities to kernel anchors
     """
+    slack = _ALPHA_SLACK if anchors is None else _KERNEL_ALPHA_SLACK
     Z, own = Z[:_MAX_ALPHA_ROWS], own[:_MAX_ALPHA_ROWS]
-    classes = np.arange(len(scatter.centred))
+    classes = np.arange(len(scatter.shares))
     if len(classes) > _MAX_ALPHA_CLASSES:  # the own classes, and as many others as fit
         classes = np.unique(np.concatenate([own, classes[:: len(classes) // _MAX_ALPHA_CLASSES]]))
     rows = ((Z - scatter.mean) @ scatter.vectors).astype(np.float32)
-    means = (scatter.centred[classes] @ scatter.vectors).astype(np.float32)
+    means = (scatter.centred(classes) @ scatter.vectors).astype(np.float32)
     accuracies = {}
     for alpha in _ALPHAS:
         inverse = (1.0 / scatter.lengths(alpha)).astype(np.float32)
@@ -225,7 +251,7 @@ def best_alpha(scatter: Scatter, Z: NDArray[np.floating], own: NDArray[np.intp])
     return max(
         alpha
         for alpha, accuracy in accuracies.items()
-        if accuracy >= max(accuracies.values()) - _ALPHA_SLACK
+        if accuracy >= max(accuracies.values()) - slack
     )
 
 
@@ -253,36 +279,35 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
     lengths, vectors, d = scatter.lengths(alpha), scatter.vectors, len(scatter.values)
     k = min(n_directions, d)
     # Directions of the class means, in coordinates of unit variance within classes.
-    in_white = (scatter.centred * np.sqrt(scatter.shares)[:, None]) @ (vectors / lengths)
-    q = min(len(scatter.centred) - 1, k)
-    basis = _leading_directions(in_white, q)
+    white, n_classes = vectors / lengths, len(scatter.shares)
+    between = white.T @ scatter.between @ white
+    q = min(n_classes - 1, k)
+    if n_classes < d:
+        weighted = scatter.centred(slice(None)) * np.sqrt(scatter.shares)[:, None]
+        basis = _directions_of_few(weighted @ white, q)
+    else:
+        _, basis = scipy.linalg.eigh(between, subset_by_index=(d - q, d - 1), check_finite=False)
+        basis = basis[:, ::-1]
     if k > q:
         rest = np.zeros((d, k - q))
         rest[np.arange(k - q), np.arange(k - q)] = 1.0
         basis, _ = np.linalg.qr(np.concatenate([basis, rest], axis=1))
-    transform = (vectors / lengths) @ basis
+    transform = white @ basis
     inverse = (basis.T * lengths) @ scatter.inverse
-    means = np.empty((len(scatter.centred), k), dtype=np.float32)
-    for start in range(0, len(means), _CLASSES_PER_BLOCK):
-        part = slice(start, start + _CLASSES_PER_BLOCK)
-        means[part] = scatter.centred[part] @ transform
+    means = np.empty((n_classes, k), dtype=np.float32)
+    for part in _class_blocks(n_classes):
+        means[part] = scatter.centred(part) @ transform
     variance = (basis**2).T @ (scatter.values / lengths**2)
-    variance += np.sum((in_white @ basis) ** 2, axis=0)
+    variance += np.maximum(np.einsum("dk,dk->k", basis, between @ basis), 0.0)
     return Coordinates(scatter.mean, transform, inverse, q, means, np.sqrt(variance))
 
 
-def _leading_directions(rows: NDArray[np.float64], q: int) -> NDArray[np.float64]:
-    """The q leading right singular vectors (d, q) of rows (C, d)."""
-    n, d = rows.shape
-    if n < d:
-        values, vectors = scipy.linalg.eigh(rows @ rows.T, check_finite=False)
-        left, sizes = vectors[:, ::-1][:, :q], np.sqrt(np.maximum(values[::-1][:q], 0.0))
-        found = rows.T @ left / np.maximum(sizes, 1e-12 * max(sizes[0], 1e-300))
-        return np.asarray(np.linalg.qr(found)[0])
-    _, vectors = scipy.linalg.eigh(
-        rows.T @ rows, subset_by_index=(d - q, d - 1), check_finite=False
-    )
-    return np.asarray(vectors[:, ::-1])
+def _directions_of_few(rows: NDArray[np.float64], q: int) -> NDArray[np.float64]:
+    """The q leading right singular vectors (d, q) of less than d rows (C, d)."""
+    values, vectors = scipy.linalg.eigh(rows @ rows.T, check_finite=False)
+    left, sizes = vectors[:, ::-1][:, :q], np.sqrt(np.maximum(values[::-1][:q], 0.0))
+    found = rows.T @ left / np.maximum(sizes, 1e-12 * max(sizes[0], 1e-300))
+    return np.asarray(np.linalg.qr(found)[0])
 
 
 def discriminant_projection(
@@ -306,13 +331,14 @@ def discriminant_projection(
     weights : (C, r) int8, signs of the class means
     """
     k = min(n_bits, coordinates.n_discriminant)
-    means = coordinates.means[:, :k].astype(np.float64)
-    centre = shares @ means
-    means = means - centre
+    means = coordinates.means[:, :k]
+    blocks_of_classes = list(_class_blocks(len(means)))
+    centre = np.sum([shares[part] @ means[part] for part in blocks_of_classes], axis=0)
     random = np.random.default_rng(seed)
     chosen = means
     if len(means) > _MAX_ITQ_MEANS:
         chosen = means[np.sort(random.choice(len(means), _MAX_ITQ_MEANS, replace=False))]
+    chosen = chosen - centre
     # What is drawn is tied to the classes, and not to the axes, whose signs and order may depend on
     # rounding.
     left, _, right = scipy.linalg.svd(chosen, full_matrices=False, check_finite=False)
@@ -325,7 +351,10 @@ def discriminant_projection(
     rotation = np.concatenate(blocks, axis=1)[:, :n_bits]
     Q = np.zeros((coordinates.means.shape[1], n_bits))
     Q[:k] = rotation
-    return Q, -(centre @ rotation), sign(means @ rotation)
+    weights = np.empty((len(means), n_bits), dtype=np.int8)
+    for part in blocks_of_classes:
+        weights[part] = sign((means[part] - centre) @ rotation)
+    return Q, -(centre @ rotation), weights
 
 
 def drawn_rows(

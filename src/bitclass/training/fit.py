@@ -212,7 +212,7 @@ class _Regression:
             class_codes = unpack(found.groups.most_frequent_codes(), settings.n_bits)
             if statistics.keep_codes:
                 row_codes = found.groups.codes[found.groups.inverse]
-        self._weights = make_distinct(weights, code_sums, sums.classes.tolist())
+        self._weights = make_distinct(weights, code_sums, sums.classes)
         # The rows of a class whose weights had to change take these as their code.
         moved = np.any(self._weights != weights, axis=1)
         class_codes = np.where(moved[:, None], self._weights, class_codes)
@@ -315,11 +315,14 @@ class _Discriminant:
             alpha = default_alpha(sums) if refined is None else refined.alpha
             alpha = alpha if settings.alpha is None else settings.alpha
             scatter = scatter_of(sums)
-            coordinates = coordinates_of(scatter, alpha, settings.n_bits + FURTHER_COORDINATES)
+            n_directions = settings.n_bits
+            if len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION:  # which makes use of the others
+                n_directions += FURTHER_COORDINATES
+            coordinates = coordinates_of(scatter, alpha, n_directions)
             hash_function, weights = _best_on_drawn_rows(
                 self.start(sums, coordinates), coordinates, scatter, alpha, sums
             )
-            weights = make_distinct(weights, weights.astype(np.float64), sums.classes.tolist())
+            weights = make_distinct(weights, weights, sums.classes)
             model = PackedModel(sums.classes, pack(weights), hash_function)
             temperature = temperature_of_means(
                 hash_function, weights, coordinates, sums, _default_rescore(settings) > 0

@@ -343,7 +343,7 @@ class Statistics:
             kept.append(
                 KeptRows(own, codes, np.ones(len(own)) if sample_weight is None else sample_weight)
             )
-        self._absorb(sums, announced, kept)
+        self._absorb(sums, announced, kept, own=True)
 
     def summed(
         self,
@@ -431,8 +431,18 @@ class Statistics:
         )
         return message, largest
 
-    def _absorb(self, sums: Sums, classes: NDArray[Any], kept: Sequence[KeptRows] = ()) -> None:
-        """Add sums, and make room for `classes`, which include theirs and those of `kept`."""
+    def _absorb(
+        self,
+        sums: Sums,
+        classes: NDArray[Any],
+        kept: Sequence[KeptRows] = (),
+        *,
+        own: bool = False,
+    ) -> None:
+        """Add sums, and make room for `classes`, which include theirs and those of `kept`.
+
+        The first sums are not copied where nobody else holds them (`own`).
+        """
         union = joined_labels(self.classes, classes)
         if len(union) == len(self.classes):
             union = self.classes
@@ -446,8 +456,12 @@ class Statistics:
             ("class_weights_when_refined", None),
         )
         updates = []
+        adopted = own and len(self.classes) == 0 and len(union) == len(sums.classes)
         for name, added in per_class:
             values = getattr(self, name)
+            if adopted and added is not None:
+                grown[name] = added
+                continue
             if grows:
                 values = np.zeros((len(union), *values.shape[1:]))
                 values[old] = getattr(self, name)

@@ -98,9 +98,7 @@ def updated_model(
     # Weights that stay come first, so that it is the others that give way.
     order = np.argsort(~stay, kind="stable")
     ordered = weights[order]
-    weights[order] = make_distinct(
-        ordered, ordered.astype(np.float64), sums.classes[order].tolist()
-    )
+    weights[order] = make_distinct(ordered, ordered, sums.classes[order])
     return PackedModel(
         sums.classes,
         pack(weights),

@@ -134,7 +134,7 @@ def refine(
     alpha = settings.alpha
     if alpha is None:
         Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
-        alpha = best_alpha(scatter, Z, held_out.own)
+        alpha = best_alpha(scatter, Z, held_out.own, statistics.anchors)
     coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits, statistics.anchors)
     before = None
     for hash_function, weights in start(sums, coordinates):
@@ -250,7 +250,11 @@ def _started(
         weights = class_mean_weights(start.hash_function, sums)
 
         def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
-            return sign(coordinates.means @ Q + t)
+            found = np.empty((len(coordinates.means), len(t)), dtype=np.int8)
+            for begin in range(0, len(found), _CLASSES_PER_BLOCK):
+                part = slice(begin, begin + _CLASSES_PER_BLOCK)
+                found[part] = sign(coordinates.means[part] @ Q + t)
+            return found
 
     Q, t = coordinates.projected(start.hash_function, sums)
     score_deviation = target_deviation(sums)
@@ -398,7 +402,7 @@ def _distinct(weights: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.in
     """The weights, no two of them equal; a warning was given before."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CodeWarning)
-        return make_distinct(weights, weights.astype(np.float64), classes.tolist())
+        return make_distinct(weights, weights, classes)
 
 
 def _model(sums: Sums, hash_function: HashFunction, weights: NDArray[np.int8]) -> PackedModel:

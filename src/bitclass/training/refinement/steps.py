@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,7 +206,8 @@ class Refinement:
         self._refit = refit
         self._score_all = score_all
         self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
-        self._signs = weights.astype(np.float32)
+        # Of very many classes a step scores some, whose signs become floats only then.
+        self._signs: NDArray[Any] = weights.astype(np.float32 if score_all else np.int8)
         self._schedule = schedule
         self._random = random
         self._steps = 0
@@ -261,7 +263,7 @@ class Refinement:
         """
         self._steps += 1
         classes = self._scored_classes(A, own)
-        signs = self._signs if classes is None else self._signs[classes]
+        signs = self._signs if classes is None else self._signs[classes].astype(np.float32)
         place = own if classes is None else np.searchsorted(classes, own)
         factors = np.full(len(own), 1.0 / len(own), dtype=np.float32)
         if sample_weight is not None:
@@ -325,7 +327,8 @@ class Refinement:
         self.projection *= self._length / np.maximum(lengths, np.float32(_TINY))
         if self._refit is not None:
             if self._steps % self._steps_between_refits == 0 or self.finished:
-                self._signs = self._refit(self.projection, self.intercept).astype(np.float32)
+                found = self._refit(self.projection, self.intercept)
+                self._signs = found.astype(self._signs.dtype, copy=False)
                 self._index = None
             return
         assert gradient.weights is not None

@@ -1,0 +1,230 @@
+"""Search among very many class codes: exact scan, clusters, faiss: `make search`.
+
+Short lists of 16 classes at 128 bits, for the 76,000 Han characters where their features are cached
+(`make characters` draws them) and for 1,000,000 derived classes. All methods run on one thread, in
+turn; times are CPU time, medians of several rounds, in batches and one row at a time. Recall is by
+distance: a class that is as near as the right one counts. Results are kept in `build/search.json`,
+those of each problem until it is measured again; writes `results/search.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass import BinaryCodeClassifier
+from bitclass._native import ClusteredIndex, HammingIndex
+from bitclass._native.class_index import cluster_codes
+from bitclass.codes import hamming
+from cost import class_rows
+from tables import write_page
+from timing import threads_of_all
+
+HERE = Path(__file__).parent
+N_BITS, K = 128, 16
+N_QUERIES, N_SINGLE = 1000, 100
+PROBES = (64, 128, 256)
+TEST_FACE = "tw-kai"
+
+Codes = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+
+
+def derived(n_classes: int) -> Codes:
+    """Codes of class means and of rows, by a hash function of 50,000 such classes."""
+    labels = np.repeat(np.arange(50_000), 2)
+    model = BinaryCodeClassifier(N_BITS, refine=False, random_state=0)
+    model.fit(class_rows(labels, 128, seed=0), labels)
+    blocks = np.array_split(np.arange(n_classes), 1 + n_classes // 50_000)
+    weights = np.concatenate([model.encode(class_rows(block, 128, noise=0.0)) for block in blocks])
+    own = np.random.default_rng(3).integers(n_classes, size=N_QUERIES)
+    return weights, model.encode(class_rows(own, 128, seed=4))
+
+
+def characters(folder: Path) -> Codes | None:
+    """Codes of Han characters and of rows of a typeface that was not learned from."""
+    faces = {
+        path.parent.name: (np.load(path), np.load(path.with_name("features.npy"), mmap_mode="r"))
+        for path in sorted(folder.glob("*/characters.npy"))
+    }
+    if TEST_FACE not in faces:
+        return None
+    read, rows = faces.pop(TEST_FACE)
+    y = np.concatenate([labels for labels, _ in faces.values()])
+    X = np.concatenate([features for _, features in faces.values()])
+    keep = np.isin(y, read)
+    model = BinaryCodeClassifier(N_BITS, refine=False, random_state=0).fit(X[keep], y[keep])
+    known = np.flatnonzero(np.isin(read, y))
+    chosen = np.random.default_rng(0).choice(known, N_QUERIES, replace=False)
+    return model.packed().weights, model.encode(np.asarray(rows[np.sort(chosen)], np.float32))
+
+
+def methods(weights: NDArray[np.uint8], names: list[str]) -> dict[str, Callable[..., Any]]:
+    """Searches by name, each from codes to distances (n, 16), nearest first."""
+    found: dict[str, Callable[..., Any]] = {}
+    exact = HammingIndex(weights)
+    found["scan"] = lambda codes: exact.top_k(codes, K)[1]
+    n_lists = 4 * math.isqrt(len(weights))
+    for n_probe in PROBES if "clusters" in names else ():
+        index = ClusteredIndex(weights, n_probe)
+        found[f"n_probe={n_probe}"] = lambda codes, index=index: index.top_k(codes, K)[1]
+    if "flat" in names:
+        flat = faiss.IndexBinaryFlat(N_BITS)
+        flat.add(weights)
+        found["faiss flat"] = lambda codes: flat.search(codes, K)[0]
+    if "ivf" in names:
+        quantiser = faiss.IndexBinaryFlat(N_BITS)
+        inverted = faiss.IndexBinaryIVF(quantiser, N_BITS, n_lists)
+        inverted.cp.max_points_per_centroid = 32
+        inverted.train(weights)
+        inverted.add(weights)
+
+        def probe(codes: NDArray[np.uint8], n_probe: int) -> Any:
+            inverted.nprobe = n_probe
+            assert quantiser.ntotal == n_lists  # which also keeps it alive
+            return inverted.search(codes, K)[0]
+
+        for n_probe in PROBES:
+            found[f"faiss IVF, nprobe={n_probe}"] = lambda codes, n=n_probe: probe(codes, n)
+    if "hnsw" in names:
+        graph = faiss.IndexBinaryHNSW(N_BITS, 16)
+        graph.add(weights)
+
+        def walk(codes: NDArray[np.uint8], ef: int) -> Any:
+            graph.hnsw.efSearch = ef
+            return graph.search(codes, K)[0]
+
+        for ef in (64, 256):
+            found[f"faiss HNSW, efSearch={ef}"] = lambda codes, ef=ef: walk(codes, ef)
+    return found
+
+
+def cpu_seconds(work: Callable[[], Any]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def measured(weights: NDArray[np.uint8], codes: NDArray[np.uint8], names: list[str], rounds: int):
+    """Recall, and microseconds per row in batches and one at a time, of each method."""
+    searches = methods(weights, names)
+    right = searches["scan"](codes)
+    rows = []
+    for name, search in searches.items():
+        distances = search(codes)
+        rows.append(
+            {
+                "method": name,
+                "recall_1": float(np.mean(distances[:, 0] == right[:, 0])),
+                "recall_16": float(np.mean(distances <= right[:, -1:])),
+            }
+        )
+    batch: dict[str, list[float]] = {name: [] for name in searches}
+    single: dict[str, list[float]] = {name: [] for name in searches}
+    for _ in range(rounds):
+        for name, search in searches.items():
+            batch[name].append(cpu_seconds(lambda: search(codes)) / len(codes))
+            ones = [codes[i : i + 1] for i in range(N_SINGLE)]
+            single[name].append(cpu_seconds(lambda: [search(one) for one in ones]) / N_SINGLE)
+    for row in rows:
+        row["batch_us"] = 1e6 * statistics.median(batch[row["method"]])
+        row["single_us"] = 1e6 * statistics.median(single[row["method"]])
+    return rows
+
+
+def exact_indices(weights: NDArray[np.uint8], codes: NDArray[np.uint8]) -> dict[str, float]:
+    """Share of the classes that exact indices would have to visit for a short list.
+
+    Clusters are visited unless the triangle inequality excludes them. Multi-index hashing visits
+    the classes that differ in at most radius / 8 bits in one of 8 parts of 16 bits.
+    """
+    codes = codes[:100]
+    farthest = HammingIndex(weights).top_k(codes, K)[1][:, -1]
+    centres, clusters = cluster_codes(weights)
+    apart = hamming(weights, centres[clusters])
+    radius = np.zeros(len(centres), dtype=np.int64)
+    np.maximum.at(radius, clusters, apart)
+    sizes = np.bincount(clusters, minlength=len(centres))
+    to_centres = hamming(codes[:, None], centres[None])
+    bound = np.where(to_centres - radius <= farthest[:, None], sizes, 0).sum(axis=1)
+    hashed, n_keys = [], []
+    parts = weights.view(np.uint16)
+    for code, distance in zip(codes.view(np.uint16), farthest, strict=True):
+        allowed = int(distance) // parts.shape[1]
+        near = np.bitwise_count(parts ^ code) <= allowed
+        hashed.append(float(np.any(near, axis=1).mean()))
+        n_keys.append(parts.shape[1] * sum(math.comb(16, i) for i in range(allowed + 1)))
+    return {
+        "distance_of_16th": float(np.median(farthest)),
+        "clusters_share": float(bound.mean() / len(weights)),
+        "hashing_share": float(np.mean(hashed)),
+        "hashing_keys": float(np.mean(n_keys)),
+    }
+
+
+def write(results: dict[str, Any]) -> None:
+    tables = {}
+    for name, result in results.items():
+        visited = result["exact_indices"]
+        tables[f"{name}, {result['n_classes']:,} classes"] = [
+            {
+                "search": row["method"],
+                "recall of the nearest": row["recall_1"],
+                "of the short list": row["recall_16"],
+                "µs per row, batch": row["batch_us"],
+                "one row": row["single_us"],
+            }
+            for row in result["methods"]
+        ]
+        tables[f"{name}: classes visited by exact indices"] = [
+            {
+                "distance of the 16th class": visited["distance_of_16th"],
+                "clusters and triangle inequality": visited["clusters_share"],
+                "multi-index hashing": visited["hashing_share"],
+                "its look-ups": visited["hashing_keys"],
+            }
+        ]
+    note = f"Short lists of {K} at {N_BITS} bits, one thread, CPU time: `make search`."
+    write_page("search", "Search among class codes", note, tables)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--classes", type=int, default=1_000_000, help="derived ones; 0 for none")
+    parser.add_argument("--characters", type=Path, default=HERE.parent / "build" / "characters")
+    parser.add_argument("--methods", nargs="+", default=["clusters", "flat", "ivf", "hnsw"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--kept", type=Path, default=HERE.parent / "build" / "search.json")
+    options = parser.parse_args()
+    results = json.loads(options.kept.read_text()) if options.kept.exists() else {}
+    with threads_of_all(1):
+        problems = {"Han characters": lambda: characters(options.characters)}
+        if options.classes:
+            problems["derived"] = lambda: derived(options.classes)
+        for name, make in problems.items():
+            made = make()
+            if made is None:
+                print(f"{name}: no features in {options.characters}; skipped")
+                continue
+            weights, codes = made
+            results[name] = {
+                "n_classes": len(weights),
+                "exact_indices": exact_indices(weights, codes),
+                "methods": measured(weights, codes, options.methods, options.rounds),
+            }
+            options.kept.parent.mkdir(exist_ok=True)
+            options.kept.write_text(json.dumps(results, indent=1) + "\n")
+    write(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+// Class weights in clusters of similar ones: a search visits the few clusters nearest to a code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "aligned.hpp"
+#include "search.hpp"
+
+namespace bitclass {
+
+class ClassIndex {
+public:
+    // Weights and centres are packed rows of n_bytes; clusters[c] is the centre of class c, in [0, n_centres).
+    ClassIndex(const SearchKernels& kernels, const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes,
+               const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters, std::size_t n_probe);
+
+    // Fills an empty list with the `wanted` nearest classes of the n_probe clusters nearest to the query, in the
+    // order of their index; of equally near clusters those of the lowest number. Where these hold fewer classes
+    // than wanted, the next clusters are visited as well.
+    void collect(const std::uint32_t* query, Candidates& candidates) const;
+
+private:
+    // Fetches the classes of a cluster while those of another are scanned.
+    void prefetch(std::size_t cluster) const;
+
+    const SearchKernels& kernels_;
+    std::size_t n_bytes_;
+    std::size_t n_centres_;
+    std::size_t n_probe_;
+    AlignedArray<std::uint8_t> centre_bytes_;
+    AlignedArray<std::uint8_t> bytes_;          // cluster after cluster, each filled up to whole groups
+    std::vector<std::uint32_t> classes_;        // of the places in bytes_
+    std::vector<std::size_t> starts_, sizes_;  // of the clusters
+};
+
+}  // namespace bitclass

@@ -1,0 +1,133 @@
+"""A search of a few clusters equals its NumPy twin, and one of all clusters the exact search."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from bitclass._native import ClusteredIndex, HammingIndex, Projection, predict_rescored, reference
+from bitclass._native import _kernels as kernels
+from bitclass._native.class_index import cluster_codes
+from bitclass.codes import hamming
+
+
+def random_codes(rng, n, n_bytes, values=256):
+    """Packed codes; few values make many equal distances."""
+    return rng.integers(0, values, (n, n_bytes), dtype=np.uint8)
+
+
+@given(
+    n=st.integers(0, 40),
+    n_classes=st.one_of(st.integers(1, 90), st.sampled_from([300, 1500])),
+    n_bytes=st.sampled_from([1, 3, 8, 16, 17, 32, 40]),
+    n_probe=st.integers(1, 200),
+    values=st.sampled_from([1, 2, 256]),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_nearest_and_top_k_equal_the_twin(level, n, n_classes, n_bytes, n_probe, values, seed):
+    rng = np.random.default_rng(seed)
+    weights = random_codes(rng, n_classes, n_bytes, values)
+    codes = random_codes(rng, n, n_bytes, values)
+    index = ClusteredIndex(weights, n_probe)
+    clusters = *cluster_codes(weights), min(n_probe, 4 * n_classes)
+    for k in {1, min(16, n_classes), min(70, n_classes), n_classes}:
+        expected = reference.top_k_of_clusters(codes, weights, *clusters, k)
+        for found, right in zip(index.top_k(codes, k), expected, strict=True):
+            assert_array_equal(found, right)
+    expected = reference.top_k_of_clusters(codes, weights, *clusters, 1)
+    for found, right in zip(index.nearest(codes), expected, strict=True):
+        assert_array_equal(found, right[:, 0])
+
+
+def test_ties_across_clusters_go_to_the_lowest_class(level):
+    # Two centres at equal distance of the code: the lower class is in the cluster visited last.
+    weights = np.array([[0b1100], [0b0011], [0b0011]], dtype=np.uint8)
+    centres = np.array([[0b0011], [0b1100]], dtype=np.uint8)
+    index = kernels.HammingIndex(weights, centres, np.array([1, 0, 0]), 2)
+    indices, distances = np.empty((1, 2), np.int64), np.empty((1, 2), np.int32)
+    index.top_k(np.array([[0b0110]], dtype=np.uint8), indices, distances, 1)
+    assert_array_equal(indices, [[0, 1]])
+    assert_array_equal(distances, [[2, 2]])
+
+
+def test_all_clusters_are_an_exact_search(level):
+    rng = np.random.default_rng(0)
+    weights, codes = random_codes(rng, 5000, 16), random_codes(rng, 50, 16)
+    index, exact = ClusteredIndex(weights, 10**6), HammingIndex(weights)
+    for found, right in zip(index.top_k(codes, 16), exact.top_k(codes, 16), strict=True):
+        assert_array_equal(found, right)
+
+
+def test_few_clusters_hold_the_nearest_class_of_most_codes():
+    rng = np.random.default_rng(0)
+    groups = random_codes(rng, 60, 16)
+    flips = np.packbits(rng.random((6000, 128)) < 0.1, axis=1)
+    weights = groups[np.arange(6000) % 60] ^ flips
+    codes = weights[:500] ^ np.packbits(rng.random((500, 128)) < 0.05, axis=1)
+    found = ClusteredIndex(weights, 8).nearest(codes)[0]
+    recall = np.mean(found == HammingIndex(weights).nearest(codes)[0])
+    assert recall > 0.9  # classes of a group are spread over several clusters
+    assert np.mean(ClusteredIndex(weights, 1).nearest(codes)[0] == found) < recall
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 15, 400])
+def test_each_class_is_in_the_cluster_of_its_nearest_centre(n_classes):
+    weights = random_codes(np.random.default_rng(n_classes), n_classes, 5)
+    centres, clusters = cluster_codes(weights)
+    assert len(centres) == min(n_classes, 4 * int(n_classes**0.5))
+    assert_array_equal(clusters, hamming(weights[:, None], centres[None]).argmin(axis=1))
+
+
+def test_a_centre_has_the_bits_of_most_of_its_classes():
+    weights = np.array([[0b0001], [0b0001], [0b0011], [0b1110]], dtype=np.uint8)
+    centres, clusters = cluster_codes(np.repeat(weights, 100, axis=0))
+    assert sorted(set(centres[clusters[:300]].ravel().tolist())) == [0b0001, 0b0011]
+    assert set(centres[clusters[300:]].ravel().tolist()) == {0b1110}
+
+
+def test_rescoring_ranks_what_the_clusters_hold(level):
+    rng = np.random.default_rng(1)
+    weights = random_codes(rng, 3000, 4)
+    X = rng.standard_normal((200, 20)).astype(np.float32)
+    projection = Projection(rng.standard_normal((20, 32)).astype(np.float32), np.zeros(32))
+    index = ClusteredIndex(weights, 3)
+    best, _, _ = predict_rescored(projection, index, X, 8, 8)
+    listed, _ = index.top_k(projection.encode(X), 8)
+    assert_array_equal(np.sort(best, axis=1), np.sort(listed, axis=1))
+    by_threads = predict_rescored(projection, index, X, 8, 8, n_threads=3)[0]
+    assert_array_equal(best, by_threads)
+
+
+def test_a_copy_finds_the_same():
+    rng = np.random.default_rng(2)
+    weights, codes = random_codes(rng, 700, 8), random_codes(rng, 20, 8)
+    index = ClusteredIndex(weights, 2)
+    copy = pickle.loads(pickle.dumps(index))
+    assert copy.n_probe == 2
+    assert_array_equal(copy.nearest(codes)[0], index.nearest(codes)[0])
+
+
+@pytest.mark.parametrize(
+    ("clusters", "n_probe", "message"),
+    [
+        ([0, 2], 1, "clusters: expected 0 to 1, found 2"),
+        ([0, -1], 1, "clusters: expected 0 to 1, found -1"),
+        ([0, 1], 3, "n_probe: expected 1 to 2, the number of clusters, found 3"),
+        ([0, 1], 0, "n_probe: expected 1 to 2, the number of clusters, found 0"),
+        ([0], 1, "clusters"),
+    ],
+)
+def test_clusters_that_cannot_be_are_refused(clusters, n_probe, message):
+    codes = np.zeros((2, 1), dtype=np.uint8)
+    with pytest.raises(ValueError, match=message):
+        kernels.HammingIndex(codes, codes, np.array(clusters, dtype=np.int64), n_probe)
