@@ -44,6 +44,7 @@ smartquotes_action = "qe"  # options begin with two hyphens, which are not a das
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"  # numpydoc's sections have them, with shapes
 autodoc_member_order = "bysource"
 autodoc_default_options = {  # of scikit-learn, with links to its own site
@@ -91,6 +92,7 @@ html_theme_options = {
 def site_links(text: str) -> str:
     """Links between files of the repository as links between pages of the site."""
     up = r"\]\((?:\.\./)*"
+    text = re.sub(r"\[([^\]]*)" + up + r"[\w/.-]+\.(?:py|cpp|hpp|csv|json|toml)\)", r"\1", text)
     text = re.sub(up + r"benchmarks/README\.md", "](/benchmarks/index.md", text)
     text = re.sub(up + r"benchmarks/", "](/benchmarks/", text)
     text = re.sub(

@@ -21,22 +21,30 @@ UNSEEN_FACE = "DejaVuSerif-Italic"
 
 
 def characters() -> list[str]:
-    """Letters of the Latin, Greek and Cyrillic alphabets, about 400."""
+    """Letters of the Latin, Greek and Cyrillic alphabets, one of each group that look the same."""
     blocks = [(0x41, 0x180), (0x391, 0x3CA), (0x400, 0x460)]
     letters = [chr(code) for first, last in blocks for code in range(first, last)]
-    return [letter for letter in letters if letter.isalpha()]
+    letters = [letter for letter in letters if letter.isalpha()]
+    looks: dict[bytes, str] = {}
+    for letter in letters:
+        looks.setdefault(draw(letter, TRAINING_FACES[0], 28, (20, 29)).tobytes(), letter)
+    return list(looks.values())
+
+
+def draw(letter: str, face: str, size: int, place: tuple[float, float]) -> NDArray[np.float32]:
+    """An image of 16 x 16 pixels, 1 where there is ink."""
+    font = ImageFont.truetype(str(FOLDER / f"{face}.ttf"), size)
+    image = Image.new("L", (40, 40))
+    ImageDraw.Draw(image).text(place, letter, fill=255, font=font, anchor="ms")
+    small = image.resize((16, 16), Image.Resampling.BOX)
+    return np.asarray(small, dtype=np.float32) / 255
 
 
 def render(letters: list[str], face: str, n_copies: int, seed: int) -> NDArray[np.float32]:
-    """Images of 16 x 16 pixels, each copy at another size and place; (n_copies * n, 256)."""
+    """Images of all letters, each copy at another size and place; (n_copies * n, 256)."""
     rng = np.random.default_rng(seed)
     rows = []
-    for _ in range(n_copies):
-        for letter in letters:
-            font = ImageFont.truetype(str(FOLDER / f"{face}.ttf"), int(rng.integers(26, 30)))
-            image = Image.new("L", (40, 40))
-            place = (20 + rng.uniform(-1.5, 1.5), 29 + rng.uniform(-1.5, 1.5))
-            ImageDraw.Draw(image).text(place, letter, fill=255, font=font, anchor="ms")
-            small = image.resize((16, 16), Image.Resampling.BOX)
-            rows.append(np.asarray(small, dtype=np.float32).ravel() / 255)
+    for letter in letters * n_copies:
+        place = (20 + rng.uniform(-1.5, 1.5), 29 + rng.uniform(-1.5, 1.5))
+        rows.append(draw(letter, face, int(rng.integers(26, 30)), place).ravel())
     return np.stack(rows)

@@ -2,13 +2,15 @@
 Hundreds of classes: characters of three alphabets
 ==================================================
 
-Reading about 400 letters in a typeface that was never seen in training. Accented letters differ by
-a few pixels, so the two settings that matter with many classes show: the number of bits, and
+Reading more than 300 letters in a typeface that was never seen in training. Accented letters differ
+by a few pixels, so the two settings that matter with many classes show: the number of bits, and
 rescoring, which ranks the nearest classes by real-valued scores.
 """
 
 # %%
-# The images are rendered from typefaces that come with matplotlib, at varying sizes and places.
+# The images are rendered from typefaces that come with matplotlib, at varying sizes and places, by
+# ``fonts.py``, which lies beside this script in ``examples/gallery``. Letters that look the same in
+# two alphabets are one class.
 import matplotlib.pyplot as plt
 import numpy as np
 from fonts import TRAINING_FACES, UNSEEN_FACE, characters, render
