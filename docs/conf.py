@@ -153,7 +153,7 @@ def visit_math(self: Any, node: nodes.math) -> None:
 
 def visit_math_block(self: Any, node: nodes.math_block) -> None:
     """A displayed formula, which scrolls if it is wider than the page."""
-    self.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    self.body.append(f'<div class="formula">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise nodes.SkipNode
 
 
