@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading images cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading images characters cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -87,6 +87,13 @@ loading: setup  ## size and loading time of a model file
 
 images: setup  ## feature extraction, images per second (about 2 minutes)
 	$(BIN)/python benchmarks/images.py
+
+$(VENV)/characters: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group characters
+	@touch $@
+
+characters: $(VENV)/characters  ## Han characters, 1,000 to 76,295 classes, beside the peers (hours; may be interrupted)
+	$(BIN)/python benchmarks/characters.py
 
 cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
 	$(BIN)/python benchmarks/cluster.py

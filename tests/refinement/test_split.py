@@ -178,6 +178,13 @@ def test_rows_past_memory_are_sampled_afresh(monkeypatch):
     assert [len(each) for each in samples] == [4000 - found.refinement["held_out_rows"]]
 
 
+@pytest.mark.parametrize(
+    ("n_per_sample", "expected"), [(200_000, 1), (62_500, 1), (16_000, 2), (8_000, 4), (1_000, 4)]
+)
+def test_samples_are_seen_again_only_where_there_would_be_many(n_per_sample, expected):
+    assert refining.epochs_per_sample(250_000, n_per_sample) == expected
+
+
 # -------------------------------------------------------------------------------------------------
 # The sums without the rows held out
 # -------------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ __all__ = [
     "Refined",
     "Start",
     "class_mean_weights",
+    "epochs_per_sample",
     "refine",
 ]
 
@@ -54,8 +55,9 @@ RESCORE_LENGTHS = (16, 0, 64)
 # Epochs, and rows shown in all; similarities to kernel anchors need more of both.
 _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
-# Of rows that memory cannot hold, how often each of a sample is seen before the next is drawn.
-_EPOCHS_PER_SAMPLE = 4
+# Where memory cannot hold all rows, a sample of them is seen once: rows seen again help less than
+# new ones. But a sample costs a pass over all rows, so where there would be more, it is seen again.
+_MAX_SAMPLES, _MAX_EPOCHS_PER_SAMPLE = 8, 4
 # With more classes than this, weights are the codes of the class means, and a step scores only some
 # of the classes.
 _MAX_LEARNED_CLASSES = 2048
@@ -217,7 +219,10 @@ def _learn(
     held_out, A_held_out = split.held_out, coordinates.rows(statistics, split.held_out.X)
     best = BestEpoch(held_out.effective_size)
     facts: dict[str, Any] = {"epochs": 0, "steps": n_steps}
-    for sample in _epochs(split, max_epochs, lambda X: coordinates.rows(statistics, X)):
+    n_repeats = max_epochs
+    if not split.holds_all:
+        n_repeats = epochs_per_sample(n_steps * n_per_step, split.n_per_sample)
+    for sample in _epochs(split, n_repeats, lambda X: coordinates.rows(statistics, X)):
         _epoch(refinement, sample, n_per_step, random, settings)
         found = refinement.classify(A_held_out, rescored=settings.rescore != 0)
         accuracy = held_out.mean(found == held_out.own)
@@ -351,15 +356,21 @@ class BestEpoch:
         return [found for found in (self._last_good, self._best) if found is not None]
 
 
+def epochs_per_sample(n_visits: int, n_per_sample: int) -> int:
+    """How often to show a sample of `n_per_sample` rows, where `n_visits` rows are shown in all."""
+    n_samples = n_visits / n_per_sample
+    return min(max(1, math.ceil(n_samples / _MAX_SAMPLES)), _MAX_EPOCHS_PER_SAMPLE)
+
+
 def _epochs(
-    split: Split, max_epochs: int, transform: Callable[[NDArray[Any]], NDArray[np.float32]]
+    split: Split, n_repeats: int, transform: Callable[[NDArray[Any]], NDArray[np.float32]]
 ) -> Iterator[Sample]:
     """Coordinates of the training rows, once per epoch: the same, or fresh samples of very many."""
     while True:
         sample = split.training_sample(transform)
         if len(sample) == 0:
             return
-        for _ in range(max_epochs if split.holds_all else _EPOCHS_PER_SAMPLE):
+        for _ in range(n_repeats):
             yield sample
         if split.holds_all:
             return

@@ -1,0 +1,244 @@
+"""Han characters of Debian's fonts as rows of gradient features, cached in `build/characters`.
+
+A glyph is drawn at 64 pixels per em, and brought to 64 x 64 pixels by its moments. Its gradients
+are decomposed into 8 directions, each summed in 8 x 8 overlapping cells: 512 numbers, of which the
+square root is kept in float16.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["FACES", "UNIFIED", "Face", "draw_all", "drawn_faces", "load_face", "missing_packages"]
+
+ROOT = Path("/usr/share/fonts")
+CACHE = Path(__file__).parents[1] / "build" / "characters"
+#: The CJK Unified Ideographs of Unicode 1.1.
+UNIFIED = range(0x4E00, 0x9FA6)
+# With the extensions A to H; compatibility ideographs look like others and are left out.
+_BLOCKS = (range(0x3400, 0x4DC0), range(0x4E00, 0xA000), range(0x20000, 0x323B0))
+
+SIZE = 64
+N_DIRECTIONS, N_CELLS = 8, 8
+# A glyph that more characters share than this is a placeholder.
+_MAX_SHARED = 4
+_GLYPHS_PER_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Face:
+    """A typeface: one font file, or several that share the characters among them.
+
+    Attributes
+    ----------
+    name : str
+    package : str, of Debian
+    files : paths below `ROOT`, and the number of the face in each
+    """
+
+    name: str
+    package: str
+    files: tuple[tuple[str, int], ...]
+
+
+def _face(name: str, package: str, *files: str, index: int = 0) -> Face:
+    return Face(name, f"fonts-{package}", tuple((file, index) for file in files))
+
+
+FACES = {
+    face.name: face
+    for face in (
+        _face("noto-sans", "noto-cjk", "opentype/noto/NotoSansCJK-Regular.ttc", index=2),
+        _face("noto-sans-bold", "noto-cjk", "opentype/noto/NotoSansCJK-Bold.ttc", index=2),
+        _face("noto-serif", "noto-cjk", "opentype/noto/NotoSerifCJK-Regular.ttc", index=2),
+        _face("noto-serif-bold", "noto-cjk", "opentype/noto/NotoSerifCJK-Bold.ttc", index=2),
+        _face(
+            "tw-sung",
+            "cns11643-sung",
+            "truetype/cns11643/TW-Sung-98_1.ttf",
+            "truetype/cns11643/TW-Sung-Ext-B-98_1.ttf",
+        ),
+        _face(
+            "tw-kai",
+            "cns11643-kai",
+            "truetype/cns11643/TW-Kai-98_1.ttf",
+            "truetype/cns11643/TW-Kai-Ext-B-98_1.ttf",
+        ),
+        _face(
+            "hanamin",
+            "hanazono",
+            "truetype/hanazono/HanaMinA.ttf",
+            "truetype/hanazono/HanaMinB.ttf",
+        ),
+        _face("babelstone", "babelstone-han", "truetype/babelstone/BabelStoneHan.ttf"),
+        _face("ipamj", "ipamj-mincho", "truetype/ipamj/ipamjm.ttf"),
+        _face("zenhei", "wqy-zenhei", "truetype/wqy/wqy-zenhei.ttc"),
+        _face("droid", "droid-fallback", "truetype/droid/DroidSansFallbackFull.ttf"),
+        _face("uming", "arphic-uming", "truetype/arphic/uming.ttc"),
+        _face("ukai", "arphic-ukai", "truetype/arphic/ukai.ttc"),
+        _face("wenkai", "lxgw-wenkai", "truetype/lxgw-wenkai/LXGWWenKai-Regular.ttf"),
+        _face("seto", "seto", "truetype/seto/setofont.ttf"),
+    )
+}
+
+
+def missing_packages() -> list[str]:
+    """Debian packages of which a font file is not there."""
+    return sorted(
+        {
+            face.package
+            for face in FACES.values()
+            if not all((ROOT / file).exists() for file, _ in face.files)
+        }
+    )
+
+
+def load_face(name: str) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
+    """Characters (n,), ascending, and their features (n, 512), drawn before by `draw_all`."""
+    folder = CACHE / name
+    return np.load(folder / "characters.npy"), np.load(folder / "features.npy", mmap_mode="r")
+
+
+def drawn_faces() -> list[str]:
+    """Names of the faces in the cache."""
+    return [name for name in FACES if (CACHE / name / "features.npy").exists()]
+
+
+def draw_all(n_processes: int = 2) -> None:
+    """Draw every face that is installed and not in the cache (3 minutes on 2 idle cores)."""
+    missing, drawn = missing_packages(), drawn_faces()
+    waiting = [
+        name for name, face in FACES.items() if face.package not in missing and name not in drawn
+    ]
+    if waiting:
+        with ProcessPoolExecutor(n_processes, initializer=partial(os.nice, 5)) as pool:
+            for name, n_drawn in zip(waiting, pool.map(_draw_face, waiting), strict=True):
+                print(f"drawn: {name}, {n_drawn:,} characters", flush=True)
+
+
+def _draw_face(name: str) -> int:
+    """Draw a face into the cache; the number of its characters."""
+    found: dict[int, NDArray[np.float16]] = {}
+    for file, index in FACES[name].files:
+        for character, features in _drawn(ROOT / file, index):
+            found.setdefault(character, features)
+    folder = CACHE / name
+    folder.mkdir(parents=True, exist_ok=True)
+    characters = np.array(sorted(found), dtype=np.int32)
+    np.save(folder / "characters.npy", characters)
+    # The features are there last and whole, or the face is drawn again.
+    np.save(folder / "unfinished.npy", np.stack([found[c] for c in characters.tolist()]))
+    (folder / "unfinished.npy").rename(folder / "features.npy")
+    return len(characters)
+
+
+def _drawn(path: Path, index: int):
+    """Pairs of a character and its features (512,), for those that a font really has."""
+    from PIL import ImageFont
+
+    font = ImageFont.truetype(str(path), SIZE, index, layout_engine=ImageFont.Layout.BASIC)
+    characters = _characters(path, index)
+    for start in range(0, len(characters), _GLYPHS_PER_BLOCK):
+        block, images = [], []
+        for character in characters[start : start + _GLYPHS_PER_BLOCK]:
+            image = glyph(font, chr(character))
+            if image is not None:
+                block.append(character)
+                images.append(image)
+        if block:
+            yield from zip(block, gradient_features(np.stack(images)), strict=True)
+
+
+def _characters(path: Path, index: int) -> list[int]:
+    """Han characters that a font has a glyph of their own for."""
+    from fontTools.ttLib import TTCollection, TTFont
+
+    opened = TTCollection(path, lazy=True).fonts[index] if path.suffix == ".ttc" else None
+    font = TTFont(path, lazy=True) if opened is None else opened
+    order = font.getGlyphOrder()
+    cmap = font.getBestCmap()
+    shared = Counter(cmap.values())
+    return sorted(
+        character
+        for character, name in cmap.items()
+        if name != order[0]  # .notdef
+        and shared[name] <= _MAX_SHARED
+        and any(character in block for block in _BLOCKS)
+    )
+
+
+def glyph(font, character: str) -> NDArray[np.uint8] | None:
+    """A character brought to 64 x 64 pixels by its moments; None where nothing is inked.
+
+    The centre of gravity comes to the centre, and two standard deviations of the ink to each side.
+    """
+    from PIL import Image
+
+    mask = font.getmask(character, mode="L")
+    width, height = mask.size
+    if mask.getbbox() is None:
+        return None
+    image = Image.frombuffer("L", (width, height), bytes(mask))
+    ink = np.asarray(image, dtype=np.float32)
+    centres, deviations = [], []
+    for axis, length in ((0, width), (1, height)):
+        shares = ink.sum(axis=axis) / ink.sum()
+        places = np.arange(length) + 0.5
+        centres.append(shares @ places)
+        deviations.append(np.sqrt(shares @ (places - centres[-1]) ** 2))
+    # Flat and narrow characters stay so, but less: by the square root of the ratio.
+    reach = 2.0 * np.sqrt(np.maximum(deviations, 0.25) * max(deviations))
+    box = (*(centres - reach), *(centres + reach))
+    return np.asarray(
+        image.transform((SIZE, SIZE), Image.Transform.EXTENT, box, Image.Resampling.BILINEAR)
+    )
+
+
+def _cells() -> NDArray[np.float32]:
+    """Weights (64, 8) of the pixels of a line in overlapping cells: normal about the centres."""
+    width = SIZE / N_CELLS
+    centres = (np.arange(N_CELLS) + 0.5) * width - 0.5
+    deviation = np.sqrt(2.0) * width / np.pi
+    distance = (np.arange(SIZE)[:, None] - centres) / deviation
+    return np.exp(-0.5 * distance**2).astype(np.float32)
+
+
+def gradient_features(images: NDArray[np.uint8]) -> NDArray[np.float16]:
+    """Gradient features (n, 512) of images (n, 64, 64)."""
+    padded = np.pad(images.astype(np.float32) / 255.0, ((0, 0), (1, 1), (1, 1)))
+    rows = padded[:, :-2] + 2.0 * padded[:, 1:-1] + padded[:, 2:]
+    columns = padded[:, :, :-2] + 2.0 * padded[:, :, 1:-1] + padded[:, :, 2:]
+    gx = rows[:, :, 2:] - rows[:, :, :-2]  # the filters of Sobel
+    gy = columns[:, 2:] - columns[:, :-2]
+    # Each gradient is the sum of its parts in the two directions next to it.
+    ax, ay = np.abs(gx), np.abs(gy)
+    along_x, along_y = np.maximum(ax - ay, 0.0), np.maximum(ay - ax, 0.0)
+    diagonal = np.sqrt(2.0, dtype=np.float32) * np.minimum(ax, ay)
+    right, up = gx > 0, gy > 0
+    parts = (
+        along_x * right,
+        diagonal * (right & up),
+        along_y * up,
+        diagonal * (~right & up),
+        along_x * ~right,
+        diagonal * ~(right | up),
+        along_y * ~up,
+        diagonal * (right & ~up),
+    )
+    cells = _cells()
+    pooled = [cells.T @ (part @ cells) for part in parts]
+    features = np.stack(pooled, axis=1).reshape(len(images), -1)
+    return np.sqrt(features).astype(np.float16)
+
+
+if __name__ == "__main__":
+    print("missing packages:", ", ".join(missing_packages()) or "none")
+    draw_all()
