@@ -15,7 +15,7 @@ TRAINING_FACES = [
     "DejaVuSans-Oblique",
     "DejaVuSerif",
     "DejaVuSerif-Bold",
-    "DejaVuSansMono",
+    "DejaVuSerif-BoldItalic",
 ]
 UNSEEN_FACE = "DejaVuSerif-Italic"
 
@@ -25,10 +25,12 @@ def characters() -> list[str]:
     blocks = [(0x41, 0x180), (0x391, 0x3CA), (0x400, 0x460)]
     letters = [chr(code) for first, last in blocks for code in range(first, last)]
     letters = [letter for letter in letters if letter.isalpha()]
-    looks: dict[bytes, str] = {}
+    distinct: dict[str, NDArray[np.float32]] = {}
     for letter in letters:
-        looks.setdefault(draw(letter, TRAINING_FACES[0], 28, (20, 29)).tobytes(), letter)
-    return list(looks.values())
+        image = draw(letter, "DejaVuSerif", 28, (20, 29))
+        if all(np.abs(image - other).max() > 0.2 for other in distinct.values()):
+            distinct[letter] = image
+    return list(distinct)
 
 
 def draw(letter: str, face: str, size: int, place: tuple[float, float]) -> NDArray[np.float32]:
@@ -37,7 +39,7 @@ def draw(letter: str, face: str, size: int, place: tuple[float, float]) -> NDArr
     image = Image.new("L", (40, 40))
     ImageDraw.Draw(image).text(place, letter, fill=255, font=font, anchor="ms")
     small = image.resize((16, 16), Image.Resampling.BOX)
-    return np.asarray(small, dtype=np.float32) / 255
+    return np.asarray(small, dtype=np.float32) / np.float32(255)
 
 
 def render(letters: list[str], face: str, n_copies: int, seed: int) -> NDArray[np.float32]:
