@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading images characters cluster fuzz sanitize neon clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster fuzz sanitize neon clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -84,6 +84,9 @@ memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
 
 loading: setup  ## size and loading time of a model file
 	$(BIN)/python benchmarks/loading.py
+
+text: setup  ## wide sparse rows of text beside LinearSVC (about 15 minutes)
+	$(BIN)/python benchmarks/text.py
 
 images: setup  ## feature extraction, images per second (about 2 minutes)
 	$(BIN)/python benchmarks/images.py

@@ -113,6 +113,8 @@ private:
 void bind_config(nb::module_& m);    // bindings.cpp
 void bind_search(nb::module_& m);    // bindings_search.cpp
 void bind_encode(nb::module_& m);    // bindings_encode.cpp
+void bind_sparse(nb::module_& m);    // bindings_sparse.cpp
+void bind_text(nb::module_& m);      // bindings_text.cpp
 void bind_training(nb::module_& m);  // bindings_training.cpp
 
 }  // namespace bitclass

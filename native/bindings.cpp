@@ -54,5 +54,7 @@ NB_MODULE(_kernels, m) {
     bitclass::bind_config(m);
     bitclass::bind_search(m);
     bitclass::bind_encode(m);
+    bitclass::bind_sparse(m);
+    bitclass::bind_text(m);
     bitclass::bind_training(m);
 }

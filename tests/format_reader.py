@@ -18,7 +18,7 @@ class Reader:
         (length,) = struct.unpack("<Q", content[:8])
         table = json.loads(content[8 : 8 + length])
         self.header = json.loads(table.pop("__metadata__")["bitclass"])
-        assert self.header["version"] in (1, 2)
+        assert self.header["version"] in (1, 2, 3)
         self.rescore = self.header.get("rescore", 0)
         assert self.header["kind"] == "model"
         data = content[8 + length :]
@@ -57,6 +57,9 @@ class Reader:
         return self.tensors.get("scale", np.ones(len(self.tensors["projection"]), np.float32))
 
     def features(self, X):
+        if "columns" in self.tensors:
+            assert X.shape[1] == self.tensors["n_columns"][0]
+            return X[:, self.tensors["columns"]]
         if "anchors" not in self.tensors:
             return X
         A = self.tensors["anchors"].astype(float)
@@ -83,6 +86,8 @@ class Reader:
             u = 127 / np.where(largest > 0, largest, 127)
             Q = np.rint(F * u)
             theta = (t + (P.astype(float) * self.centre()[:, None]).sum(axis=0)) * u
+        if "columns" in self.tensors:  # rows are not rounded
+            return ((X / self.scale()) @ Q + theta) / u
         rows = []
         for x in X.astype(np.float32):
             z = x

@@ -138,7 +138,7 @@ def test_an_entry_that_is_not_as_it_must_be_is_refused(refused, changes, message
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 3}, "format version 3 is not understood, only 1, 2; a newer bitclass"),
+        ({"version": 4}, "format version 4 is not understood, only 1, 2, 3; a newer bitclass"),
         ({"version": "1"}, "format version '1' is not understood"),
         ({"version": DROPPED}, "format version NoneType is not understood"),
         ({"kind": "statistics"}, "expected a model file, found one of kind 'statistics'"),

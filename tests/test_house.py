@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "serving": FILES,
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},
-    "cli": ESTIMATOR | FILES | {"distributed", "explore", "serving", ""},
+    "cli": ESTIMATOR | FILES | {"distributed", "explore", "serving", "text", ""},
 }
 
 

@@ -130,7 +130,7 @@ def test_the_short_list_comes_back(tmp_path, projection, rescore, steepness):
     read = saved(tmp_path, model, projection)
     assert (read.rescore, read.steepness) == (rescore, steepness)
     header = read_header(tmp_path / "model.safetensors")
-    assert (header.version, header.rescore, header.steepness) == (2, rescore, steepness)
+    assert (header.version, header.rescore, header.steepness) == (3, rescore, steepness)
     if projection != "float16":
         assert_same_model(read, model, rows())
 
@@ -399,7 +399,7 @@ def test_the_header_tells_what_the_model_is_without_its_arrays(tmp_path):
     header = read_header(tmp_path / "model")
     assert (header.n_classes, header.n_features, header.n_bits) == (3, 7, 20)
     assert (header.projection, header.precision, header.labels) == ("int8", "float32", "<U22")
-    assert header.version == 2
+    assert header.version == 3
     assert header.summary["loss"] == "none"
     assert header.temperature == 1.0 / 3.0
     assert header.size == (tmp_path / "model").stat().st_size

@@ -40,6 +40,7 @@ private:
 };
 
 void test_pool(bool with_fork);
+void test_ngrams();
 // These test the level in use.
 void test_search();
 void test_encode();

@@ -8,6 +8,7 @@
 int main(int n_arguments, char** arguments) {
     using namespace bitclass;
     tests::test_pool(n_arguments < 2 || std::strcmp(arguments[1], "--without-fork") != 0);
+    tests::test_ngrams();
     for (const Level level : available_levels()) {
         use_level(name_of(level));
         tests::test_search();

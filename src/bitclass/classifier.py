@@ -31,6 +31,7 @@ from bitclass.training import (
     update_model,
 )
 from bitclass.training.refinement import Batch, Rows
+from bitclass.training.sparse import SparseState, fit_sparse, fitted_sparse, learns_sparse
 from bitclass.validation import (
     ACCEPTED,
     PARAMETER_CONSTRAINTS,
@@ -182,6 +183,13 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     "cca_itq") keep more, ``r / 8 + 16`` bytes per sample. A pickle and a model file hold the model
     without the sums; to keep both, see `save` and `load`.
 
+    Sparse rows of more than 2,048 features, and dense ones of more than 8,192, are learned on
+    mini-batches without any sums of pairs of features. `projection_` of sparse rows then has a row
+    for each feature that occurs often enough, ``packed().hash_function.columns``. `partial_fit`
+    learns its first batch as `fit` does and takes later ones in by small steps, at once, so that
+    the model depends on their order; with more than 2,048 classes later batches change the weights
+    alone.
+
     The attributes describe the model as it was last solved. After `partial_fit` they do not exist
     until `solve` or a prediction has taken the new rows in.
 
@@ -200,7 +208,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     _parameter_constraints = PARAMETER_CONSTRAINTS
 
-    _statistics: Statistics | None
+    _statistics: Statistics | SparseState | None
     _fitted: Fitted | None
 
     def __init__(
@@ -327,11 +335,19 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 initial_codes = initial_codes[counts]
             batch = _with_weight(X, labels, weights)
             check_class_count(np.unique(batch[1]))
+            settings = replace(settings, callback=callback)
             with training_threads(self.n_jobs):
+                if learns_sparse(settings, initial_codes, X):
+                    if groups is not None:
+                        raise ValueError("groups cannot be held out where rows are wide")
+                    state = fit_sparse(
+                        settings, lambda: iter([batch]), X.shape[1], np.unique(labels)
+                    )
+                    self._learn(settings, state, lambda: iter([batch]))
+                    return self
                 statistics = start_statistics(settings, *batch, initial_codes)
                 # Rows of weight 0 may bring classes of their own.
                 statistics.add(*batch, None if weights is None else np.unique(labels))
-                settings = replace(settings, callback=callback)
                 self._learn(settings, statistics, lambda: iter([batch]), groups=group_of_row)
         return self
 
@@ -397,8 +413,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 X, labels, weights = check_rows(self, X, y, None, reset=True)
                 first = _with_weight(X, labels, weights)
                 codes = check_initial_codes(self.initial_codes, None, self.n_bits)
-                with training_threads(self.n_jobs):
-                    statistics = start_statistics(settings, *first, codes)
+                if not learns_sparse(settings, codes, X):
+                    with training_threads(self.n_jobs):
+                        statistics = start_statistics(settings, *first, codes)
             else:
                 codes = check_initial_codes(self.initial_codes, None, self.n_bits)
                 check_continuation(statistics, settings, codes)
@@ -415,14 +432,22 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                         )
                     yield _with_weight(X, labels, weights)
 
+            settings = replace(settings, callback=callback)
             with training_threads(self.n_jobs):
+                if statistics is None:
+                    state = fit_sparse(settings, lambda: checked(0), self.n_features_in_)
+                    if feature_names is not None:
+                        self.feature_names_in_ = np.array(
+                            [str(name) for name in feature_names], object
+                        )
+                    self._learn(settings, state, lambda: checked(0))
+                    return self
                 for batch in checked(statistics.n_rows):
                     statistics.add(*batch)
                     if on_batch is not None:
                         on_batch(statistics)
                 if feature_names is not None:
                     self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
-                settings = replace(settings, callback=callback)
                 self._learn(settings, statistics, lambda: checked(0), n_rows)
         return self
 
@@ -466,23 +491,32 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             announced = check_classes(classes, labels)
             if announced is None:
                 announced = np.unique(labels)
-            batch = _with_weight(X, labels, weights)
+            X, labels, weights = _with_weight(X, labels, weights)
             codes = check_initial_codes(self.initial_codes, None, self.n_bits)
             with training_threads(self.n_jobs):
                 if first:
-                    if len(batch[1]) == 0:
+                    if len(labels) == 0:
                         raise ValueError(
                             "sample_weight must be positive somewhere in the first batch"
                         )
-                    statistics = start_statistics(settings, *batch, codes)
-                    statistics.add(*batch, announced)
-                    self._fitted, self._statistics = None, statistics
+                    statistics: Statistics | SparseState
+                    if learns_sparse(settings, codes, X):
+                        statistics = fit_sparse(
+                            settings, lambda: iter([(X, labels, weights)]), X.shape[1], announced
+                        )
+                    else:
+                        statistics = start_statistics(settings, X, labels, weights, codes)
+                        statistics.add(X, labels, weights, announced)
+                    self._fitted, self._statistics, self._fitted_at = None, statistics, -1
                     self._fit_parameters = self.get_params(deep=False)
                 else:
                     statistics = self._require_statistics(ValueError)
-                    check_continuation(statistics, settings, codes)
+                    if isinstance(statistics, SparseState):
+                        statistics.check_continuation(settings)
+                    else:
+                        check_continuation(statistics, settings, codes)
                     self._fit_parameters = self.get_params(deep=False)
-                    statistics.add(*batch, announced)
+                    statistics.add(X, labels, weights, announced)
         return self
 
     def remove_classes(self, labels: ArrayLike) -> Self:
@@ -520,7 +554,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _learn(
         self,
         settings: Settings,
-        statistics: Statistics,
+        statistics: Statistics | SparseState,
         rows: Rows | None = None,
         n_rows: int | None = None,
         groups: NDArray[np.intp] | None = None,
@@ -531,7 +565,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         A refined model to `update` keeps its hash function.
         """
         check_class_count(statistics.classes[statistics.class_weights > 0])
-        if update is not None and update.is_refined:
+        if isinstance(statistics, SparseState):
+            fitted = fitted_sparse(settings, statistics)
+        elif update is not None and update.is_refined:
             fitted = update_model(settings, update, statistics)
         else:
             fitted = fit_model(settings, statistics, rows, n_rows, groups)
@@ -539,12 +575,12 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self._keep(statistics, fitted, parameters)
 
     @property
-    def statistics_(self) -> Statistics:
+    def statistics_(self) -> Statistics | SparseState:
         """The sums over all rows seen, from which `partial_fit` continues."""
         check_is_fitted(self)
         return self._require_statistics(AttributeError)
 
-    def _require_statistics(self, error: type[Exception]) -> Statistics:
+    def _require_statistics(self, error: type[Exception]) -> Statistics | SparseState:
         if self._statistics is None:
             raise error(
                 "the sums over earlier rows are not in a model file or a pickle: keep them with "
@@ -563,7 +599,10 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return settings_of(self.get_params(deep=False))
 
     def _keep(
-        self, statistics: Statistics | None, fitted: Fitted, parameters: dict[str, Any]
+        self,
+        statistics: Statistics | SparseState | None,
+        fitted: Fitted,
+        parameters: dict[str, Any],
     ) -> None:
         """Become fitted."""
         if statistics is not None:
@@ -812,7 +851,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             state |= {"_statistics": None, "_classes": self.classes_}
         return state
 
-    def save(self, path: str | os.PathLike[str], *, projection: ProjectionType = "float32") -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, projection: ProjectionType | None = None
+    ) -> None:
         """Save the model to a file, whole or not at all.
 
         The file holds what predicting needs, the parameters, and a summary of the training; not
@@ -823,10 +864,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         ----------
         path : str or path
             By custom ``*.safetensors``; a file that is there is replaced.
-        projection : {"float32", "float16", "int8"}, default="float32"
+        projection : {"float32", "float16", "int8"}, optional
             What to save `projection_` in. "float32" changes nothing at all; "float16" takes half
             the space; "int8" takes a quarter, and changes no prediction of an estimator whose
-            `precision` is "int8".
+            `precision` is "int8". By default "int8" for such an estimator of wide rows, "float32"
+            for all others.
 
         Examples
         --------

@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import Precision, Projection, QuantisedProjection
+from bitclass._native import (
+    Precision,
+    Projection,
+    QuantisedProjection,
+    SparseProjection,
+    SparseRows,
+)
 from bitclass.codes import packed_width
 from bitclass.rows import Features, check_finite, row_blocks
 
 __all__ = [
+    "MAX_COLUMNS",
     "MAX_DISTANCE",
     "MAX_GAMMA",
     "MIN_GAMMA",
@@ -27,6 +34,8 @@ MIN_GAMMA, MAX_GAMMA = 1e-30, 1e30
 #: Largest standardised value of an anchor, and of a row: larger ones are clipped, and their
 #: similarity to every anchor is 0.
 MAX_DISTANCE = 1e9
+#: The most features that rows may have where P has some of them only: 4 bytes each in memory.
+MAX_COLUMNS = 1 << 24
 # Types that the kernels read themselves; all others are converted block by block.
 _KERNEL_TYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
 
@@ -116,6 +125,11 @@ class HashFunction:
         Rows are hashed by their similarities to these, and d is their number.
     quantised : QuantisedProjection, optional
         P and t in eight-bit integers, where they were saved as that.
+    columns : (k,) int32, ascending, optional
+        For wide rows: the features that P has a row for, of which there are k; all others count
+        nothing. Rows are then hashed by their nonzero entries.
+    n_features : int, optional
+        Number of all features; to be given with `columns`.
 
     Examples
     --------
@@ -136,13 +150,30 @@ class HashFunction:
         precision: Precision = "int8",
         anchors: RbfAnchors | None = None,
         quantised: QuantisedProjection | None = None,
+        columns: NDArray[np.int32] | None = None,
+        n_features: int | None = None,
     ) -> None:
         self.projection = projection
         self.intercept = intercept
         self.centre = centre
         self.scale = scale
         self.anchors = anchors
+        self.columns = columns
         #: P and t as the kernels take them, for features f(x).
+        self.encoder: Projection | SparseProjection
+        if columns is not None:
+            if n_features is None or centre is not None or anchors is not None:
+                raise ValueError("columns must come with n_features, without centre or anchors")
+            self.encoder = SparseProjection(
+                projection,
+                intercept,
+                columns,
+                n_features,
+                precision=precision,
+                scale=scale,
+                quantised=quantised,
+            )
+            return
         self.encoder = Projection(
             projection,
             intercept,
@@ -175,23 +206,46 @@ class HashFunction:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays that encoding needs."""
-        arrays = (self.projection, self.intercept, self.centre, self.scale, self.anchors)
+        arrays = (
+            self.projection,
+            self.intercept,
+            self.centre,
+            self.scale,
+            self.anchors,
+            self.columns,
+        )
         return sum(array.nbytes for array in arrays if array is not None)
 
-    def feature_blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
+    def feature_blocks(self, X: Features) -> Iterator[tuple[slice, Any]]:
         """Blocks (m, d) of what is projected, with the rows that each stands for."""
         if self.takes(X):
             yield slice(0, X.shape[0]), X
+            return
+        if self.columns is not None and not isinstance(X, np.ndarray):
+            yield slice(0, X.shape[0]), SparseRows.of(X)
             return
         for rows, block in row_blocks(X):
             if self.anchors is not None:
                 check_finite(block, rows.start)  # a row far away is like no anchor, however far
                 block = self.anchors.similarities(block)
-            yield rows, block
+            yield rows, block if self.columns is None else SparseRows.of(block)
 
     def takes(self, X: Features) -> bool:
         """Whether the kernel reads these rows as they are."""
+        if self.columns is not None:
+            return isinstance(X, SparseRows)
         return self.anchors is None and isinstance(X, np.ndarray) and X.dtype in _KERNEL_TYPES
+
+    def rows_of(self, columns: NDArray[Any]) -> NDArray[np.float32]:
+        """Rows of the projection for some features, shape (k, r); 0 for those it does not have."""
+        if self.anchors is not None:
+            raise ValueError("features have no rows of the projection where there are anchors")
+        if self.columns is None:
+            rows: NDArray[np.float32] = self.projection[columns]
+            return rows
+        places = np.searchsorted(self.columns, columns).clip(max=len(self.columns) - 1)
+        is_kept = self.columns[places] == columns
+        return np.where(is_kept[:, None], self.projection[places], np.float32(0))
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Packed codes h(x) of rows X (n, d), shape (n, ceil(r / 8))."""

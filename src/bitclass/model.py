@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass._native import ClusteredIndex, HammingIndex, predict, predict_rescored
+from bitclass._native import (
+    ClusteredIndex,
+    HammingIndex,
+    SparseProjection,
+    predict,
+    predict_rescored,
+)
+from bitclass._native.ngrams import HashedTexts, NgramFeatures, TextPredictor, as_texts
 from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
 from bitclass.rows import Features, as_features
@@ -44,6 +51,8 @@ class PackedModel:
         Probabilities are the softmax of the scores over `temperature`.
     summary : mapping, optional
         How the model came about, in values that JSON can hold; kept in model files.
+    text : NgramFeatures, optional
+        What turns texts into rows; then every `X` may also be a list of n str or bytes.
 
     Examples
     --------
@@ -68,14 +77,24 @@ class PackedModel:
         steepness: float = 1.0,
         temperature: float = 1.0,
         summary: Mapping[str, Any] | None = None,
+        text: NgramFeatures | None = None,
     ) -> None:
+        if text is not None and text.n_columns != hash_function.n_features:
+            raise ValueError(
+                f"text must have {hash_function.n_features} columns, as many as the hash function "
+                f"has features, found {text.n_columns}"
+            )
         self.classes = classes
         self.hash_function = hash_function
         self.rescore = rescore
         self.steepness = steepness
         self.temperature = temperature
         self.summary = dict(summary or {})
+        self.text = text
         self._index = HammingIndex(weights)
+        self._of_texts: TextPredictor | None = None
+        if text is not None and isinstance(hash_function.encoder, SparseProjection):
+            self._of_texts = TextPredictor(text, hash_function.encoder, self._index)
         self._searched = self._index
 
     @property
@@ -123,7 +142,31 @@ class PackedModel:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays that predicting needs, labels aside."""
-        return self.weights.nbytes + self.hash_function.nbytes
+        of_text = 0 if self.text is None else self.text.nbytes
+        return self.weights.nbytes + self.hash_function.nbytes + of_text
+
+    def with_text(self, text: NgramFeatures) -> PackedModel:
+        """The same model for texts, whose rows it was fitted on.
+
+        Parameters
+        ----------
+        text : NgramFeatures
+            Such as the attribute `features_` of a fitted `bitclass.text.NgramHasher`.
+
+        Returns
+        -------
+        PackedModel
+        """
+        return PackedModel(
+            self.classes,
+            self.weights,
+            self.hash_function,
+            rescore=self.rescore,
+            steepness=self.steepness,
+            temperature=self.temperature,
+            summary=self.summary,
+            text=text,
+        )
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
@@ -155,6 +198,8 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
+        if self._of_texts is not None and self.n_probe is None and _are_texts(X):
+            return self.classes[self._best_of_texts(as_texts(X))]
         features = self._rows(X)
         if features.shape[0] <= _ROWS_PER_CALL and self.hash_function.takes(features):
             return self.classes[self._best(features, 0)]
@@ -162,6 +207,19 @@ class PackedModel:
         for rows, block in self._blocks(features):
             indices[rows] = self._best(block, rows.start)
         return self.classes[indices]
+
+    def _best_of_texts(self, texts: list[str | bytes]) -> NDArray[np.int64]:
+        """Index of the predicted class (n,) of texts, from their bytes to the class in one pass."""
+        assert self._of_texts is not None
+        arguments = self.n_rescored, self.steepness
+        if len(texts) <= _ROWS_PER_CALL:
+            return self._of_texts.predict(texts, *arguments)
+        starts = range(0, len(texts), _ROWS_PER_CALL)
+        parts = [
+            self._of_texts.predict(texts[start : start + _ROWS_PER_CALL], *arguments)
+            for start in starts
+        ]
+        return np.concatenate(parts)
 
     def _best(self, block: NDArray[Any], first_row: int) -> NDArray[np.int64]:
         """Index of the predicted class (n,) of a block of features."""
@@ -330,7 +388,48 @@ class PackedModel:
             f"{self.n_bits} bits, {self.hash_function.precision}>"
         )
 
+    def explain(
+        self, text: str | bytes, label: Any = None, n_ngrams: int = 10
+    ) -> list[tuple[str, float]]:
+        """N-grams of a text that speak most for a class.
+
+        An n-gram speaks for a class where the row of the projection that it selects agrees with the
+        bits of the class: it adds ``value * P[column].w_c`` to ``w_c.(P'x + t)``.
+
+        Parameters
+        ----------
+        text : str or bytes
+        label : label of a class, optional
+            By default that of the predicted class.
+        n_ngrams : int, default=10
+
+        Returns
+        -------
+        list of (str, float)
+            N-grams in lower case, with a space at the boundary of a word, and their shares of all
+            that speaks for or against the class; the largest first.
+        """
+        if self.text is None:
+            raise ValueError("explain needs a model of texts, and this one was fitted on features")
+        if isinstance(n_ngrams, bool) or not isinstance(n_ngrams, int) or n_ngrams < 1:
+            raise ValueError(f"n_ngrams must be a positive integer, found {n_ngrams!r}")
+        if label is None:
+            label = self.predict([text])[0]
+        found = np.flatnonzero(self.classes == label)
+        if len(found) != 1:
+            raise ValueError(f"label must be one of the classes, found {label!r}")
+        _, columns, values = self.text.rows([text])
+        weights = unpack(self.weights[found], self.n_bits)[0].astype(np.float32)
+        spoken = values * (self.hash_function.rows_of(columns) @ weights)
+        by_column = dict(zip(columns.tolist(), spoken.tolist(), strict=True))
+        shares = self.text.shares(text, by_column)
+        total = sum(map(abs, shares.values())) or 1.0
+        ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+        return [(ngram, share / total) for ngram, share in ordered[:n_ngrams]]
+
     def _rows(self, X: Any) -> Features:
+        if self.text is not None and _are_texts(X):
+            return HashedTexts(self.text, as_texts(X))
         return as_features(X, self.n_features, self.feature_names)
 
     def _blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
@@ -351,3 +450,13 @@ class PackedModel:
                 f"k must be an integer from 1 to the number of classes, {n_classes}, found {k!r}"
             )
         return number
+
+
+def _are_texts(X: Any) -> bool:
+    """Whether these are texts rather than rows of numbers."""
+    if isinstance(X, (str, bytes)):
+        return True
+    if getattr(X, "ndim", 1) != 1:
+        return False
+    first = next(iter(X), "") if hasattr(X, "__len__") else None
+    return isinstance(first, (str, bytes))

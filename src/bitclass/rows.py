@@ -23,7 +23,8 @@ __all__ = [
     "sample_rows",
 ]
 
-Features = Any  # NDArray or scipy.sparse CSR; SciPy itself must stay out of prediction.
+# NDArray, scipy.sparse CSR or `_native.SparseRows`; SciPy itself must stay out of prediction.
+Features = Any
 
 _BLOCK_BYTES = 8 << 20
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
@@ -48,7 +49,7 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
         X = X[list(feature_names)]
     if hasattr(X, "tocsr"):
         X = X.tocsr()
-    elif not isinstance(X, np.ndarray):
+    elif not isinstance(X, np.ndarray) and not hasattr(X, "indptr"):
         X = np.asarray(X)
     if X.dtype.kind == "O":
         try:

@@ -11,6 +11,7 @@ from bitclass._native.gram import add_gram
 from bitclass._native.prediction import predict, predict_rescored
 from bitclass._native.reference import RELATIVE_TOLERANCE, QuantisedProjection
 from bitclass._native.search import HammingIndex
+from bitclass._native.sparse import SparseProjection, SparseRows, sparse_scores, sparse_step
 from bitclass._native.threads import effective_threads, set_num_threads, thread_limit
 from bitclass._native.training import (
     class_sums,
@@ -28,6 +29,8 @@ __all__ = [
     "Precision",
     "Projection",
     "QuantisedProjection",
+    "SparseProjection",
+    "SparseRows",
     "add_gram",
     "class_sums",
     "effective_threads",
@@ -40,6 +43,8 @@ __all__ = [
     "predict_rescored",
     "set_num_threads",
     "show_config",
+    "sparse_scores",
+    "sparse_step",
     "thread_limit",
     "update_codes",
 ]

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -9,6 +9,46 @@ def available_levels() -> list[str]: ...
 def current_level() -> str: ...
 def _use_level(name: str) -> None: ...
 def _parallel_for(n_chunks: int, n_threads: int, run: Callable[[int], object]) -> None: ...
+
+MAX_CHARS: int
+MAX_WORDS: int
+MAX_TEXT_BYTES: int
+
+class NgramHasher:
+    def __init__(
+        self,
+        column_bits: int,
+        min_chars: int,
+        max_chars: int,
+        min_words: int,
+        max_words: int,
+        weights: NDArray[np.float32] | None,
+    ) -> None: ...
+    def rows(
+        self, texts: Sequence[str | bytes], n_threads: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]: ...
+
+class TextPredictor:
+    def __init__(
+        self,
+        hasher: NgramHasher,
+        places: NDArray[np.int32] | None,
+        factors: NDArray[np.float32] | None,
+        projection: NDArray[Any],
+        steps: NDArray[np.float32] | None,
+        intercept: NDArray[np.float32],
+    ) -> None: ...
+    def predict(
+        self,
+        index: HammingIndex,
+        texts: Sequence[str | bytes],
+        scale: NDArray[np.float32],
+        n_candidates: int,
+        indices: NDArray[np.int64],
+        scores: NDArray[np.int32],
+        distances: NDArray[np.int32],
+        n_threads: int,
+    ) -> None: ...
 
 class HammingIndex:
     @overload
@@ -166,5 +206,41 @@ def class_sums_float64(
     labels: NDArray[np.intp],
     row_weights: NDArray[np.float64],
     sums: NDArray[np.float64],
+    n_threads: int,
+) -> None: ...
+def sparse_scores_float32(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    rows: NDArray[np.int64] | None,
+    places: NDArray[np.int32] | None,
+    factors: NDArray[np.float32] | None,
+    projection: NDArray[np.float32],
+    steps: NDArray[np.float32] | None,
+    scores: NDArray[np.float32],
+    n_threads: int,
+) -> None: ...
+def sparse_scores_int8(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    rows: NDArray[np.int64] | None,
+    places: NDArray[np.int32] | None,
+    factors: NDArray[np.float32] | None,
+    projection: NDArray[np.int8],
+    steps: NDArray[np.float32] | None,
+    scores: NDArray[np.float32],
+    n_threads: int,
+) -> None: ...
+def sparse_step(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    data: NDArray[np.float32],
+    rows: NDArray[np.int64] | None,
+    gradients: NDArray[np.float32],
+    size: float,
+    projection: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    counts: NDArray[np.int32],
     n_threads: int,
 ) -> None: ...

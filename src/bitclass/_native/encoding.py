@@ -251,7 +251,7 @@ def adjacent_rows(X: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
         yield rows, _readable(X[rows])
 
 
-def require_finite(X: NDArray[Any], bad: int, first_row: int) -> None:
+def require_finite(X: Any, bad: int, first_row: int) -> None:
     """Raise ValueError if `bad`, the first row whose sums are not finite, is one of `X`."""
     if bad >= len(X):
         return

@@ -11,6 +11,7 @@ from bitclass._native import _kernels
 from bitclass._native.encoding import Projection, adjacent_rows, require_finite
 from bitclass._native.reference import MAX_ACTIVATION
 from bitclass._native.search import HammingIndex, threads_for
+from bitclass._native.sparse import SparseProjection
 
 __all__ = ["predict", "predict_rescored"]
 
@@ -19,9 +20,9 @@ _ROWS_PER_CHUNK = 96
 
 
 def predict(
-    projection: Projection,
+    projection: Projection | SparseProjection,
     index: HammingIndex,
-    X: NDArray[Any],
+    X: Any,
     *,
     n_threads: int | None = None,
     first_row: int = 0,
@@ -32,10 +33,10 @@ def predict(
 
     Parameters
     ----------
-    projection : Projection
+    projection : Projection or SparseProjection
     index : HammingIndex
         Of classes with as many bits as `projection` gives.
-    X : (n, d) float16, float32 or float64
+    X : (n, d) float16, float32 or float64, or SparseRows
     n_threads : int or None
         See :func:`bitclass._native.threads.effective_threads`.
     first_row : int
@@ -68,9 +69,9 @@ def predict(
 
 
 def predict_rescored(
-    projection: Projection,
+    projection: Projection | SparseProjection,
     index: HammingIndex,
-    X: NDArray[Any],
+    X: Any,
     n_candidates: int,
     k: int = 1,
     scale: float | NDArray[np.float32] = 1.0,
@@ -87,10 +88,10 @@ def predict_rescored(
 
     Parameters
     ----------
-    projection : Projection
+    projection : Projection or SparseProjection
     index : HammingIndex
         Of classes with as many bits as `projection` gives.
-    X : (n, d) float16, float32 or float64
+    X : (n, d) float16, float32 or float64, or SparseRows
     n_candidates : int in [1, C]
     k : int in [1, n_candidates]
         How many of them to return.

@@ -15,9 +15,9 @@ __all__ = ["COMMANDS", "prepare"]
 #: Commands, each the function `command` of the module of its name, and the first line of its help.
 #: Only the module of the command that is run is imported: some need scikit-learn, most do not.
 COMMANDS = {
-    "fit": "Train a model on feature files or images, and write it to a file.",
+    "fit": "Train a model on feature files, texts or images, and write it to a file.",
     "update": "Add rows or classes to a model, or remove classes, without the earlier rows.",
-    "predict": "Predict the classes of rows or images.",
+    "predict": "Predict the classes of rows, texts or images.",
     "evaluate": "Measure the accuracy of a model on labelled rows or images.",
     "inspect": "Show the sizes, classes, bit balance and class distances of a model.",
     "features": "Extract features of images into a file.",

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from bitclass.images import Extractor, ImageRows, ImageSet
     from bitclass.io import Batch, FileRows
     from bitclass.model import PackedModel
+    from bitclass.text import SentenceEmbeddings, TextFiles, TextLines, TextRows
 
-    Rows = FileRows | ImageRows
+    Rows = FileRows | ImageRows | TextRows
 
 __all__ = [
     "Inputs",
@@ -36,6 +37,8 @@ __all__ = [
     "load_model",
     "remove_cache",
     "require_labels",
+    "takes_texts",
+    "text_rows",
     "with_standard_input",
 ]
 
@@ -54,6 +57,8 @@ class Inputs:
         The options for feature files, see `bitclass.io.open_rows`.
     extractor : str, optional
         Name of the feature extractor; given, the paths are images.
+    text : str, optional
+        Column of texts; given, the rows are those of its texts.
     columns : tuple of str
         Further columns to read from feature files.
     """
@@ -65,6 +70,7 @@ class Inputs:
     header: bool | None = None
     format: str | None = None
     extractor: str | None = None
+    text: str | None = None
     columns: tuple[str, ...] = ()
     first_index: int | None = None
 
@@ -101,7 +107,7 @@ class Inputs:
         read_labels: bool = True,
         cache: Path | None = None,
         n_jobs: int | None = None,
-    ) -> tuple[Rows, Extractor | None]:
+    ) -> tuple[Rows, Extractor | SentenceEmbeddings | None]:
         """Open the rows.
 
         Parameters
@@ -119,9 +125,11 @@ class Inputs:
         Returns
         -------
         rows : Rows
-        extractor : Extractor or None
-            What made the features of images; None for feature files.
+        extractor : Extractor, SentenceEmbeddings or None
+            What made the features of images or texts; None for feature files and n-grams.
         """
+        if self.text is not None or (model is not None and takes_texts(model)):
+            return self._open_texts(model, read_labels)
         options = self.file_options()
         given = [name for name, value in options.items() if value is not None]
         if self.extractor is not None or (not given and self._are_images()):
@@ -144,6 +152,57 @@ class Inputs:
             classes=model.classes if read_labels else None,
         )
         return rows, None
+
+    def _open_texts(
+        self, model: PackedModel | None, read_labels: bool
+    ) -> tuple[TextRows, SentenceEmbeddings | None]:
+        from bitclass.text import TextLines, open_texts
+
+        if self.features is not None:
+            raise UsageError("--features is for feature files, not for texts")
+        texts: TextFiles | TextLines
+        if self.format == "lines" or (self.text is None and _are_lines(self.paths)):
+            if len(self.paths) > 1 or self.columns:
+                raise UsageError(f"{self.paths[0]}: lines of text are read from one file, no --id")
+            texts = TextLines(self.paths[0])
+        else:
+            column = self.text
+            if column is None and model is not None:
+                column = model.summary.get("text_column")
+            if not isinstance(column, str):
+                raise UsageError(f"{self.paths[0]}: name the column of the texts with --text")
+            texts = open_texts(
+                self.paths,
+                column,
+                columns=self.columns,
+                labels=self.labels if read_labels else self.labels or False,
+                labels_file=self.labels_file,
+                header=self.header,
+                format=self.format,
+                classes=model.classes if model is not None and read_labels else None,
+            )
+        if model is None:
+            return self._new_text_rows(texts)
+        return text_rows(texts, model), None
+
+    def _new_text_rows(
+        self, texts: TextFiles | TextLines
+    ) -> tuple[TextRows, SentenceEmbeddings | None]:
+        """Rows of texts to train on: by the extractor that was asked for, or by n-grams."""
+        from bitclass.text import NgramHasher, TextRows, embeddings_named
+
+        if self.extractor is not None:
+            try:
+                embeddings = embeddings_named(self.extractor)
+            except ValueError as error:
+                raise UsageError(f"--extractor: {error}") from error
+            return TextRows(texts, embeddings), embeddings
+        hasher = NgramHasher()
+        with progress_of_passes() as progress:
+            for batch in texts.batches():
+                hasher.partial_fit(batch.texts)
+                progress("counting", batch.first_row + len(batch), texts.n_rows)
+        return TextRows(texts, hasher.features_), None
 
     def _are_images(self) -> bool:
         from bitclass.io.opening import format_of
@@ -185,12 +244,40 @@ def extract_rows(
         )
 
 
+def takes_texts(model: PackedModel) -> bool:
+    """Whether a model was trained on texts."""
+    return model.text is not None or "text_column" in model.summary
+
+
+def text_rows(texts: TextFiles | TextLines, model: PackedModel) -> TextRows:
+    """Rows of texts, by what the model was trained with."""
+    from bitclass.text import TextRows, recorded_embeddings
+
+    if model.text is not None:
+        return TextRows(texts, model.text)
+    embeddings = recorded_embeddings(model.summary)
+    if embeddings is None:
+        raise UsageError(
+            f"the model takes rows of {model.n_features} features, not texts: leave out --text"
+        )
+    if embeddings.n_features != model.n_features:
+        raise ValueError(
+            f"the model takes {model.n_features} features, and its extractor "
+            f"{embeddings.library}:{embeddings.model} gives {embeddings.n_features}"
+        )
+    return TextRows(texts, embeddings)
+
+
+def _are_lines(paths: list[Path]) -> bool:
+    return all(path.suffix.lower() == ".txt" for path in paths)
+
+
 @contextlib.contextmanager
-def with_standard_input(inputs: Inputs) -> Iterator[Inputs]:
+def with_standard_input(inputs: Inputs, otherwise: str = "csv") -> Iterator[Inputs]:
     """The inputs with `-` replaced by a temporary file of what standard input gives.
 
-    It is JSON lines if it starts with a brace, otherwise CSV, unless the format is given. The file
-    is removed at the end, and errors name standard input.
+    It is JSON lines if it starts with a brace, else `otherwise`, unless the format is given. The
+    file is removed at the end, and errors name standard input.
     """
     if Path("-") not in inputs.paths:
         yield inputs
@@ -203,7 +290,7 @@ def with_standard_input(inputs: Inputs) -> Iterator[Inputs]:
             shutil.copyfileobj(sys.stdin.buffer, file)
         with path.open("rb") as file:
             is_json = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
-        format = inputs.format or ("jsonl" if is_json else "csv")
+        format = inputs.format or ("jsonl" if is_json else otherwise)
         try:
             yield dataclasses.replace(inputs, paths=[path], format=format)
         except ValueError as error:

@@ -44,6 +44,7 @@ def command(
     features: options.Features = None,
     labels: options.Labels = None,
     labels_file: options.LabelsFile = None,
+    text: options.Text = None,
     header: options.Header = None,
     format: options.Format = None,
     first_index: options.FirstIndex = None,
@@ -67,7 +68,9 @@ def command(
     Rows with labels that the model does not know count as errors, and are reported. The exit code
     is 1 if the model knows none of the labels.
     """
-    inputs = Inputs(data, features, labels, labels_file, header, format, first_index=first_index)
+    inputs = Inputs(
+        data, features, labels, labels_file, header, format, first_index=first_index, text=text
+    )
     check_outputs({"--plot": plot}, [model, *inputs.files()])
     if plot is not None:
         check_plot(plot)

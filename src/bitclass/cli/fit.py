@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bitclass._native import thread_limit
+from bitclass._native.ngrams import NgramFeatures
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
 from bitclass.cli.data import Inputs, check_outputs, labels_of, remove_cache, require_labels
@@ -28,6 +29,7 @@ from bitclass.cli.saving import (
     statistics_path,
 )
 from bitclass.losses import LOSSES
+from bitclass.text import TextRows
 from bitclass.training import Statistics
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.starting_codes import STARTING_CODES
@@ -62,6 +64,7 @@ def command(
     features: options.Features = None,
     labels: options.Labels = None,
     labels_file: options.LabelsFile = None,
+    text: options.Text = None,
     header: options.Header = None,
     format: options.Format = None,
     first_index: options.FirstIndex = None,
@@ -105,8 +108,12 @@ def command(
     ] = _default("gamma"),
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     projection: Annotated[
-        options.ProjectionName, typer.Option(help="Type of the projection in the model file.")
-    ] = "float32",
+        options.ProjectionName | None,
+        typer.Option(
+            help="Type of the projection in the model file: int8 by default for wide rows, "
+            "float32 for all others."
+        ),
+    ] = None,
     keep_statistics: Annotated[
         bool, typer.Option("--keep-statistics", help="Write the file that `update` needs.")
     ] = False,
@@ -120,7 +127,7 @@ def command(
     jobs: options.Jobs = None,
     json: options.Json = False,
 ) -> None:
-    """Train a model on feature files or images, and write it to a file.
+    """Train a model on feature files, texts or images, and write it to a file.
 
     Feature files may be larger than memory. With --checkpoint a run that was killed resumes. With
     --keep-statistics `bitclass update` can add rows later.
@@ -143,15 +150,23 @@ def command(
     )
     _check_settings(classifier)
     inputs = Inputs(
-        data, features, labels, labels_file, header, format, extractor, first_index=first_index
+        data,
+        features,
+        labels,
+        labels_file,
+        header,
+        format,
+        extractor,
+        first_index=first_index,
+        text=text,
     )
     _check_files(inputs, model, keep_statistics, checkpoint)
     start = time.perf_counter()
-    specification = None
+    specification = ngrams = None
     saves = None
     if dask is not None:
-        if extractor is not None or checkpoint is not None:
-            raise UsageError("--extractor and --checkpoint do not go with --dask")
+        if extractor is not None or checkpoint is not None or text is not None:
+            raise UsageError("--extractor, --text and --checkpoint do not go with --dask")
         classifier = _fit_on_cluster(classifier, dask, inputs)
         described = f"{', '.join(map(str, data))}, by {dask}"
     else:
@@ -161,6 +176,8 @@ def command(
             require_labels(rows)
             if image_extractor is not None:
                 specification = image_extractor.specification()
+            if isinstance(rows, TextRows) and isinstance(rows.extractor, NgramFeatures):
+                ngrams = rows.extractor
             if checkpoint is not None:
                 saves = Checkpoint(checkpoint, _run(classifier, rows))
             _fit_rows(classifier, rows, saves)
@@ -172,6 +189,8 @@ def command(
             projection=projection,
             keep_statistics=keep_statistics,
             extractor=specification,
+            text=ngrams,
+            text_column=text,
         )
     if checkpoint is not None:
         Checkpoint.path_in(checkpoint).unlink(missing_ok=True)

@@ -21,6 +21,7 @@ __all__ = [
     "Model",
     "Plot",
     "ProjectionName",
+    "Text",
 ]
 
 ProjectionName = Literal["float32", "float16", "int8"]
@@ -35,6 +36,10 @@ Features = Annotated[
     typer.Option("--features", help="Array, column, or columns (a,b or f*) of the features."),
 ]
 Labels = Annotated[str | None, typer.Option("--labels", help="Array or column of the labels.")]
+Text = Annotated[
+    str | None,
+    typer.Option("--text", help="Column of texts, whose n-grams are the features."),
+]
 LabelsFile = Annotated[
     Path | None, typer.Option("--labels-file", help="File of the labels, one per row.")
 ]
@@ -69,7 +74,8 @@ Extractor = Annotated[
     typer.Option(
         "--extractor",
         help="Feature extractor for images: cnn (the default), gist or onnx:FILE, "
-        "with options as in cnn,size=160.",
+        "with options as in cnn,size=160; for texts: model2vec:MODEL or "
+        "sentence-transformers:MODEL.",
     ),
 ]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Draw a figure to this file.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json as json_format
 import sys
@@ -16,13 +17,21 @@ import typer
 from numpy.typing import NDArray
 
 from bitclass.cli import options
-from bitclass.cli.data import Inputs, check_outputs, load_model, with_standard_input
+from bitclass.cli.data import (
+    Inputs,
+    check_outputs,
+    load_model,
+    takes_texts,
+    text_rows,
+    with_standard_input,
+)
 from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import progress_of_passes
 from bitclass.storage import atomic_write
 
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
+    from bitclass.text import TextRows
 
 __all__ = ["command"]
 
@@ -43,12 +52,13 @@ def command(
     data: Annotated[
         list[Path],
         typer.Argument(
-            help="Feature files of one format, a folder of them, or images; - reads CSV or JSON "
-            "lines from standard input."
+            help="Feature files of one format, a folder of them, images, or texts; - reads CSV, "
+            "JSON lines or lines of text from standard input."
         ),
     ],
     features: options.Features = None,
     labels: options.Labels = None,
+    text: options.Text = None,
     header: options.Header = None,
     format: options.Format = None,
     first_index: options.FirstIndex = None,
@@ -67,14 +77,18 @@ def command(
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Add the probabilities of these classes.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Add the n-grams that speak most for the class.")
+    ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Write JSON lines, one object per row, instead of CSV.")
     ] = False,
 ) -> None:
-    """Predict the classes of rows or images.
+    """Predict the classes of rows, texts or images.
 
     Columns are selected by the names that the model was fitted with. A label column, as in the
-    file that `bitclass fit` took, is recognised and skipped; --labels names it.
+    file that `bitclass fit` took, is recognised and skipped; --labels names it. A model of texts
+    takes texts as arguments, or reads them from files: a column of CSV or JSON lines, or lines.
     """
     out = None if out == Path("-") else out
     kind = _output_format(out, json)
@@ -89,13 +103,20 @@ def command(
         format,
         columns=tuple(id or ()),
         first_index=first_index,
+        text=text,
     )
-    check_outputs({"--out": out}, [model, *given.files()])
     packed = load_model(model)
+    texts = _given_texts(given, packed) if takes_texts(packed) else None
+    if texts is not None:
+        given = dataclasses.replace(given, paths=[])
+    if explain and packed.text is None:
+        raise UsageError("--explain: the model was not trained on the n-grams of texts")
+    check_outputs({"--out": out}, [model, *given.files()])
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
-    with with_standard_input(given) as inputs, progress_of_passes() as progress:
-        rows, _ = inputs.open(packed, read_labels=False)
+    otherwise = "lines" if text is None and takes_texts(packed) else "csv"
+    with with_standard_input(given, otherwise) as inputs, progress_of_passes() as progress:
+        rows = texts or inputs.open(packed, read_labels=False)[0]
         names = getattr(rows, "names", None)
         with _writer(out, kind) as write:
             for batch in rows.batches():
@@ -104,10 +125,44 @@ def command(
                 if names is not None:
                     passed["image"] = np.array(names[batch.first_row : end])
                 best = _best(packed, batch.X, top, probabilities)
+                if explain:
+                    passed["ngrams"] = _reasons(packed, batch, best["label"][:, 0])
                 if clash := set(passed) & set(_flat(best)):
                     raise UsageError(f"--id {min(clash)}: the output has a column of that name")
                 write(passed, best)
                 progress("predicting", end, rows.n_rows)
+
+
+def _given_texts(inputs: Inputs, model: PackedModel) -> TextRows | None:
+    """Rows of the arguments as texts; None if they are files."""
+    from bitclass.io.opening import format_of
+    from bitclass.text import TextLines
+
+    paths = inputs.paths
+    if inputs.text is not None or inputs.format is not None or Path("-") in paths:
+        return None
+    missing = [path for path in paths if not _exists(path)]
+    if not missing or any(format_of(path) is not None for path in missing):
+        return None
+    if len(missing) < len(paths):
+        raise UsageError(f"{missing[0]}: no such file; texts and files do not go together")
+    return text_rows(TextLines([str(path) for path in paths]), model)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # too long for the name of a file
+        return False
+
+
+def _reasons(model: PackedModel, batch: Any, labels: NDArray[Any]) -> NDArray[Any]:
+    """The n-grams that speak most for the label of each text, in words."""
+    told = [
+        ", ".join(f"{ngram!r} {share:.2f}" for ngram, share in model.explain(text, label, 5))
+        for text, label in zip(batch.texts, labels, strict=True)
+    ]
+    return np.array(told, dtype=object)
 
 
 def _output_format(out: Path | None, json: bool) -> str:

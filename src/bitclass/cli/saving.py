@@ -25,6 +25,7 @@ from bitclass.storage import ProjectionType, read_header, save
 from bitclass.training import Statistics, load_statistics, save_statistics
 
 if TYPE_CHECKING:
+    from bitclass._native.ngrams import NgramFeatures
     from bitclass.classifier import BinaryCodeClassifier
     from bitclass.cli.data import Rows
     from bitclass.model import PackedModel
@@ -102,10 +103,12 @@ def save_model(
     classifier: BinaryCodeClassifier,
     path: Path,
     *,
-    projection: ProjectionType,
+    projection: ProjectionType | None,
     keep_statistics: bool,
     notes: Mapping[str, Any] | None = None,
     extractor: Mapping[str, Any] | None = None,
+    text: NgramFeatures | None = None,
+    text_column: str | None = None,
 ) -> None:
     """Write a model and, if asked for, its statistics; to be called under `model_lock`.
 
@@ -113,20 +116,28 @@ def save_model(
     ----------
     classifier : BinaryCodeClassifier
     path : path
-    projection : {"float32", "float16", "int8"}
+    projection : {"float32", "float16", "int8"}, or None for the default of `save`
     keep_statistics : bool
     notes : mapping, optional
         For the statistics file.
     extractor : mapping, optional
-        Specification of the feature extractor of images, recorded in the model.
+        Specification of the feature extractor of images or texts, recorded in the model.
+    text : NgramFeatures, optional
+        What turns texts into rows.
+    text_column : str, optional
+        The column of the texts, recorded in the model.
     """
     model = classifier.packed()
+    if text is not None:
+        model = model.with_text(text)
+    if text_column is not None:
+        model.summary["text_column"] = text_column
     if extractor is not None:
         model.summary["extractor"] = dict(extractor)
-    if not keep_statistics:
+    statistics = classifier.statistics_ if keep_statistics else None
+    if not isinstance(statistics, Statistics):  # not wanted, or rows too wide for sums
         save(path, model, projection=projection)
         return
-    statistics = classifier.statistics_
     model.summary["statistics"] = statistics.fingerprint()
     save(_pending(path), model, projection=projection)
     try:

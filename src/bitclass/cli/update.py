@@ -41,6 +41,7 @@ def command(
     features: options.Features = None,
     labels: options.Labels = None,
     labels_file: options.LabelsFile = None,
+    text: options.Text = None,
     header: options.Header = None,
     format: options.Format = None,
     first_index: options.FirstIndex = None,
@@ -60,7 +61,14 @@ def command(
     one. Updates of one model wait for each other.
     """
     inputs = Inputs(
-        data or [], features, labels, labels_file, header, format, first_index=first_index
+        data or [],
+        features,
+        labels,
+        labels_file,
+        header,
+        format,
+        first_index=first_index,
+        text=text,
     )
     sums = statistics_path(model)
     if model.exists() and not sums.exists():
@@ -113,6 +121,8 @@ def _update(
         keep_statistics=True,
         notes={"update": request},
         extractor=model.summary.get("extractor"),
+        text=model.text,
+        text_column=model.summary.get("text_column"),
     )
     return str(request["data"])
 

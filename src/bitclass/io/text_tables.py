@@ -123,7 +123,10 @@ class CsvSource(TableSource):
                         block_size=_BLOCK_BYTES,
                     ),
                     parse_options=reader.ParseOptions(
-                        delimiter=self._delimiter, newlines_in_values=True
+                        delimiter=self._delimiter,
+                        # Tabs need no quotes, and a text in a TSV file may begin with one.
+                        quote_char=False if self._delimiter == "\t" else '"',
+                        newlines_in_values=self._delimiter != "\t",
                     ),
                     convert_options=reader.ConvertOptions(
                         column_types=places,
@@ -154,7 +157,8 @@ def _head(path: Path) -> tuple[str, int, list[list[str]]]:
             delimiter = "\t"
         else:
             delimiter = max(",;\t", key=first.count)
-        found = csv.reader(itertools.chain([first], text), delimiter=delimiter)
+        quoting: Any = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+        found = csv.reader(itertools.chain([first], text), delimiter=delimiter, quoting=quoting)
         return delimiter, blank, list(itertools.islice(filter(None, found), _HEAD_RECORDS))
 
 

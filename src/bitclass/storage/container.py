@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 #: Format versions that are understood; the last is the one that is written.
-VERSIONS = (1, 2)
+VERSIONS = (1, 2, 3)
 #: A longer header is refused. It holds names and numbers, no data.
 MAX_HEADER_BYTES = 4 << 20
 

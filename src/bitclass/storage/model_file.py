@@ -11,8 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import Precision, QuantisedProjection
+from bitclass._native.ngrams import NgramFeatures
 from bitclass.codes import packed_width
-from bitclass.hash_function import MAX_DISTANCE, MAX_GAMMA, MIN_GAMMA, HashFunction, RbfAnchors
+from bitclass.hash_function import (
+    MAX_COLUMNS,
+    MAX_DISTANCE,
+    MAX_GAMMA,
+    MIN_GAMMA,
+    HashFunction,
+    RbfAnchors,
+)
 from bitclass.model import PackedModel
 from bitclass.storage.container import (
     Container,
@@ -77,7 +85,17 @@ _OF_ALL = {
     "weights": Expected("U8", ("classes", "bytes")),
     "centre": Expected("F32", ("features",), required=False),
     "scale": Expected("F32", ("features",), required=False),
+    # The features of the projection are then some of those of the rows.
+    "columns": Expected("I32", ("features",), required=False),
+    "n_columns": Expected("I64", ("one",), required=False),
 } | ANCHOR_LAYOUT
+#: The columns of hashed n-grams are the features of the rows.
+_TEXT_LAYOUT = {
+    "text_ngrams": Expected("U8", ("n-gram lengths",), required=False),
+    "text_columns": Expected("U32", ("text columns",), required=False),
+    "text_idf": Expected("F32", ("text columns",), required=False),
+}
+_OF_ALL |= _TEXT_LAYOUT
 
 # A million bits, the most there can be, divided by this is still a finite number.
 _MIN_POSITIVE = 1e-300
@@ -122,7 +140,7 @@ def save(
     path: str | os.PathLike[str],
     model: PackedModel,
     *,
-    projection: ProjectionType = "float32",
+    projection: ProjectionType | None = None,
 ) -> None:
     """Write a model to a file, whole or not at all.
 
@@ -130,9 +148,10 @@ def save(
     ----------
     path : path of the file, by custom ``*.safetensors``; a file that is there is replaced
     model : PackedModel
-    projection : {"float32", "float16", "int8"}, default="float32"
+    projection : {"float32", "float16", "int8"}, optional
         What to save the projection in. "float32" changes nothing at all; "float16" takes half the
-        space; "int8" takes a quarter, and changes nothing for a model that predicts in int8.
+        space; "int8" takes a quarter, and changes nothing for a model that predicts in int8. By
+        default "int8" for such a model of wide rows, "float32" for all others.
 
     Raises
     ------
@@ -157,6 +176,9 @@ def save(
     >>> read.predict(np.array([[-3.0], [2.0]]))
     array(['left', 'right'], dtype='<U5')
     """
+    if projection is None:
+        is_small = model.hash_function.columns is None or model.hash_function.precision != "int8"
+        projection = "float32" if is_small else "int8"
     if projection not in PROJECTION_TYPES:
         raise ValueError(
             f"projection must be one of {list(PROJECTION_TYPES)}, found {projection!r}"
@@ -167,7 +189,11 @@ def save(
     for name in ("centre", "scale"):
         if getattr(hash_function, name) is not None:
             tensors[name] = getattr(hash_function, name)
+    if hash_function.columns is not None:
+        tensors["columns"] = hash_function.columns
+        tensors["n_columns"] = np.array([hash_function.n_features], dtype=np.int64)
     tensors |= _saved_projection(hash_function, projection) | saved_anchors(hash_function.anchors)
+    tensors |= _saved_text(model.text)
     layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(dtype)}
     try:
         _check_lengths(
@@ -315,6 +341,8 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             precision=header.precision,
             anchors=anchors_from(tensors),
             quantised=quantised,
+            columns=tensors.get("columns"),
+            n_features=header.n_features if "columns" in tensors else None,
         )
         labels = decode_labels(header.labels, tensors["classes"], header.n_classes)
         return PackedModel(
@@ -325,6 +353,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             steepness=header.steepness,
             temperature=header.temperature,
             summary=header.summary,
+            text=_text_from(tensors, header.n_features),
         )
     except ModelFileError:
         raise
@@ -392,6 +421,51 @@ def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
 
 
 # -------------------------------------------------------------------------------------------------
+# Texts: three arrays, or none
+# -------------------------------------------------------------------------------------------------
+
+
+def _saved_text(text: NgramFeatures | None) -> dict[str, NDArray[Any]]:
+    """Arrays by name."""
+    if text is None:
+        return {}
+    columns, idf = text.columns, text.idf
+    if columns is None or idf is None:
+        columns = np.arange(text.n_columns, dtype=np.uint32)
+        idf = np.ones(text.n_columns, dtype=np.float32)
+    lengths = [*(text.char_ngrams or (0, 0)), *(text.word_ngrams or (0, 0))]
+    return {
+        "text_ngrams": np.array(lengths, dtype=np.uint8),
+        "text_columns": columns,
+        "text_idf": idf,
+    }
+
+
+def _text_from(tensors: Mapping[str, NDArray[Any]], n_features: int) -> NgramFeatures | None:
+    """What turns texts into rows, of a file whose layout has been checked; None if nothing does."""
+    there = [name for name in _TEXT_LAYOUT if name in tensors]
+    if not there:
+        return None
+    missing = [name for name in _TEXT_LAYOUT if name not in tensors]
+    if missing:
+        raise ModelFileError(f"tensor {missing[0]!r} is missing beside {there[0]!r}")
+    lengths = tensors["text_ngrams"].tolist()
+    if len(lengths) != 4:
+        raise ModelFileError(f"tensor 'text_ngrams' must hold 4 numbers, found {len(lengths)}")
+    chars, words = lengths[:2], lengths[2:]
+    try:
+        return NgramFeatures(
+            n_features,
+            chars if any(chars) else None,
+            words if any(words) else None,
+            tensors["text_columns"],
+            tensors["text_idf"],
+        )
+    except ValueError as error:
+        raise ModelFileError(f"the n-grams of texts cannot be used: {error}") from None
+
+
+# -------------------------------------------------------------------------------------------------
 # Checks
 # -------------------------------------------------------------------------------------------------
 
@@ -430,6 +504,16 @@ def _header(container: Container) -> ModelHeader:
     lengths = check_layout(container.tensors, layout)
     _check_lengths(lengths)
     n_features = lengths.get("inputs", lengths["features"])
+    if ("columns" in container.tensors) != ("n_columns" in container.tensors):
+        raise ModelFileError("tensors 'columns' and 'n_columns' must come together")
+    if "columns" in container.tensors:
+        found = container.read("n_columns")
+        if found.shape != (1,) or not lengths["features"] <= found[0] <= MAX_COLUMNS:
+            raise ModelFileError(
+                f"tensor 'n_columns' must hold one number from {lengths['features']}, the number "
+                f"of columns, to {MAX_COLUMNS}"
+            )
+        n_features = int(found[0])
     if names is not None and len(names) != n_features:
         raise ModelFileError(
             f"the summary's 'feature_names' must be {n_features}, found {len(names)}"

@@ -1,0 +1,300 @@
+"""Wide sparse rows of text: `make text`.
+
+Accuracy, training time, peak memory and model size on CLINC-150 (150 intents), on place names
+(136,907 places), on 100,000 columns of n-grams, and on dense rows of 20,000 features, beside
+LinearSVC where that can be trained; texts to labels by `NgramHasher`, and fastText beside it where
+that is installed (`pip install fasttext-numpy2`). Each part runs in a process of its own, those
+with LinearSVC on one thread and in turn with it. Writes `results/text.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_union
+from sklearn.svm import LinearSVC
+from threadpoolctl import threadpool_limits
+
+from bitclass import BinaryCodeClassifier, load
+from bitclass.storage import save
+from bitclass.text import NgramHasher, TextRows, open_texts
+from real_data import DATA
+from tables import write_page
+
+NOTE = (
+    "Accuracy in %, seconds of wall time, size of the model file (LinearSVC: of its coefficients), "
+    "peak memory of the process. CLINC-150 and the 100,000 columns on one thread, the others on "
+    "all cores. Measured by `make text`."
+)
+Texts = tuple[list[str], NDArray[Any], list[str], NDArray[Any]]
+Result = dict[str, Any]
+
+
+def read_texts(name: str) -> Texts:
+    """Training and test texts of a file, with their labels."""
+    with gzip.open(DATA / f"{name}.tsv.gz", "rt") as lines:
+        rows = [line.rstrip("\n").split("\t") for line in lines]
+    train = [row for row in rows if row[0] == "train"]
+    test = [row for row in rows if row[0] != "train"]
+    return (
+        [row[2] for row in train],
+        np.array([row[1] for row in train]),
+        [row[2] for row in test],
+        np.array([row[1] for row in test]),
+    )
+
+
+def tfidf(words: int, characters: int) -> Any:
+    """TF-IDF of n-grams of words and of characters, up to these lengths."""
+    return make_union(
+        TfidfVectorizer(ngram_range=(1, words), sublinear_tf=True, dtype=np.float32),
+        TfidfVectorizer(
+            analyzer="char_wb", ngram_range=(2, characters), sublinear_tf=True, dtype=np.float32
+        ),
+    )
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What a piece of work returns, and the seconds that it takes."""
+    start = time.perf_counter()
+    return work(), time.perf_counter() - start
+
+
+def file_bytes(classifier: BinaryCodeClassifier) -> int:
+    """Size of the model file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        classifier.save(path)
+        return path.stat().st_size
+
+
+def beside_linear_svc(
+    data: str, X: csr_matrix, y: NDArray[Any], X_test: csr_matrix, y_test: NDArray[Any]
+) -> list[Result]:
+    """Ours at 128 and 256 bits and LinearSVC, on one thread each."""
+    results = []
+    with threadpool_limits(1):
+        for n_bits in (128, 256):
+            ours, seconds = timed(
+                lambda n_bits=n_bits: BinaryCodeClassifier(n_bits, n_jobs=1, random_state=0).fit(
+                    X, y
+                )
+            )
+            accuracy = 100 * ours.score(X_test, y_test)
+            results.append((f"bitclass, {n_bits} bits", accuracy, seconds, file_bytes(ours)))
+        peer, seconds = timed(lambda: LinearSVC().fit(X, y))
+        accuracy = 100 * peer.score(X_test, y_test)
+        results.append(("LinearSVC", accuracy, seconds, peer.coef_.nbytes))
+    return [
+        {
+            "data": data,
+            "method": method,
+            "accuracy": round(accuracy, 2),
+            "fit s": round(seconds, 2),
+            "MB": round(size / 1e6, 2),
+        }
+        for method, accuracy, seconds, size in results
+    ]
+
+
+def clinc() -> list[Result]:
+    """150 intents, TF-IDF of words and character n-grams."""
+    texts, y, test, y_test = read_texts("clinc150_text")
+    extract = tfidf(2, 5)
+    X, X_test = csr_matrix(extract.fit_transform(texts)), csr_matrix(extract.transform(test))
+    return beside_linear_svc(f"CLINC-150, {X.shape[1]:,} columns", X, y, X_test, y_test)
+
+
+def columns_100000() -> list[Result]:
+    """8,000 rows of 139 intents, 100,000 columns."""
+    texts, y, test, y_test = read_texts("clinc150_text")
+    some = np.unique(y)[:139]
+    chosen = np.flatnonzero(np.isin(y, some))
+    chosen = np.random.default_rng(0).permutation(chosen)[:8000]
+    tested = np.flatnonzero(np.isin(y_test, some))
+    extract = tfidf(3, 8)
+    X = csr_matrix(extract.fit_transform([texts[i] for i in chosen]))
+    X_test = csr_matrix(extract.transform([test[i] for i in tested]))
+    frequent = np.argsort(-np.diff(X.tocsc().indptr), kind="stable")[:100_000]
+    X, X_test = X[:, np.sort(frequent)], X_test[:, np.sort(frequent)]
+    data = f"{X.shape[0]:,} rows of 139 intents, {X.shape[1]:,} columns"
+    return beside_linear_svc(data, X, y[chosen], X_test, y_test[tested])
+
+
+def sentences() -> list[Result]:
+    """150 intents, from texts to a model file that takes texts."""
+    texts, y, test, y_test = read_texts("clinc150_text")
+    results = []
+    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
+        for n_bits in (128, 256):
+            start = time.perf_counter()
+            hasher = NgramHasher().fit(texts)
+            ours = BinaryCodeClassifier(n_bits, n_jobs=1, random_state=0)
+            ours.fit(hasher.transform(texts), y)
+            seconds = time.perf_counter() - start
+            path = Path(folder) / "model.safetensors"
+            save(path, ours.packed().with_text(hasher.features_), projection="int8")
+            model = load(path)
+            results.append(
+                {
+                    "data": "CLINC-150, texts",
+                    "method": f"NgramHasher and bitclass, {n_bits} bits",
+                    "accuracy": round(100 * float(np.mean(model.predict(test) == y_test)), 2),
+                    "fit s": round(seconds, 2),
+                    "MB": round(path.stat().st_size / 1e6, 2),
+                    "us per text": round(microseconds(model.predict, test), 1),
+                }
+            )
+    return results
+
+
+def microseconds(predict: Callable[[list[str]], Any], texts: list[str]) -> float:
+    """Median time of the prediction of one text, Python included."""
+    times = [timed(lambda text=text: predict([text]))[1] for text in texts[:2000]]
+    return 1e6 * float(np.median(times))
+
+
+def place_names() -> list[Result]:
+    """136,907 places: from the text file to a model, in batches, and one prediction per name."""
+    texts, y, test, y_test = read_texts("geonames_names")
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "train.tsv"
+        with table.open("w", encoding="utf-8") as file:
+            file.write("place\tname\n")
+            file.writelines(f"{place}\t{name}\n" for place, name in zip(y, texts, strict=True))
+        del texts, y
+        start = time.perf_counter()
+        names = open_texts(table, "name", labels="place")
+        hasher = NgramHasher()
+        for batch in names.batches():
+            hasher.partial_fit(batch.texts)
+        rows = TextRows(names, hasher.features_)
+        ours = BinaryCodeClassifier(256, random_state=0)
+        ours.fit_batches(
+            lambda first: ((batch.X, batch.labels) for batch in rows.batches(first)),
+            sample=rows.sample(),
+        )
+        seconds = time.perf_counter() - start
+        path = Path(folder) / "model.safetensors"
+        save(path, ours.packed().with_text(hasher.features_), projection="int8")
+        model, size = load(path), path.stat().st_size
+    found, predicting = timed(lambda: model.predict(test))
+    return [
+        {
+            "method": "NgramHasher and bitclass, 256 bits",
+            "accuracy": round(100 * float(np.mean(found.astype(str) == y_test)), 2),
+            "file to model s": round(seconds, 1),
+            "us per name": round(1e6 * predicting / len(test), 1),
+            "us per single name": round(microseconds(model.predict, test), 1),
+            "MB": round(size / 1e6, 1),
+            "peak GB": peak_gigabytes(),
+        }
+    ]
+
+
+def fasttext_names() -> list[Result]:
+    """The same with fastText, hierarchical softmax, at the best of a few settings."""
+    try:
+        import fasttext
+    except ImportError:
+        return []
+    texts, y, test, y_test = read_texts("geonames_names")
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        table, path = Path(folder) / "train.txt", Path(folder) / "model.bin"
+        with table.open("w", encoding="utf-8") as file:
+            lines = zip(y, texts, strict=True)
+            file.writelines(f"__label__{place} {name}\n" for place, name in lines)
+        for dim, epoch, maxn, lr in ((100, 5, 4, 0.5), (100, 10, 4, 1.0), (200, 10, 5, 0.5)):
+            settings = {"dim": dim, "epoch": epoch, "minn": 2, "maxn": maxn, "lr": lr}
+            model, seconds = timed(
+                lambda settings=settings: fasttext.train_supervised(
+                    str(table), loss="hs", thread=2, verbose=0, **settings
+                )
+            )
+            (labels, _), predicting = timed(lambda model=model: model.predict(test))
+            found = np.array([label[0].removeprefix("__label__") for label in labels])
+            model.save_model(str(path))
+            results.append(
+                {
+                    "method": "fastText, " + ", ".join(f"{k} {v}" for k, v in settings.items()),
+                    "accuracy": round(100 * float(np.mean(found == y_test)), 2),
+                    "file to model s": round(seconds, 1),
+                    "us per name": round(1e6 * predicting / len(test), 1),
+                    "us per single name": None,
+                    "MB": round(path.stat().st_size / 1e6, 1),
+                    "peak GB": peak_gigabytes(),
+                }
+            )
+    return results
+
+
+def dense() -> list[Result]:
+    """5,000 dense rows of 20,000 features, 50 classes."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 50, 5500)
+    centres = 0.1 * rng.standard_normal((50, 20_000), dtype=np.float32)
+    X = rng.standard_normal((5500, 20_000), dtype=np.float32)
+    for start in range(0, 5500, 500):
+        X[start : start + 500] += centres[y[start : start + 500]]
+    ours, seconds = timed(lambda: BinaryCodeClassifier(128, random_state=0).fit(X[:5000], y[:5000]))
+    return [
+        {
+            "data": "5,000 dense rows of 20,000 features, 50 classes",
+            "bits": 128,
+            "accuracy": round(100 * ours.score(X[5000:], y[5000:]), 2),
+            "fit s": round(seconds, 1),
+            "peak GB": peak_gigabytes(),
+        }
+    ]
+
+
+def peak_gigabytes() -> float:
+    """Peak memory of this process, its input included."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2)
+
+
+PARTS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
+    "clinc": ("Beside LinearSVC", clinc),
+    "columns": ("Beside LinearSVC", columns_100000),
+    "sentences": ("Texts to labels", sentences),
+    "places": ("553,420 place names, 136,907 places", place_names),
+    "fasttext": ("553,420 place names, 136,907 places", fasttext_names),
+    "dense": ("Wide dense rows", dense),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=PARTS, help="run one part, and print it as JSON")
+    options = parser.parse_args()
+    if options.only is not None:
+        print(json.dumps(PARTS[options.only][1]()))
+        return
+    if not (DATA / "clinc150_text.tsv.gz").exists():
+        sys.exit(f"{DATA}: no texts there; set BITCLASS_DATA")
+    tables: dict[str, list[Result]] = {}
+    for name, (heading, _) in PARTS.items():
+        command = [sys.executable, __file__, "--only", name]
+        run = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
+        tables.setdefault(heading, []).extend(json.loads(run.stdout.splitlines()[-1]))
+    write_page("text", "Wide sparse rows", NOTE, tables)
+
+
+if __name__ == "__main__":
+    main()

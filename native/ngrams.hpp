@@ -1,0 +1,86 @@
+// Text to sparse rows: character and word n-grams, hashed into columns with a sign.
+//
+// src/bitclass/_native/ngrams.py says the same in Python, and docs/text.md in words.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace bitclass {
+
+// Lengths of n-grams; a kind whose longest is 0 is left out.
+struct NgramLengths {
+    int min_chars, max_chars;
+    int min_words, max_words;
+};
+
+constexpr int kMaxChars = 10;
+constexpr int kMaxWords = 5;
+constexpr int kMaxColumnBits = 24;
+
+// The n-grams of one text, counted by column. Reused from text to text, so that it keeps its memory, which
+// is bounded by the number of columns however long a text is.
+class NgramCounter {
+public:
+    // Lengths and column_bits are within the limits above, and checked by the caller.
+    NgramCounter(const NgramLengths& lengths, int column_bits);
+
+    // Any bytes; those that are not valid UTF-8 separate words.
+    void count(const char* text, std::size_t size);
+
+    // Columns in ascending order, and the sum of the signs of the n-grams in each, never 0.
+    std::size_t size() const { return columns_.size(); }
+    std::uint32_t column(std::size_t i) const { return columns_[i]; }
+    std::int32_t sum(std::size_t i) const { return sums_[i]; }
+
+private:
+    void begin_word();
+    void end_word();
+    void add_char(std::uint32_t c);
+    void emit(std::uint64_t state);
+    void spill();
+    void sort_keys();
+    void collect();
+
+    NgramLengths lengths_;
+    int column_bits_;
+    // State n is that of the n-gram of n characters or words which ends here.
+    std::array<std::uint64_t, kMaxChars + 1> chars_{};
+    std::array<std::uint64_t, kMaxWords + 1> words_{};
+    int n_chars_ = 0;  // of this word, its boundaries included, as far as it matters
+    int n_words_ = 0;
+    std::vector<std::uint32_t> keys_, sorted_;  // column and sign of each n-gram
+    std::vector<std::int32_t> dense_;           // sums of all columns, for a text of very many n-grams
+    std::vector<std::uint32_t> columns_;
+    std::vector<std::int32_t> sums_;
+};
+
+// Rows of texts: (1 + log |sum|) times the weight of the column, with the sign of the sum, scaled to
+// length 1. reference: bitclass._native.ngrams.reference_rows.
+class NgramHasher {
+public:
+    // weights: (2^column_bits,) finite and >= 0; columns of weight 0 are left out. Null where all are 1.
+    NgramHasher(const NgramLengths& lengths, int column_bits, const float* weights);
+
+    struct Row {
+        explicit Row(const NgramHasher& hasher) : counter(hasher.lengths_, hasher.column_bits_) {}
+        NgramCounter counter;
+        std::vector<std::int32_t> columns;
+        std::vector<float> values;
+        std::vector<double> exact;
+    };
+
+    // Appends one row to those of `out`, and returns how many columns it has.
+    std::size_t append(const char* text, std::size_t size, Row& out) const;
+
+    int column_bits() const { return column_bits_; }
+
+private:
+    NgramLengths lengths_;
+    int column_bits_;
+    std::vector<float> weights_;
+};
+
+}  // namespace bitclass

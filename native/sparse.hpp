@@ -1,0 +1,67 @@
+// Sparse rows times a projection, and steps of that projection from sparse mini-batches.
+//
+// A row is a list of (column, value) pairs; a column of the features is a row of the projection, so
+// both directions read and write whole rows of it. Sums run over the entries of a row, or over the
+// rows of a batch, in their order, whatever the number of threads or the instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace bitclass {
+
+// Rows in compressed form (CSR), and which of them to take: `rows`, or all n if that is null.
+struct SparseRows {
+    const std::int64_t* starts;  // (n_stored + 1,)
+    const std::int32_t* columns;
+    const float* values;
+    const std::int64_t* rows;
+    std::size_t n;
+
+    std::size_t stored(std::size_t i) const { return rows == nullptr ? i : static_cast<std::size_t>(rows[i]); }
+};
+
+// Where the columns of the features are in a projection that holds some of them only.
+struct KeptColumns {
+    const std::int32_t* places;  // (d,), -1 for a column that is not there, or null: each is in its own place
+    const float* factors;        // (k,) by which values are multiplied, or null
+};
+
+// An entry of a row after look-up: a row of the projection, and what it is multiplied by.
+struct SparseEntry {
+    std::uint32_t place;
+    float value;
+};
+
+// What each instruction set implements.
+struct SparseKernels {
+    // sums[b] = sum over the entries of value * table[place][b].
+    void (*add_floats)(const SparseEntry* entries, std::size_t n_entries, const float* table, std::size_t n_bits,
+                       float* sums);
+    void (*add_bytes)(const SparseEntry* entries, std::size_t n_entries, const std::int8_t* table, std::size_t n_bits,
+                      float* sums);
+    // values[b] -= factor * gradient[b].
+    void (*subtract)(float* values, const float* gradient, float factor, std::size_t n_bits);
+    // Mean of the squares, summed in 16 lanes.
+    float (*mean_square)(const float* gradient, std::size_t n_bits);
+};
+
+const SparseKernels& sparse_kernels();
+
+// scores (n, n_bits) = rows times projection (k, n_bits), times steps (n_bits,) where these are not null.
+void sparse_scores(const SparseRows& rows, const KeptColumns& kept, const float* projection, const float* steps,
+                   std::size_t n_bits, float* scores, int n_threads);
+void sparse_scores(const SparseRows& rows, const KeptColumns& kept, const std::int8_t* projection, const float* steps,
+                   std::size_t n_bits, float* scores, int n_threads);
+
+// One step of the projection against the gradient X'G, of the columns that occur in the rows.
+//
+// A column moves by `size` times its gradient over the root of the running mean of its squares. That
+// mean, one number per column, counts the steps in which the column occurred, so that rare columns
+// move as far as frequent ones.
+//   gradients : (n, n_bits), by the scores
+//   projection : (k, n_bits); squares : (k,), running means; counts : (k,), steps so far
+void sparse_step(const SparseRows& rows, const float* gradients, float size, float* projection, float* squares,
+                 std::int32_t* counts, std::size_t n_columns, std::size_t n_bits, int n_threads);
+
+}  // namespace bitclass

@@ -1,0 +1,487 @@
+"""Texts to sparse rows of hashed character and word n-grams."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass._native import _kernels
+from bitclass._native.search import HammingIndex, threads_for
+from bitclass._native.sparse import SparseProjection
+
+__all__ = [
+    "MAX_COLUMNS",
+    "MIN_COLUMNS",
+    "Lengths",
+    "Ngram",
+    "NgramFeatures",
+    "TextPredictor",
+    "as_lengths",
+    "ngrams",
+]
+
+#: Shortest and longest n-grams of a kind, or None for none.
+Lengths = tuple[int, int] | None
+
+MIN_COLUMNS, MAX_COLUMNS = 1 << 8, 1 << 20
+
+# The kernel hands out this many texts at a time: fewer keep one thread busy.
+_TEXTS_PER_CHUNK = 64
+
+_MASK = (1 << 64) - 1
+_SEEDS = {"chars": 0x9E3779B97F4A7C15, "words": 0xD1B54A32D192ED03}
+_STEP = 0x9FB21C651E98DF25
+_LAST = 0xD6E8FEB86659FD93
+
+
+class Ngram(NamedTuple):
+    """An n-gram of a text.
+
+    Attributes
+    ----------
+    text : str
+        In lower case; character n-grams have a space where their word begins or ends.
+    kind : {"chars", "words"}
+    column : int
+    sign : {-1, 1}
+    """
+
+    text: str
+    kind: str
+    column: int
+    sign: int
+
+
+class NgramFeatures:
+    """Hashed n-grams of texts, weighted by inverse document frequencies.
+
+    Each n-gram of a text adds its sign to the sum of its column. The value of a column is
+    ``sign(sum) * (1 + log(abs(sum))) * idf``, and rows are scaled to length 1.
+
+    Parameters
+    ----------
+    n_columns : int
+        A power of two from 256 to 2**20.
+    char_ngrams, word_ngrams : (int, int) or None
+        Shortest and longest n-grams, within words and of words.
+    columns : (k,) uint32, ascending, optional
+        The columns that are kept; all, with an idf of 1, by default.
+    idf : (k,) float32, positive, optional
+        Their inverse document frequencies.
+
+    Examples
+    --------
+    >>> features = NgramFeatures(256, None, (1, 1))
+    >>> indptr, indices, values = features.rows(["to be or not to be"])
+    >>> indices
+    array([ 23,  79, 142, 238], dtype=int32)
+    >>> values.round(2)
+    array([ 0.61, -0.36, -0.36,  0.61], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        n_columns: int,
+        char_ngrams: Lengths,
+        word_ngrams: Lengths,
+        columns: NDArray[np.uint32] | None = None,
+        idf: NDArray[np.float32] | None = None,
+    ) -> None:
+        is_integer = isinstance(n_columns, (int, np.integer)) and not isinstance(n_columns, bool)
+        if not is_integer or not (
+            MIN_COLUMNS <= n_columns <= MAX_COLUMNS and n_columns & (n_columns - 1) == 0
+        ):
+            raise ValueError(
+                f"n_columns must be a power of two from {MIN_COLUMNS} to {MAX_COLUMNS}, "
+                f"found {n_columns!r}"
+            )
+        self.n_columns = int(n_columns)
+        self.char_ngrams = as_lengths("char_ngrams", char_ngrams, _kernels.MAX_CHARS)
+        self.word_ngrams = as_lengths("word_ngrams", word_ngrams, _kernels.MAX_WORDS)
+        if self.char_ngrams is None and self.word_ngrams is None:
+            raise ValueError("char_ngrams and word_ngrams must not both be None")
+        if (columns is None) != (idf is None):
+            raise ValueError("columns and idf must both be given, or neither")
+        self.columns = columns
+        self.idf = idf
+        self._kernel = _kernels.NgramHasher(
+            self.n_columns.bit_length() - 1,
+            *(self.char_ngrams or (0, 0)),
+            *(self.word_ngrams or (0, 0)),
+            self._weights(),
+        )
+
+    @property
+    def kernel(self) -> _kernels.NgramHasher:
+        """The compiled hasher."""
+        return self._kernel
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns and their inverse document frequencies."""
+        return (
+            0 if self.columns is None or self.idf is None else self.columns.nbytes + self.idf.nbytes
+        )
+
+    def rows(
+        self, texts: Sequence[str | bytes], *, n_threads: int | None = None
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+        """Sparse rows of texts.
+
+        Parameters
+        ----------
+        texts : sequence of n str or bytes
+            Bytes are read as UTF-8; those that are not separate words, as do lone surrogates.
+        n_threads : int or None
+            See :func:`bitclass._native.threads.effective_threads`.
+
+        Returns
+        -------
+        indptr : (n + 1,) int32
+        indices : (nnz,) int32, ascending within each row
+        values : (nnz,) float32
+
+        Raises
+        ------
+        TypeError
+            If an item is neither str nor bytes.
+        ValueError
+            If a text is longer than 2**30 bytes.
+        """
+        return self._kernel.rows(texts, threads_for(len(texts), _TEXTS_PER_CHUNK, n_threads))
+
+    def ngrams(self, text: str | bytes) -> list[Ngram]:
+        """All n-grams of a text in their order, repeated ones included."""
+        return list(ngrams(text, self.n_columns, self.char_ngrams, self.word_ngrams))
+
+    def shares(self, text: str | bytes, by_column: Mapping[int, float]) -> dict[str, float]:
+        """Numbers of columns, shared out among the n-grams of a text that are in them.
+
+        Parameters
+        ----------
+        text : str or bytes
+        by_column : mapping of int to float
+            A number for each column that is not 0.
+
+        Returns
+        -------
+        dict of str to float
+            By n-gram; of n-grams of both kinds with the same characters the sum.
+        """
+        found = [ngram for ngram in self.ngrams(text) if ngram.column in by_column]
+        sums: Counter[int] = Counter()
+        for ngram in found:
+            sums[ngram.column] += ngram.sign
+        shares: dict[str, float] = {}
+        for ngram in found:
+            part = by_column[ngram.column] * ngram.sign / sums[ngram.column]
+            shares[ngram.text] = shares.get(ngram.text, 0.0) + part
+        return shares
+
+    def reference_row(self, text: str | bytes) -> dict[int, float]:
+        """Value of each column of a text: what `rows` computes, in Python."""
+        sums: Counter[int] = Counter()
+        for ngram in self.ngrams(text):
+            sums[ngram.column] += ngram.sign
+        weights = self._weights()
+        row = {}
+        for column in sorted(sums):
+            weight = 1.0 if weights is None else float(weights[column])
+            total = sums[column]
+            if total and weight:
+                row[column] = math.copysign(1.0 + math.log(abs(total)), total) * weight
+        length = math.sqrt(sum(value * value for value in row.values()))
+        return {column: value / length for column, value in row.items()}
+
+    def _weights(self) -> NDArray[np.float32] | None:
+        """Inverse document frequencies of all columns, 0 for those that are left out."""
+        if self.columns is None or self.idf is None:
+            return None
+        columns, idf = self.columns, self.idf
+        if columns.dtype != np.uint32 or columns.ndim != 1 or idf.dtype != np.float32:
+            raise TypeError("columns must be a vector of uint32, and idf one of float32")
+        if idf.shape != columns.shape:
+            raise ValueError(f"idf must have shape {columns.shape}, found {idf.shape}")
+        if len(columns) and (columns[-1] >= self.n_columns or (columns[1:] <= columns[:-1]).any()):
+            raise ValueError(f"columns must ascend and be below {self.n_columns}")
+        if not ((idf > 0) & (idf <= _MAX_IDF)).all():
+            raise ValueError(f"idf must hold positive numbers up to {_MAX_IDF:g}")
+        weights = np.zeros(self.n_columns, dtype=np.float32)
+        weights[columns] = idf
+        return weights
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self.n_columns, self.char_ngrams, self.word_ngrams, self.columns, self.idf)
+        return NgramFeatures, arguments
+
+    def __repr__(self) -> str:
+        n_kept = self.n_columns if self.columns is None else len(self.columns)
+        return (
+            f"NgramFeatures({self.n_columns}, {self.char_ngrams}, {self.word_ngrams}; "
+            f"{n_kept} columns kept)"
+        )
+
+
+class HashedTexts:
+    """Rows of texts, hashed when they are needed, with the attributes of a CSR matrix.
+
+    Parameters
+    ----------
+    features : NgramFeatures
+    texts : list of n str or bytes
+
+    Attributes
+    ----------
+    shape : (n, n_columns)
+    dtype : float32
+    indptr, indices, data : ndarray
+    """
+
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    def __init__(self, features: NgramFeatures, texts: list[str | bytes]) -> None:
+        self.features = features
+        self.texts = texts
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of texts and of columns."""
+        return len(self.texts), self.features.n_columns
+
+    def __getitem__(self, rows: slice) -> HashedTexts:
+        return HashedTexts(self.features, self.texts[rows])
+
+    @cached_property
+    def _arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+        return self.features.rows(self.texts)
+
+    @property
+    def indptr(self) -> NDArray[np.int32]:
+        """Where each row starts, (n + 1,)."""
+        return self._arrays[0]
+
+    @property
+    def indices(self) -> NDArray[np.int32]:
+        """Columns, (nnz,)."""
+        return self._arrays[1]
+
+    @property
+    def data(self) -> NDArray[np.float32]:
+        """Values, (nnz,)."""
+        return self._arrays[2]
+
+    def toarray(self) -> NDArray[np.float32]:
+        """The same rows, dense."""
+        indptr, indices, values = self._arrays
+        dense = np.zeros(self.shape, dtype=np.float32)
+        dense[np.repeat(np.arange(len(self.texts)), np.diff(indptr)), indices] = values
+        return dense
+
+
+class TextPredictor:
+    """Texts to classes in one pass: n-grams, columns, rows of the projection, signs, search.
+
+    Results equal those of :func:`bitclass._native.predict` and `predict_rescored` for the rows of
+    the texts, to the last bit.
+
+    Parameters
+    ----------
+    features : NgramFeatures
+    projection : SparseProjection
+        Of as many features as `features` has columns.
+    index : HammingIndex
+    """
+
+    def __init__(
+        self, features: NgramFeatures, projection: SparseProjection, index: HammingIndex
+    ) -> None:
+        self._arguments = features, projection, index
+        self._kernel = _kernels.TextPredictor(features.kernel, *projection.arrays)
+        self._index = index.prepared
+        self._scale = np.ones(projection.n_bits, dtype=np.float32)
+
+    def predict(
+        self,
+        texts: Sequence[str | bytes],
+        n_candidates: int = 0,
+        scale: float = 1.0,
+        *,
+        n_threads: int | None = None,
+    ) -> NDArray[np.int64]:
+        """Index of the best class of each text, (n,).
+
+        Parameters
+        ----------
+        texts : sequence of n str or bytes
+        n_candidates : int
+            Length of the short list that is rescored; 0 for the nearest class alone.
+        scale : float
+            Of tanh.
+        n_threads : int or None
+            See :func:`bitclass._native.threads.effective_threads`.
+        """
+        shape = (len(texts), 1)
+        indices = np.empty(shape, dtype=np.int64)
+        scores, distances = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.int32)
+        self._kernel.predict(
+            self._index,
+            texts,
+            self._scale * np.float32(scale),
+            n_candidates,
+            indices,
+            scores,
+            distances,
+            threads_for(len(texts), _TEXTS_PER_CHUNK, n_threads),
+        )
+        return indices[:, 0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TextPredictor, self._arguments
+
+
+def as_texts(X: Any) -> list[str | bytes]:
+    """Texts as a list, from any iterable of them.
+
+    Parameters
+    ----------
+    X : iterable of str or bytes
+    """
+    if isinstance(X, (str, bytes)):
+        raise ValueError("X must be a list of texts, found a single text: put it into a list")
+    if isinstance(X, np.ndarray) and X.ndim != 1:
+        raise ValueError(f"X must be a list of texts, found an array of shape {X.shape}")
+    try:
+        return X.tolist() if isinstance(X, np.ndarray) else list(X)
+    except TypeError:
+        raise ValueError(f"X must be a list of texts, found {type(X).__name__}") from None
+
+
+# Far above the logarithm of any number of documents, and far below what float32 cannot square.
+_MAX_IDF = 1e6
+
+
+def as_lengths(name: str, lengths: Any, longest: int) -> Lengths:
+    """Shortest and longest n-grams as a pair of int, or None.
+
+    Parameters
+    ----------
+    name : str, of the argument, for the message
+    lengths : pair of int, or None
+    longest : int, the longest that there may be
+    """
+    if lengths is None:
+        return None
+    pair = tuple(lengths) if isinstance(lengths, (tuple, list)) else ()
+    integers = all(
+        isinstance(n, (int, np.integer)) and not isinstance(n, (bool, np.bool_)) for n in pair
+    )
+    if len(pair) != 2 or not integers or not 1 <= pair[0] <= pair[1] <= longest:
+        raise ValueError(
+            f"{name} must be None or the shortest and longest length, 1 <= shortest <= longest <= "
+            f"{longest}, found {lengths!r}"
+        )
+    return int(pair[0]), int(pair[1])
+
+
+# -------------------------------------------------------------------------------------------------
+# The same as native/ngrams.cpp, for explanations and for the tests of the kernel
+# -------------------------------------------------------------------------------------------------
+
+
+def ngrams(
+    text: str | bytes, n_columns: int, char_ngrams: Lengths, word_ngrams: Lengths
+) -> Iterator[Ngram]:
+    """N-grams of a text with the columns they are hashed into.
+
+    Parameters
+    ----------
+    text : str or bytes
+    n_columns : int, a power of two
+    char_ngrams, word_ngrams : (int, int) or None
+
+    Yields
+    ------
+    Ngram
+
+    Examples
+    --------
+    >>> [ngram.text for ngram in ngrams("No way!", 256, (4, 4), (1, 2))]
+    [' no ', ' way', 'way ', 'no', 'way', 'no way']
+    """
+    words = _words(text)
+    found: list[tuple[str, str]] = []
+    if char_ngrams is not None:
+        shortest, longest = char_ngrams
+        for word in words:
+            padded = f" {word} "
+            if len(padded) < shortest:
+                found.append((padded, "chars"))
+            for n in range(shortest, min(longest, len(padded)) + 1):
+                found += [(padded[i : i + n], "chars") for i in range(len(padded) - n + 1)]
+    if word_ngrams is not None:
+        for n in range(word_ngrams[0], word_ngrams[1] + 1):
+            found += [(" ".join(words[i : i + n]), "words") for i in range(len(words) - n + 1)]
+    for characters, kind in found:
+        hashed = _hash(characters, _SEEDS[kind])
+        column = hashed >> (64 - (n_columns.bit_length() - 1))
+        yield Ngram(characters, kind, column, 1 if hashed & 1 else -1)
+
+
+def _hash(characters: str, state: int) -> int:
+    for character in characters:
+        state = ((state ^ ord(character)) * _STEP) & _MASK
+    state ^= state >> 32
+    state = (state * _LAST) & _MASK
+    return state ^ (state >> 32)
+
+
+def _words(text: str | bytes) -> list[str]:
+    """Words of a text in lower case."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    characters = (" " if _separates(ord(c)) else _lower(c) for c in text)
+    return [word for word in "".join(characters).split(" ") if word]
+
+
+def _lower(character: str) -> str:
+    code = ord(character)
+    if not (code < 0x590 or 0x1E00 <= code <= 0x1EFF or 0xFF00 <= code <= 0xFFEF):
+        return character
+    lower = character.lower()
+    return lower if len(lower) == 1 else character
+
+
+# Code points that separate words, beside those of ASCII that are neither letters nor digits.
+_SEPARATORS = (
+    (0x80, 0xBF),
+    (0xD7, 0xD7),
+    (0xF7, 0xF7),
+    (0x60C, 0x60C),
+    (0x61B, 0x61B),
+    (0x61F, 0x61F),
+    (0x6D4, 0x6D4),
+    (0x964, 0x965),
+    (0x2000, 0x206F),
+    (0x3000, 0x3004),
+    (0x3008, 0x303F),
+    (0xD800, 0xDFFF),
+    (0xFE10, 0xFE1F),
+    (0xFE30, 0xFE6F),
+    (0xFF00, 0xFF0F),
+    (0xFF1A, 0xFF20),
+    (0xFF3B, 0xFF40),
+    (0xFF5B, 0xFF65),
+    (0xFFF0, 0xFFFF),
+)
+
+
+def _separates(code: int) -> bool:
+    if code < 0x80:
+        return not chr(code).isalnum()
+    return any(first <= code <= last for first, last in _SEPARATORS)

@@ -1,0 +1,196 @@
+"""NgramHasher: a scikit-learn transformer from texts to sparse rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import NotFittedError
+
+from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
+
+__all__ = ["NgramHasher", "csr_rows"]
+
+MAX_IDF_POWER = 4
+
+
+class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Sparse rows of hashed character and word n-grams, weighted by inverse document frequencies.
+
+    Texts are lower-cased and split into words at everything that is neither a letter nor a digit.
+    Each n-gram has a column and a sign, both from a hash of its characters, so there is no
+    vocabulary. The value of a column is ``sign(sum) * (1 + log(abs(sum))) * idf`` with the sum of
+    the signs of its n-grams, and rows are scaled to length 1. Columns in fewer than `min_df`
+    documents are left out.
+
+    Parameters
+    ----------
+    n_columns : int, default=2**18
+        A power of two from 256 to 2**20.
+    char_ngrams : (int, int) or None, default=(1, 3)
+        Shortest and longest character n-grams, within words and their boundaries.
+    word_ngrams : (int, int) or None, default=(1, 2)
+        Shortest and longest n-grams of words.
+    min_df : int, default=2
+        Columns of fewer documents are left out.
+    idf_power : float, default=0.5
+        The weight of a column is ``(1 + log((1 + n) / (1 + df))) ** idf_power``: 1 for the usual
+        inverse document frequencies, 0 for none.
+
+    Attributes
+    ----------
+    n_documents_ : int
+    document_frequencies_ : ndarray of shape (n_columns,), int64
+        Number of documents in which each column is not 0.
+    features_ : NgramFeatures
+        The fitted transformation, as a model file stores it.
+
+    Examples
+    --------
+    >>> texts = ["book a table for two", "what is the weather", "book a flight"]
+    >>> hasher = NgramHasher(n_columns=1024, char_ngrams=None).fit(texts)
+    >>> hasher.transform(["book a taxi"]).shape
+    (1, 1024)
+    """
+
+    def __init__(
+        self,
+        n_columns: int = 2**18,
+        *,
+        char_ngrams: Lengths = (1, 3),
+        word_ngrams: Lengths = (1, 2),
+        min_df: int = 2,
+        idf_power: float = 0.5,
+    ) -> None:
+        self.n_columns = n_columns
+        self.char_ngrams = char_ngrams
+        self.word_ngrams = word_ngrams
+        self.min_df = min_df
+        self.idf_power = idf_power
+
+    def fit(self, X: Iterable[str | bytes], y: Any = None) -> Self:
+        """Count the documents of each column.
+
+        Parameters
+        ----------
+        X : iterable of str or bytes
+        y : ignored
+
+        Returns
+        -------
+        NgramHasher
+        """
+        counts, n_documents = self._counted(X)
+        return self._set(counts, n_documents)
+
+    def partial_fit(self, X: Iterable[str | bytes], y: Any = None) -> Self:
+        """Count the documents of one more batch.
+
+        Parameters
+        ----------
+        X : iterable of str or bytes
+        y : ignored
+
+        Returns
+        -------
+        NgramHasher
+        """
+        counts, n_documents = self._counted(X)
+        if not hasattr(self, "features_"):
+            return self._set(counts, n_documents)
+        if len(counts) != len(self.document_frequencies_):
+            raise ValueError(
+                f"n_columns must stay {len(self.document_frequencies_)} after the first batch, "
+                f"found {len(counts)}"
+            )
+        return self._set(self.document_frequencies_ + counts, self.n_documents_ + n_documents)
+
+    def merge(self, other: NgramHasher) -> Self:
+        """Add the counts of another hasher, fitted on other documents with the same parameters.
+
+        Parameters
+        ----------
+        other : NgramHasher
+
+        Returns
+        -------
+        NgramHasher
+        """
+        self._check_fitted()
+        other._check_fitted()
+        if self.get_params() != other.get_params():
+            raise ValueError(f"other must have the parameters of this hasher, found {other!r}")
+        return self._set(
+            self.document_frequencies_ + other.document_frequencies_,
+            self.n_documents_ + other.n_documents_,
+        )
+
+    def transform(self, X: Iterable[str | bytes]) -> sp.csr_matrix:
+        """Rows of texts.
+
+        Parameters
+        ----------
+        X : iterable of n str or bytes
+
+        Returns
+        -------
+        CSR matrix of shape (n, n_columns), float32
+        """
+        self._check_fitted()
+        return csr_rows(self.features_, as_texts(X))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "features_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def _counted(self, X: Iterable[str | bytes]) -> tuple[NDArray[np.int64], int]:
+        """Documents of each column, and their number."""
+        min_df = self.min_df
+        is_integer = isinstance(min_df, (int, np.integer)) and not isinstance(min_df, bool)
+        if not is_integer or min_df < 1:
+            raise ValueError(f"min_df must be an integer of at least 1, found {min_df!r}")
+        power = self.idf_power
+        if not isinstance(power, (int, float, np.number)) or not 0 <= power <= MAX_IDF_POWER:
+            raise ValueError(
+                f"idf_power must be a number from 0 to {MAX_IDF_POWER}, found {power!r}"
+            )
+        features = NgramFeatures(self.n_columns, self.char_ngrams, self.word_ngrams)
+        texts = as_texts(X)
+        columns = features.rows(texts)[1]
+        counts = np.bincount(columns, minlength=features.n_columns).astype(np.int64, copy=False)
+        return counts, len(texts)
+
+    def _set(self, counts: NDArray[np.int64], n_documents: int) -> Self:
+        """Replace the fitted state."""
+        columns = np.flatnonzero(counts >= self.min_df).astype(np.uint32)
+        idf = (1.0 + np.log((1.0 + n_documents) / (1.0 + counts[columns]))) ** self.idf_power
+        self.features_ = NgramFeatures(
+            self.n_columns, self.char_ngrams, self.word_ngrams, columns, idf.astype(np.float32)
+        )
+        self.document_frequencies_ = counts
+        self.n_documents_ = n_documents
+        return self
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "features_"):
+            raise NotFittedError(
+                "this NgramHasher is not fitted yet: call fit or partial_fit before"
+            )
+
+
+def csr_rows(features: NgramFeatures, texts: list[str | bytes]) -> sp.csr_matrix:
+    """CSR rows (n, n_columns) of texts."""
+    indptr, indices, values = features.rows(texts)
+    shape = (len(texts), features.n_columns)
+    matrix = sp.csr_matrix((values, indices, indptr), shape=shape, copy=False)
+    matrix.has_canonical_format = True
+    return matrix

@@ -1,0 +1,132 @@
+"""fit, predict and evaluate on texts."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from running import assert_one_line, bitclass, succeed
+
+from bitclass import load
+from text_models import sentences
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Texts in a CSV file, and a model that was fitted on it."""
+    folder = tmp_path_factory.mktemp("texts")
+    texts, labels = sentences()
+    with open(folder / "texts.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["intent", "text"])
+        writer.writerows(zip(labels, texts, strict=True))
+    printed = succeed(
+        "fit", folder / "texts.csv", "--text", "text", "--labels", "intent", "--bits", 64,
+        "--model", folder / "model.safetensors",
+    )  # fmt: skip
+    assert "4 classes from 108 rows" in printed
+    return folder
+
+
+def test_texts_are_arguments(folder):
+    model = folder / "model.safetensors"
+    printed = succeed("predict", model, "book a table for eleven", "will it rain in oslo")
+    assert printed.splitlines() == ["label", "table", "weather"]
+
+
+def test_lines_of_standard_input_are_texts(folder):
+    model = folder / "model.safetensors"
+    printed = succeed("predict", model, "-", "--json", input="fly me to oslo\n\nplay bach for me\n")
+    found = [json.loads(line)["label"] for line in printed.splitlines()]
+    assert (len(found), found[0], found[2]) == (3, "flight", "music")
+
+
+def test_json_lines_and_files_of_lines_are_read(folder, tmp_path):
+    model = folder / "model.safetensors"
+    lines = '{"text": "fly me to oslo", "n": 1}\n{"text": "how warm is it in rome", "n": 2}\n'
+    printed = succeed("predict", model, "-", "--id", "n", input=lines)
+    assert printed.splitlines() == ["n,label", "1,flight", "2,weather"]
+    (tmp_path / "lines.txt").write_bytes(b"fly me to oslo\nhow warm is it in rome \xff\n")
+    printed = succeed("predict", model, tmp_path / "lines.txt")
+    assert printed.splitlines() == ["label", "flight", "weather"]
+
+
+def test_a_file_like_that_of_training_needs_no_option(folder, tmp_path):
+    model = folder / "model.safetensors"
+    succeed("predict", model, folder / "texts.csv", "--out", tmp_path / "found.csv")
+    with open(tmp_path / "found.csv") as file:
+        found = [row["label"] for row in csv.DictReader(file)]
+    texts, labels = sentences()
+    np.testing.assert_array_equal(found, load(model).predict(texts))
+    facts = succeed("evaluate", model, folder / "texts.csv", "--labels", "intent", "--json")
+    assert json.loads(facts)["accuracy"] == pytest.approx(np.mean(np.array(found) == labels))
+
+
+def test_the_n_grams_that_spoke_are_told(folder):
+    printed = succeed("predict", folder / "model.safetensors", "will it rain in oslo", "--explain")
+    (row,) = csv.DictReader(io.StringIO(printed))
+    assert row["label"] == "weather"
+    assert "in" in row["ngrams"]
+
+
+def test_embeddings_are_an_extractor_by_name(folder, tmp_path):
+    model2vec = pytest.importorskip("model2vec", reason="pip install model2vec")
+    tokenizers = pytest.importorskip("tokenizers")
+    texts, _ = sentences()
+    words = sorted({word for text in texts for word in text.split()})
+    vocabulary = {"[UNK]": 0} | {word: i + 1 for i, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    vectors = np.random.default_rng(0).standard_normal((len(vocabulary), 32)).astype(np.float32)
+    model2vec.StaticModel(vectors, tokenizer, config={}).save_pretrained(str(tmp_path / "static"))
+    model = tmp_path / "model.safetensors"
+    succeed(
+        "fit", folder / "texts.csv", "--text", "text", "--labels", "intent", "--bits", 64,
+        "--extractor", f"model2vec:{tmp_path / 'static'}", "--model", model,
+    )  # fmt: skip
+    assert succeed("predict", model, "will it rain in paris").splitlines() == ["label", "weather"]
+    done = bitclass("predict", model, "will it rain", "--explain")
+    assert_one_line(done, 2, "--explain", "n-grams")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["{model}", "no-such-file.csv"], ["no-such-file.csv", "no such file"]),
+        (["{model}", "{texts}", "a text"], ["a text", "no such file"]),
+        (["{model}", "{texts}", "--text", "sentence"], ["sentence"]),
+        (["{model}", "{texts}", "--features", "text"], ["--features"]),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(folder, arguments, words):
+    paths = {"model": folder / "model.safetensors", "texts": folder / "texts.csv"}
+    done = bitclass("predict", *(argument.format(**paths) for argument in arguments))
+    assert done.returncode != 0
+    assert_one_line(done, done.returncode, *words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--text", "sentence"], ["sentence"]),
+        (["--text", "text", "--features", "n"], ["--features"]),
+        (["--text", "text", "--extractor", "cnn"], ["--extractor", "model2vec:MODEL"]),
+        (["--text", "text", "--dask", "local:2"], ["--text", "--dask"]),
+    ],
+)
+def test_what_cannot_be_fitted_is_told_in_one_line(folder, tmp_path, options, words):
+    model = tmp_path / "model.safetensors"
+    done = bitclass("fit", folder / "texts.csv", "--labels", "intent", "--model", model, *options)
+    assert done.returncode != 0
+    assert_one_line(done, done.returncode, *words)
+    assert not model.exists()
+
+
+def test_a_model_of_features_takes_no_texts(folder, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "rows.npz", X=rng.standard_normal((40, 3)), y=np.arange(40) % 2)
+    model = tmp_path / "model.safetensors"
+    succeed("fit", tmp_path / "rows.npz", "--bits", 16, "--model", model)
+    done = bitclass("predict", model, folder / "texts.csv", "--text", "text")
+    assert_one_line(done, done.returncode, "3 features, not texts")

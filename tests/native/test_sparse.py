@@ -1,0 +1,196 @@
+"""Kernels of sparse rows equal SciPy's products and a loop in NumPy, at every level."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from bitclass._native import SparseProjection, SparseRows, _kernels, sparse_scores, sparse_step
+from bitclass._native.reference import quantise_projection
+
+THREADS = (1, 2, 3, 7)
+
+
+def random_rows(rng, n, d, density=0.2):
+    X = scipy.sparse.random_array((n, d), density=density, rng=rng, format="csr", dtype=np.float32)
+    X.data[:] = rng.standard_normal(X.nnz)
+    return X
+
+
+def loop(X, table, factors=None):
+    """The definition: entries one by one, in float32."""
+    scores = np.zeros((X.shape[0], table.shape[1]), dtype=np.float32)
+    for i in range(X.shape[0]):
+        for e in range(X.indptr[i], X.indptr[i + 1]):
+            j, x = X.indices[e], X.data[e]
+            x = x if factors is None else factors[j] * x
+            scores[i] += x * table[j].astype(np.float32)
+    return scores
+
+
+@given(
+    n=st.integers(0, 40),
+    d=st.integers(1, 50),
+    n_bits=st.sampled_from([1, 7, 16, 33, 128, 150, 256]),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_scores_equal_the_loop_bit_for_bit(level, n, d, n_bits, seed):
+    rng = np.random.default_rng(seed)
+    X, P = random_rows(rng, n, d), rng.standard_normal((d, n_bits)).astype(np.float32)
+    expected = loop(X, P)
+    for threads in THREADS:
+        assert_array_equal(sparse_scores(SparseRows.of(X), P, n_threads=threads), expected)
+    assert_allclose(expected, X @ P, atol=1e-4)
+    chosen = rng.integers(0, max(n, 1), 5 if n else 0)
+    assert_array_equal(sparse_scores(SparseRows.of(X), P, rows=chosen), expected[chosen])
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("n_bits", [5, 64, 200])
+def test_int8_scores_are_those_of_the_quantised_projection(level, n_bits, scaled):
+    rng = np.random.default_rng(n_bits)
+    X, kept = random_rows(rng, 30, 40), np.array([0, 3, 4, 9, 17, 38, 39], dtype=np.int32)
+    P = rng.standard_normal((len(kept), n_bits)).astype(np.float32)
+    t = rng.standard_normal(n_bits)
+    scale = None
+    if scaled:  # columns of very different sizes
+        sizes = 10.0 ** rng.uniform(-3, 3, 40).astype(np.float32)
+        X, scale = scipy.sparse.csr_array(X.multiply(sizes)), sizes[kept]
+        P /= scale[:, None]
+    kernel = SparseProjection(P, t, kept, 40, scale=scale)
+    quantised = quantise_projection(P, t, None, scale)
+    few = scipy.sparse.csr_array(X[:, kept])
+    expected = loop(few, quantised.weights, quantised.inverse_scale)
+    expected *= quantised.steps.astype(np.float32)
+    for threads in THREADS:
+        [(_, scores, _)] = kernel.score_blocks(SparseRows.of(X), threads)
+        assert_array_equal(scores, expected)
+    error = np.abs(scores - few @ P).max()
+    assert 0 < error < 0.05 * np.abs(few @ P).max()  # rounded, and not far off
+    codes = kernel.encode(SparseRows.of(X))
+    bits = (scores + (quantised.thresholds * quantised.steps).astype(np.float32)) >= 0
+    assert_array_equal(codes, np.packbits(bits, axis=1, bitorder="little"))
+
+
+def steps_in_numpy(X, G, size, P, squares, counts):
+    """The twin of `sparse_step`, in float64."""
+    gradients = X.toarray().T.astype(np.float64) @ G
+    for j in np.flatnonzero(np.diff(X.tocsc().indptr)):
+        squares[j] = 0.99 * squares[j] + 0.01 * np.mean(gradients[j] ** 2)
+        counts[j] += 1
+        P[j] -= size * gradients[j] / np.sqrt(squares[j] / (1 - 0.99 ** counts[j]))
+
+
+@pytest.mark.parametrize("n_bits", [3, 64, 130])
+def test_a_step_equals_its_numpy_twin_and_depends_on_no_thread(level, n_bits):
+    rng = np.random.default_rng(n_bits)
+    d = 3000  # more than one digit of the sort
+    P = rng.standard_normal((d, n_bits)).astype(np.float32)
+    results = []
+    for threads in THREADS:
+        rng = np.random.default_rng(1)
+        mine = [P.copy(), np.zeros(d, np.float32), np.zeros(d, np.int32)]
+        twin = [P.astype(np.float64), np.zeros(d), np.zeros(d, int)]
+        for _ in range(3):
+            X = random_rows(rng, 50, d, density=0.02)
+            G = rng.standard_normal((50, n_bits)).astype(np.float32)
+            sparse_step(SparseRows.of(X), G, 0.1, *mine, n_threads=threads)
+            steps_in_numpy(X, G, 0.1, *twin)
+        for one, other in zip(mine, twin, strict=True):
+            assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+        results.append(mine)
+    for other in results[1:]:
+        for one, same in zip(results[0], other, strict=True):
+            assert_array_equal(one, same)
+    untouched = results[0][2] == 0
+    assert untouched.any()
+    assert_array_equal(results[0][0][untouched], P[untouched])
+
+
+def test_dense_rows_lose_their_zeros_only():
+    X = np.array([[0.0, 1.5, 0.0], [0.0, 0.0, 0.0], [2.0, 0.0, -1.0]])
+    rows = SparseRows.of(X)
+    assert_array_equal(rows.indices, [1, 0, 2])
+    for i, row in enumerate(X):
+        assert_array_equal(rows[i], row)
+    assert_array_equal(rows[1:][1], X[2])
+    assert rows[1:].shape == (2, 3)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("column", [1, 2])  # kept, and not kept
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_a_row_that_is_not_finite_is_refused_by_name(value, column, precision):
+    columns = np.array([1], dtype=np.int32)
+    ones = np.ones((1, 8), dtype=np.float32)
+    kernel = SparseProjection(ones, np.zeros(8), columns, 3, precision=precision)
+    X = np.zeros((4, 3))
+    X[2, column] = value
+    with pytest.raises(ValueError, match=f"row 12, feature {column} is"):
+        kernel.encode(SparseRows.of(X), first_row=10)
+
+
+def arguments(**changes):
+    given = {
+        "indptr": np.array([0, 1, 2]),
+        "indices": np.array([0, 1], dtype=np.int32),
+        "data": np.ones(2, dtype=np.float32),
+        "rows": None,
+        "places": None,
+        "factors": None,
+        "projection": np.ones((2, 3), dtype=np.float32),
+        "steps": None,
+        "scores": np.empty((2, 3), dtype=np.float32),
+        "n_threads": 1,
+    }
+    return given | changes
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("indptr", np.array([0, 1, 3])),
+        ("indptr", np.array([0, -1, 2])),
+        ("indptr", np.array([], dtype=np.int64)),
+        ("indices", np.array([0, 2], dtype=np.int32)),
+        ("indices", np.array([0, -1], dtype=np.int32)),
+        ("data", np.ones(3, dtype=np.float32)),
+        ("rows", np.array([0, 2])),
+        ("rows", np.array([0, -1])),
+        ("places", np.array([0, 2], dtype=np.int32)),
+        ("factors", np.ones(3, dtype=np.float32)),
+        ("steps", np.ones(2, dtype=np.float32)),
+        ("scores", np.empty((3, 3), dtype=np.float32)),
+        ("projection", np.empty((0, 3), dtype=np.float32)),
+        ("n_threads", 0),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(name, value):
+    _kernels.sparse_scores_float32(**arguments())
+    with pytest.raises(ValueError, match=name):
+        _kernels.sparse_scores_float32(**arguments(**{name: value}))
+
+
+@pytest.mark.parametrize("columns", [[2, 1], [1, 1], [-1, 1], [1, 3]])
+def test_columns_must_ascend_and_exist(columns):
+    with pytest.raises(ValueError, match="columns"):
+        SparseProjection(
+            np.ones((2, 4), dtype=np.float32), np.zeros(4), np.array(columns, dtype=np.int32), 3
+        )
+
+
+def test_a_projection_survives_pickling():
+    columns = np.array([0, 2], dtype=np.int32)
+    P = np.random.default_rng(0).standard_normal((2, 9)).astype(np.float32)
+    kernel = SparseProjection(P, np.zeros(9), columns, 3)
+    X = SparseRows.of(np.array([[1.0, 5.0, -2.0]]))
+    assert_array_equal(pickle.loads(pickle.dumps(kernel)).encode(X), kernel.encode(X))

@@ -1,0 +1,368 @@
+"""Wide rows: learned without ever being dense, in memory, in batches and by partial_fit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.testing import assert_array_equal
+from sklearn.datasets import dump_svmlight_file
+
+import bitclass
+from altered_files import with_data, without_tensor
+from bitclass import BinaryCodeClassifier
+from bitclass.hash_function import HashFunction
+from bitclass.model import PackedModel
+from bitclass.training import sparse as wide
+from bitclass.training.refinement.steps import softmax
+from format_reader import Reader
+
+N_FEATURES = 20_000
+
+
+def problem(n=1500, n_classes=10, n_words=12, seed=0, n_features=N_FEATURES):
+    """Rows of words: each class prefers some, and most are noise."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, n)
+    own = np.random.default_rng(99).integers(0, n_features // 2, (n_classes, 15))
+    topical = own[y[:, None], rng.integers(0, 15, (n, n_words // 2))]
+    noise = rng.integers(0, n_features // 2, (n, n_words - n_words // 2))
+    columns = np.hstack([topical, noise]).ravel().astype(np.int32)
+    rows = np.repeat(np.arange(n, dtype=np.int32), n_words)
+    X = scipy.sparse.csr_array(
+        (np.ones(n * n_words, dtype=np.float32), (rows, columns)), shape=(n, n_features)
+    )
+    X.sum_duplicates()
+    return X, np.array([f"class {label}" for label in y])
+
+
+def make(n_bits=64, **parameters):
+    return BinaryCodeClassifier(n_bits, random_state=0, **parameters)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return make().fit(*problem())
+
+
+@pytest.fixture
+def by_means(monkeypatch):
+    """Let few classes be learned as many are."""
+    monkeypatch.setattr(wide, "_MAX_LEARNED_CLASSES", 5)
+    monkeypatch.setattr(wide, "_CLASSES_PER_STEP", 8)
+
+
+def test_wide_rows_are_learned_and_unseen_columns_cost_nothing(fitted):
+    X, y = problem(seed=1)
+    assert fitted.score(X, y) > 0.9
+    hash_function = fitted.packed().hash_function
+    assert hash_function.n_features == N_FEATURES
+    kept = hash_function.columns
+    occur = np.diff(problem()[0].tocsc().indptr)
+    assert_array_equal(kept, np.flatnonzero(occur >= 2))
+    assert hash_function.projection.shape == (len(kept), 64)
+    assert fitted.refinement_["columns"] == len(kept)
+
+
+def test_memory_stays_far_below_one_dense_copy():
+    X, y = problem(n=2000, n_features=1 << 20)
+    make(32).fit(X, y)  # caches and imports
+    tracemalloc.start()
+    make(32).fit(X, y).predict(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # Counts, sums and places of the columns are a few numbers each; a dense copy has 8 GB.
+    assert peak < 150e6
+
+
+def test_dense_rows_give_the_same_predictions_as_sparse_ones(fitted):
+    X, _ = problem(n=50, seed=2)
+    assert_array_equal(fitted.predict(X), fitted.predict(X.toarray()))
+    assert_array_equal(fitted.encode(X), fitted.encode(X.toarray().astype(np.float64)))
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize("projection", [None, "float32", "float16", "int8"])
+def test_a_file_predicts_as_the_model_did(tmp_path, precision, projection):
+    X, y = problem()
+    classifier = make(40, precision=precision).fit(X, y)
+    path = tmp_path / "model.safetensors"
+    classifier.save(path, projection=projection)
+    model = bitclass.load(path)
+    agree = np.mean(model.predict(X) == classifier.predict(X))
+    exact = projection in (None, "float32") or (projection, precision) == ("int8", "int8")
+    assert agree == 1.0 if exact else agree > 0.99
+    assert model.n_features == N_FEATURES
+    n_kept = len(model.hash_function.columns)
+    if projection is None and precision == "int8":
+        assert path.stat().st_size < n_kept * (40 + 8) + 20_000
+    again = BinaryCodeClassifier.load(path)
+    assert_array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("projection", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_a_reader_written_from_the_format_agrees(tmp_path, precision, projection):
+    X, y = problem(n=300)
+    path = tmp_path / "model.safetensors"
+    make(24, precision=precision).fit(X, y).save(path, projection=projection)
+    dense = X[:60].toarray()
+    found = np.unpackbits(bitclass.load(path).encode(X[:60]), axis=1, bitorder="little")
+    values = Reader(path).values(dense.astype(np.float64))
+    clear = np.abs(values) > 1e-4
+    assert clear.mean() > 0.99
+    assert_array_equal(found[:, :24][clear], (values >= 0)[clear])
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda content: without_tensor(content, "n_columns"), "n_columns"),
+        (lambda content: without_tensor(content, "columns"), "columns"),
+        (lambda content: with_data(content, "n_columns", "<i8", [1]), "n_columns"),
+        (lambda content: with_data(content, "n_columns", "<i8", [1 << 40]), "n_columns"),
+        (lambda content: with_data(content, "columns", "<i4", np.arange(9)[::-1]), "columns"),
+        (lambda content: with_data(content, "columns", "<i4", 30_000 + np.arange(9)), "columns"),
+    ],
+)
+def test_damaged_columns_in_a_file_are_refused_by_name(tmp_path, damage, named):
+    hash_function = HashFunction(
+        np.ones((9, 8), dtype=np.float32),
+        np.zeros(8),
+        columns=np.arange(9, dtype=np.int32),
+        n_features=N_FEATURES,
+    )
+    model = PackedModel(np.arange(2), np.array([[0], [255]], dtype=np.uint8), hash_function)
+    path = tmp_path / "model.safetensors"
+    bitclass.storage.save(path, model)
+    bitclass.load(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(bitclass.storage.ModelFileError, match=named):
+        bitclass.load(path)
+
+
+def test_svmlight_files_are_learned_by_the_command_line(tmp_path):
+    X, y = problem(n=600)
+    numbers = np.unique(y, return_inverse=True)[1]
+    path, model = tmp_path / "rows.svm", tmp_path / "model.safetensors"
+    dump_svmlight_file(X, numbers, str(path), zero_based=True)
+    arguments = ["fit", path, "--model", model, "--bits", "64"]
+    run = subprocess.run(
+        [sys.executable, "-m", "bitclass", *map(str, arguments)], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    found = bitclass.load(model)
+    kept = found.hash_function.columns
+    assert kept is not None
+    test = X[:, : found.n_features]
+    assert np.mean(found.predict(test).astype(int) == numbers) > 0.9
+
+
+def test_batches_give_the_model_of_fit(fitted):
+    X, y = problem()
+
+    def batches(start):
+        for first in range(start, len(y), 400):
+            yield X[first : first + 400], y[first : first + 400]
+
+    found = make().fit_batches(batches)
+    assert_array_equal(found.projection_, fitted.projection_)
+    assert_array_equal(found.weights_, fitted.weights_)
+    assert found.packed().temperature == fitted.packed().temperature
+
+
+@pytest.mark.parametrize("kind", ["weights", "means"])
+def test_rows_larger_than_memory_are_sampled_in_each_epoch(kind, monkeypatch, request):
+    if kind == "means":
+        request.getfixturevalue("by_means")
+    X, y = problem(n=3000)
+    sizes = []
+    joined = wide._Pool._joined
+
+    def counted(self, parts):
+        sample = joined(self, parts)
+        sizes.append(sample.X.shape[0])
+        return sample
+
+    monkeypatch.setattr(wide._Pool, "_joined", counted)
+    settings_of = bitclass.classifier.settings_of
+
+    def small(parameters):
+        return replace(settings_of(parameters), max_bytes=2 * 12 * X.nnz)
+
+    monkeypatch.setattr(bitclass.classifier, "settings_of", small)
+    classifier = make().fit_batches(
+        lambda start: ((X[i : i + 500], y[i : i + 500]) for i in range(start, len(y), 500))
+    )
+    assert len(sizes) > 3
+    assert max(sizes) < 0.75 * len(y)
+    assert classifier.score(*problem(seed=1)) > (0.9 if kind == "weights" else 0.8)
+
+
+def test_weights_of_many_classes_are_their_mean_scores(by_means):
+    X, y = problem()
+    classifier = make().fit(X, y)
+    assert classifier.score(*problem(seed=1)) > 0.85
+    state = classifier.statistics_
+    scores = state.learner.scores(X)
+    for label, weights in zip(classifier.classes_, classifier.weights_, strict=True):
+        mean = scores[y == label].mean(axis=0)
+        clear = np.abs(mean) > 1e-4
+        assert_array_equal(weights[clear], np.where(mean >= 0, 1, -1)[clear])
+
+
+def test_the_gradient_by_means_is_that_of_the_loss():
+    """By finite differences, in the loss where tanh stands for every sign."""
+    rng = np.random.default_rng(0)
+    lengths, sharp = np.array([3, 1, 2, 4]), (np.float32(0.3), np.float32(0.4))
+    F = rng.standard_normal((10, 5)).astype(np.float32)
+    own = np.repeat(np.arange(4), lengths)
+
+    def loss(F):
+        total, n = 0.0, 0
+        means = np.array([F[own == c].mean(axis=0) for c in range(4)])
+        for i in range(10):
+            mine = own == own[i]
+            if mine.sum() == 1:
+                continue
+            n += 1
+            against = means.copy()
+            mine[i] = False
+            against[own[i]] = F[mine].mean(axis=0)
+            for factor in sharp:
+                logits = float(factor) * (np.tanh(against) @ np.tanh(F[i]))
+                total -= 0.5 * (logits[own[i]] - np.log(np.exp(logits).sum()))
+        return total / n
+
+    original, wide._signs = wide._signs, np.tanh
+    try:
+        value, gradient = wide._gradient_by_means(F, lengths, sharp)
+    finally:
+        wide._signs = original
+    assert value == pytest.approx(loss(F.astype(np.float64)), rel=1e-4)
+    for at in np.ndindex(F.shape):
+        step = np.zeros(F.shape)
+        step[at] = 1e-5
+        slope = (loss(F + step) - loss(F - step)) / 2e-5
+        assert gradient[at] == pytest.approx(slope, abs=1e-4)
+
+
+def test_later_batches_are_learned_and_bring_classes_and_columns():
+    X, y = problem(n=1500)
+    first = y != "class 9"
+    classifier = make().partial_fit(X[:700][first[:700]], y[:700][first[:700]])
+    before = classifier.packed()
+    classifier.partial_fit(X[700:], y[700:])
+    test, labels = problem(seed=1)
+    assert "class 9" not in before.classes
+    assert classifier.score(test, labels) > np.mean(before.predict(test) == labels)
+    is_new = labels == "class 9"
+    assert np.mean(classifier.predict(test[is_new]) == "class 9") > 0.5
+    assert len(classifier.packed().hash_function.columns) > len(before.hash_function.columns)
+    classifier.remove_classes(["class 0"])
+    assert "class 0" not in classifier.predict(test)
+
+
+def test_later_batches_add_to_the_means_of_many_classes(by_means):
+    X, y = problem(n=1500)
+    classifier = make().partial_fit(X[:60], y[:60])
+    test, labels = problem(seed=1)
+    before = classifier.score(test, labels)
+    projection = classifier.statistics_.learner.projection.copy()
+    columns = classifier.statistics_.learner.columns.kept.copy()
+    classifier.partial_fit(X[60:], y[60:])
+    learner = classifier.statistics_.learner
+    assert_array_equal(
+        learner.projection[np.searchsorted(learner.columns.kept, columns)], projection
+    )
+    assert classifier.score(test, labels) > before
+
+
+def test_a_batch_that_fails_changes_nothing(monkeypatch):
+    X, y = problem()
+    classifier = make().partial_fit(X[:700], y[:700])
+    before, model = classifier.statistics_.n_rows, classifier.packed()
+    monkeypatch.setattr(wide.SparseLearner, "learn", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        classifier.partial_fit(X[700:], y[700:])
+    assert classifier.statistics_.n_rows == before
+    assert_array_equal(classifier.predict(X), model.predict(X))
+    X = X[700:].copy()
+    X.data[5] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        classifier.partial_fit(X, y[700:])
+    assert classifier.statistics_.n_rows == before
+
+
+def test_a_weight_counts_as_often_as_rows(by_means):
+    X, y = problem(n=600)
+    state = make(refine=False).fit(X, y, sample_weight=np.full(600, 2.0)).statistics_
+    assert state.class_weights.sum() == pytest.approx(1200)
+
+
+def test_the_scale_of_a_column_does_not_matter():
+    X, y = problem()
+    test, _ = problem(seed=1)
+    factors = 10.0 ** np.random.default_rng(0).uniform(-4, 4, N_FEATURES)
+    scaled, scaled_test = X.multiply(factors).tocsr(), test.multiply(factors).tocsr()
+    found = make().fit(scaled, y).predict(scaled_test)
+    assert np.mean(found == make().fit(X, y).predict(test)) > 0.97
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_wide_dense_rows_are_standardised(form):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 5, 800)
+    offsets, sizes = rng.uniform(-100, 100, 9000), 10.0 ** rng.uniform(-2, 2, 9000)
+    centres = 0.2 * rng.standard_normal((5, 9000))
+    X = offsets + sizes * (centres[y] + rng.standard_normal((800, 9000)))
+    X = X.astype(np.float32)
+    classifier = make(32).fit(form(X[:600]), y[:600])
+    assert classifier.refinement_["columns"] == 9000
+    assert classifier.packed().hash_function.columns is None  # dense rows are encoded as such
+    assert classifier.score(form(X[600:]), y[600:]) > 0.9
+
+
+def test_verbose_says_which_way_rows_are_learned(capsys):
+    make(verbose=1).fit(*problem())
+    assert "wide rows: 20000 features" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"loss": "exponential"}, "loss='exponential'"),
+        ({"initial_codes": "random"}, "initial_codes"),
+        ({"kernel": "rbf"}, "kernel='rbf'"),
+    ],
+)
+def test_what_needs_sums_of_pairs_refuses_wide_rows_by_name(parameters, named):
+    with pytest.raises(ValueError, match=named):
+        make(**parameters).fit(*problem())
+
+
+def test_another_number_of_bits_cannot_continue(fitted):
+    X, y = problem(n=200)
+    classifier = make().partial_fit(X, y).set_params(n_bits=32)
+    with pytest.raises(ValueError, match="n_bits is 32"):
+        classifier.partial_fit(X, y)
+
+
+def test_rows_without_any_entry_and_columns_without_any_row():
+    X = scipy.sparse.csr_array((40, 5000), dtype=np.float32)
+    classifier = make(16).fit(X, np.arange(40) % 4)
+    assert len(classifier.predict(X)) == 40
+
+
+def test_probabilities_follow_from_held_out_rows(fitted):
+    X, y = problem(seed=1)
+    found = fitted.predict_proba(X)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    right = fitted.classes_[found.argmax(axis=1)] == y
+    assert abs(found.max(axis=1).mean() - right.mean()) < 0.1
+    assert softmax(np.zeros((1, 2), dtype=np.float32)).tolist() == [[0.5, 0.5]]

@@ -1,0 +1,98 @@
+"""Sentence embeddings by name, with a model made here and with one that misbehaves."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from bitclass.text import SentenceEmbeddings, embeddings_named, recorded_embeddings
+
+
+@pytest.fixture(scope="module")
+def static_model(tmp_path_factory):
+    """A model2vec model of four words, saved in a folder."""
+    model2vec = pytest.importorskip("model2vec", reason="pip install model2vec")
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"[UNK]": 0, "book": 1, "table": 2, "weather": 3}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    vectors = np.eye(4, 6, dtype=np.float32)
+    folder = tmp_path_factory.mktemp("static")
+    model2vec.StaticModel(vectors, tokenizer, config={}).save_pretrained(str(folder))
+    return str(folder)
+
+
+def test_a_folder_of_model2vec_gives_rows(static_model):
+    embeddings = embeddings_named(f"model2vec:{static_model}")
+    assert embeddings.n_features == 6
+    rows = embeddings.rows(["book table", b"weather", "\udcff", b"\xff", ""])
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(rows[0], [0, 0.5, 0.5, 0, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(rows[1], [0, 0, 0, 1, 0, 0], atol=1e-6)
+    again = recorded_embeddings({"extractor": embeddings.specification()})
+    np.testing.assert_array_equal(again.rows(["book table"]), rows[:1])
+
+
+def fake(monkeypatch, encode):
+    module = types.ModuleType("sentence_transformers")
+    module.SentenceTransformer = lambda name: types.SimpleNamespace(name=name, encode=encode)
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    return SentenceEmbeddings("sentence-transformers", "all-MiniLM-L6-v2")
+
+
+def test_sentence_transformers_serve_by_name(monkeypatch):
+    embeddings = fake(monkeypatch, lambda texts: np.array([[len(t), 1.0] for t in texts]))
+    assert embeddings.rows(["ab", "abc"]).tolist() == [[2, 1], [3, 1]]
+    assert embeddings.specification() == {
+        "kind": "sentence-transformers",
+        "model": "all-MiniLM-L6-v2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("encode", "message"),
+    [
+        (lambda texts: np.zeros((1, 2)), "must give 2 finite rows, found .* \\(1, 2\\)"),
+        (lambda texts: np.zeros(2), "must give 2 finite rows"),
+        (lambda texts: np.full((2, 2), np.nan), "must give 2 finite rows"),
+        (lambda texts: 1 / 0, "cannot embed texts: division by zero"),
+    ],
+)
+def test_a_model_that_fails_is_named(monkeypatch, encode, message):
+    with pytest.raises(ValueError, match=f"all-MiniLM-L6-v2 {message}"):
+        fake(monkeypatch, encode).rows(["a", "b"])
+
+
+def test_a_missing_library_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(ImportError, match="pip install sentence-transformers"):
+        SentenceEmbeddings("sentence-transformers", "all-MiniLM-L6-v2").rows(["a"])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: embeddings_named("word2vec:a"), "expected model2vec:MODEL or sentence-"),
+        (lambda: embeddings_named("model2vec"), "is not known"),
+        (lambda: embeddings_named("model2vec:"), "is not known"),
+        (lambda: SentenceEmbeddings("other", "a"), "library must be one of"),
+        (lambda: SentenceEmbeddings("model2vec", "https://host/a/b"), "folder or name"),
+        (lambda: SentenceEmbeddings("model2vec", "a/b/c"), "folder or name"),
+        (lambda: SentenceEmbeddings("model2vec", 3), "folder or name"),
+        (lambda: recorded_embeddings({"extractor": {"kind": "model2vec"}}), "folder or name"),
+    ],
+)
+def test_unknown_models_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("extractor", [None, {"kind": "gist", "size": 64}, "text", {}])
+def test_other_models_have_no_sentence_embeddings(extractor):
+    assert recorded_embeddings({"extractor": extractor}) is None
+
+
+def test_what_is_no_text_is_refused(monkeypatch):
+    with pytest.raises(TypeError, match="found int in text 1"):
+        fake(monkeypatch, lambda texts: None).rows(["a", 3])

@@ -1,0 +1,135 @@
+"""NgramHasher as a transformer of scikit-learn."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import RidgeClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from bitclass.text import NgramHasher
+
+TEXTS = ["book a table for two", "what is the weather", "book a flight", "weather for two", ""]
+LISTS = st.lists(st.text("ab c", max_size=12), min_size=1, max_size=6)
+
+
+def small(**parameters):
+    return NgramHasher(n_columns=256, **{"min_df": 1, **parameters})
+
+
+def of_words(**parameters):
+    return NgramHasher(char_ngrams=None, word_ngrams=(1, 1), **{"min_df": 1, **parameters})
+
+
+def dense(hasher, texts):
+    return hasher.transform(texts).toarray()
+
+
+def test_rows_have_length_one_and_rare_columns_weigh_more():
+    hasher = of_words().fit(TEXTS)
+    rows = dense(hasher, TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), [1, 1, 1, 1, 0], atol=1e-6)
+    row = hasher.transform(["two flight"]).data
+    assert len(row) == 2  # "flight" is in one text, "two" in two of five
+    usual = (1 + np.log(6 / 2)) / (1 + np.log(6 / 3))
+    assert max(abs(row)) / min(abs(row)) == pytest.approx(usual**0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("power", [0, 0.5, 1, 2.0])
+def test_inverse_document_frequencies_have_their_power(power):
+    hasher = of_words(idf_power=power).fit(TEXTS)
+    counts = hasher.document_frequencies_[hasher.features_.columns]
+    np.testing.assert_allclose(
+        hasher.features_.idf, (1 + np.log(6 / (1 + counts))) ** power, rtol=1e-6
+    )
+
+
+def test_document_frequencies_count_texts_not_n_grams():
+    hasher = small(char_ngrams=None, word_ngrams=(1, 1)).fit(["a a a b", "a", "c"])
+    assert hasher.n_documents_ == 3
+    assert sorted(hasher.document_frequencies_[hasher.document_frequencies_ > 0]) == [1, 1, 2]
+
+
+def test_columns_of_few_documents_are_left_out():
+    hasher = of_words(min_df=2).fit(TEXTS)
+    assert hasher.transform(["flight weather", "unheard of"]).getnnz(axis=1).tolist() == [1, 0]
+    assert len(hasher.features_.columns) == 5  # book, a, for, two, weather
+
+
+@given(LISTS, LISTS)
+@settings(max_examples=30)
+def test_batches_and_merged_counts_equal_one_fit(first, second):
+    whole = small().fit(first + second)
+    batches = small().partial_fit(first).partial_fit(second)
+    merged = small().fit(first).merge(small().fit(second))
+    for other in (batches, merged):
+        assert other.n_documents_ == whole.n_documents_
+        np.testing.assert_array_equal(other.document_frequencies_, whole.document_frequencies_)
+        np.testing.assert_array_equal(dense(other, first), dense(whole, first))
+
+
+def test_fit_starts_anew():
+    hasher = small().fit(TEXTS).fit(["one"])
+    assert hasher.n_documents_ == 1
+
+
+@pytest.mark.parametrize("as_kind", [tuple, np.array, iter, lambda t: np.array(t, dtype=object)])
+def test_any_iterable_of_texts_serves(as_kind):
+    hasher = small().fit(TEXTS)
+    np.testing.assert_array_equal(dense(hasher, as_kind(TEXTS)), dense(hasher, TEXTS))
+
+
+def test_bytes_are_texts_too():
+    hasher = small().fit(TEXTS)
+    raw = [text.encode() for text in TEXTS]
+    np.testing.assert_array_equal(dense(hasher, raw), dense(hasher, TEXTS))
+
+
+def test_it_serves_in_a_pipeline():
+    labels = ["table", "weather", "flight", "weather", "none"]
+    pipeline = make_pipeline(NgramHasher(min_df=1), RidgeClassifier()).fit(TEXTS, labels)
+    assert pipeline.predict(["the weather", "a flight"]).tolist() == ["weather", "flight"]
+
+
+def test_it_is_cloned_without_its_state():
+    hasher = small(min_df=2).fit(TEXTS)
+    copied = clone(hasher)
+    assert copied.get_params() == hasher.get_params()
+    check_is_fitted(hasher)
+    with pytest.raises(NotFittedError):
+        copied.transform(TEXTS)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(copied)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: small().fit("text"), "a single text"),
+        (lambda: small().fit(3), "found int"),
+        (lambda: small().fit(np.array([["a", "b"]])), "shape \\(1, 2\\)"),
+        (lambda: small(min_df=0).fit(TEXTS), "min_df must be"),
+        (lambda: small(min_df=1.5).fit(TEXTS), "min_df must be"),
+        (lambda: small(idf_power=-1).fit(TEXTS), "idf_power must be"),
+        (lambda: small(idf_power="1").fit(TEXTS), "idf_power must be"),
+        (lambda: small(idf_power=float("nan")).fit(TEXTS), "idf_power must be"),
+        (lambda: small(char_ngrams=(5, 2)).fit(TEXTS), "char_ngrams"),
+        (lambda: NgramHasher(n_columns=1000).fit(TEXTS), "n_columns"),
+        (lambda: small().fit(TEXTS).merge(small(min_df=2).fit(TEXTS)), "parameters"),
+    ],
+)
+def test_wrong_parameters_and_texts_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_refused_batch_changes_nothing():
+    hasher = small().fit(TEXTS)
+    with pytest.raises(TypeError, match="found int in text 1"):
+        hasher.partial_fit(["fine", 7])
+    with pytest.raises(ValueError, match="n_columns must stay 256"):
+        hasher.set_params(n_columns=512).partial_fit(["fine"])
+    assert hasher.n_documents_ == len(TEXTS)

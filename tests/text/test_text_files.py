@@ -1,0 +1,112 @@
+"""Models of texts in files: the same after loading, and nothing that was altered is trusted."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from altered_files import with_data, without_tensor
+from bitclass import ModelFileError, load
+from bitclass.storage import read_header, save
+from text_models import fitted
+
+TENSORS = ("text_ngrams", "text_columns", "text_idf")
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory):
+    texts, _, hasher, classifier = fitted(n_columns=256)
+    model = classifier.packed().with_text(hasher.features_)
+    path = tmp_path_factory.mktemp("model") / "texts.safetensors"
+    save(path, model)
+    return texts, model, path
+
+
+@pytest.mark.parametrize("projection", ["float32", "float16", "int8"])
+def test_a_loaded_model_predicts_texts_as_before(problem, tmp_path, projection):
+    texts, model, _ = problem
+    path = tmp_path / "model.safetensors"
+    save(path, model, projection=projection)
+    again = load(path)
+    assert again.text.char_ngrams == model.text.char_ngrams
+    for a, b in zip(again.text.rows(texts), model.text.rows(texts), strict=True):
+        np.testing.assert_array_equal(a, b)
+    agree = again.predict(texts) == model.predict(texts)
+    assert agree.all() if projection != "float16" else agree.mean() > 0.99
+    assert again.explain(texts[0])[0][0].strip() in texts[0]
+
+
+def test_the_file_holds_the_columns_that_were_seen(problem):
+    _, model, path = problem
+    tensors = read_header(path).tensors
+    assert tensors["text_columns"].shape == tensors["text_idf"].shape == (len(model.text.columns),)
+    assert tensors["text_columns"].shape[0] <= 256
+
+
+def test_a_model_of_features_has_no_tensors_of_texts(problem, tmp_path):
+    *_, classifier = fitted(n_columns=256)
+    classifier.save(tmp_path / "model.safetensors")
+    assert not set(TENSORS) & set(read_header(tmp_path / "model.safetensors").tensors)
+    assert load(tmp_path / "model.safetensors").text is None
+
+
+def test_predicting_a_loaded_model_imports_neither_scikit_learn_nor_scipy(problem):
+    texts, model, path = problem
+    code = (
+        "import bitclass, sys; "
+        f"found = bitclass.load({str(path)!r}).predict([{texts[0]!r}])[0]; "
+        "assert not {'sklearn', 'scipy', 'pandas'} & set(sys.modules); print(found)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == model.predict(texts[:1])[0]
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_a_file_without_one_of_its_tensors_is_refused(problem, tmp_path, name):
+    path = tmp_path / "altered.safetensors"
+    path.write_bytes(without_tensor(problem[2].read_bytes(), name))
+    with pytest.raises(ModelFileError, match=f"'{name}' is missing beside"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("text_ngrams", lambda v: [0, 4, 1, 2], "char_ngrams must be"),
+        ("text_ngrams", lambda v: [4, 1, 1, 2], "char_ngrams must be"),
+        ("text_ngrams", lambda v: [1, 255, 1, 2], "char_ngrams must be"),
+        ("text_ngrams", lambda v: [1, 4, 1, 200], "word_ngrams must be"),
+        ("text_ngrams", lambda v: [0, 0, 0, 0], "must not both be None"),
+        ("text_columns", lambda v: v[::-1], "columns must ascend"),
+        ("text_columns", lambda v: np.where(v == v[-1], 256, v), "below 256"),
+        ("text_columns", lambda v: np.where(v == v[-1], 2**32 - 1, v), "below 256"),
+        ("text_idf", lambda v: -v, "idf must hold positive numbers"),
+        ("text_idf", lambda v: v * np.nan, "idf must hold positive numbers"),
+        ("text_idf", lambda v: v * np.inf, "idf must hold positive numbers"),
+        ("text_idf", lambda v: np.full_like(v, 1e30), "idf must hold positive numbers"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(problem, tmp_path, name, change, message):
+    path = tmp_path / "altered.safetensors"
+    _, model, original = problem
+    values = {"text_ngrams": None, "text_columns": model.text.columns, "text_idf": model.text.idf}
+    dtype = {"text_ngrams": np.uint8, "text_columns": np.uint32, "text_idf": np.float32}[name]
+    path.write_bytes(with_data(original.read_bytes(), name, dtype, change(values[name])))
+    with pytest.raises(ModelFileError, match=message):
+        load(path)
+
+
+def test_every_truncation_and_many_flipped_bytes_are_errors_or_models(problem, tmp_path):
+    raw = problem[2].read_bytes()
+    path = tmp_path / "altered.safetensors"
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        altered = bytearray(raw)
+        altered[rng.integers(len(raw))] ^= 1 << rng.integers(8)
+        path.write_bytes(altered[: rng.integers(len(raw))] if rng.random() < 0.3 else altered)
+        try:
+            labels = load(path).predict(["book a table", b"\xff"])
+        except ModelFileError:
+            continue
+        assert len(labels) == 2

@@ -1,0 +1,202 @@
+"""Models that take texts: what they predict, and why."""
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bitclass import load
+from bitclass.codes import unpack
+from bitclass.storage import save
+from text_models import fitted
+
+
+@pytest.fixture(scope="module")
+def problem():
+    texts, labels, hasher, classifier = fitted()
+    return texts, labels, hasher, classifier, classifier.packed().with_text(hasher.features_)
+
+
+def test_texts_are_predicted_as_their_rows_are(problem):
+    texts, labels, hasher, classifier, model = problem
+    rows = hasher.transform(texts)
+    assert (model.predict(texts) == labels).mean() > 0.95
+    np.testing.assert_array_equal(model.predict(texts), classifier.predict(rows))
+    np.testing.assert_array_equal(model.encode(texts), model.encode(rows))
+    np.testing.assert_array_equal(model.scores(texts), model.scores(rows))
+    np.testing.assert_array_equal(model.predict_proba(texts[:3]), model.predict_proba(rows[:3]))
+    for found, expected in zip(
+        model.top_classes(texts, 2), model.top_classes(rows, 2), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "as_kind",
+    [tuple, np.array, lambda t: np.array(t, dtype=object), lambda t: [text.encode() for text in t]],
+)
+def test_texts_come_in_any_sequence(problem, as_kind):
+    texts, _, _, _, model = problem
+    np.testing.assert_array_equal(model.predict(as_kind(texts)), model.predict(texts))
+
+
+def test_a_series_of_pandas_serves(problem):
+    pandas = pytest.importorskip("pandas")
+    texts, _, _, _, model = problem
+    np.testing.assert_array_equal(model.predict(pandas.Series(texts)), model.predict(texts))
+
+
+def test_no_texts_give_no_labels(problem):
+    model = problem[-1]
+    assert model.predict([]).shape == (0,)
+    assert model.predict(["", "?!", "\udcff", b"\xff\xfe"]).shape == (4,)
+
+
+def test_rows_of_numbers_are_still_taken(problem):
+    *_, hasher, _, model = problem
+    dense = hasher.transform(["fly me to rome"]).toarray()
+    assert model.predict(dense).tolist() == model.predict(["fly me to rome"]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        ("a single text", ValueError, "put it into a list"),
+        (b"a single text", ValueError, "put it into a list"),
+        (["fine", 3], TypeError, "expected str or bytes, found int in text 1"),
+        (["fine", None], TypeError, "found NoneType in text 1"),
+        ([["nested"]], ValueError, "X must"),
+        ([1.0, 2.0], ValueError, "X must have shape"),
+    ],
+)
+def test_what_is_no_text_is_refused(problem, X, error, message):
+    with pytest.raises(error, match=message):
+        problem[-1].predict(X)
+
+
+def test_a_model_of_features_refuses_texts(problem):
+    classifier = problem[3]
+    with pytest.raises(ValueError, match="X must hold real numbers"):
+        classifier.packed().predict(["book a table"])
+    with pytest.raises(ValueError, match="explain needs a model of texts"):
+        classifier.packed().explain("book a table")
+
+
+def test_other_columns_than_the_model_has_are_refused(problem):
+    hasher, classifier = problem[2:4]
+    other = type(hasher)(2048).fit(["a"])
+    with pytest.raises(ValueError, match="text must have 1024 columns"):
+        classifier.packed().with_text(other.features_)
+
+
+# -------------------------------------------------------------------------------------------------
+# explain
+# -------------------------------------------------------------------------------------------------
+
+
+def test_the_telling_word_speaks_for_its_class(problem):
+    model = problem[-1]
+    told = dict(model.explain("will it rain in oslo", n_ngrams=1000))
+    assert sum(map(abs, told.values())) == pytest.approx(1)
+    of_rain = sum(share for ngram, share in told.items() if ngram.strip() in "rain")
+    of_oslo = sum(share for ngram, share in told.items() if ngram.strip() in "oslo")
+    assert of_rain > abs(of_oslo)
+    assert list(told.values()) == sorted(told.values(), reverse=True)
+
+
+def test_shares_add_up_to_what_the_class_scores(problem):
+    *_, hasher, classifier, model = problem
+    text = "Play play play, two songs!"
+    x = hasher.transform([text]).toarray()[0]
+    for c, label in enumerate(model.classes):
+        w = unpack(model.weights, model.n_bits)[c].astype(np.float64)
+        score = float(x @ classifier.projection_.astype(np.float64) @ w)
+        told = model.explain(text, label, n_ngrams=10_000)
+        # Shares are fractions of a total that is not told: only signs and proportions can be seen.
+        assert np.sign(sum(share for _, share in told)) == np.sign(score)
+
+
+def test_the_default_label_is_the_predicted_one(problem):
+    model = problem[-1]
+    text = "i need a plane ticket to lima"
+    assert model.explain(text) == model.explain(text, model.predict([text])[0])
+    assert len(model.explain(text, n_ngrams=3)) == 3
+
+
+def test_nothing_speaks_where_there_are_no_words(problem):
+    assert problem[-1].explain("?!") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("text", "unheard of"), "label must be one of the classes, found 'unheard of'"),
+        (("text", None, 0), "n_ngrams must be a positive integer, found 0"),
+        (("text", None, 2.5), "n_ngrams must be"),
+    ],
+)
+def test_explain_checks_its_arguments(problem, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        problem[-1].explain(*arguments)
+
+
+def test_the_model_of_texts_needs_no_scikit_learn():
+    code = (
+        "import bitclass.model, sys; sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -------------------------------------------------------------------------------------------------
+# Wide models: from bytes to the class in one pass
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["int8", "float32"])
+def wide(request):
+    texts, labels, hasher, classifier = fitted(2**18, precision=request.param)
+    assert classifier.packed().hash_function.columns is not None
+    return texts, labels, hasher, classifier.packed().with_text(hasher.features_)
+
+
+@pytest.mark.parametrize("rescore", [0, 1, 3])
+def test_one_pass_gives_what_the_rows_give(wide, rescore):
+    texts, labels, hasher, model = wide
+    model = pickle.loads(pickle.dumps(model))
+    model.rescore = rescore
+    odd = ["", "?!", "\udcff", b"\xff rain", "x" * 10_000, "unheard-of wörds"]
+    for given in (texts, odd, texts * 10 + odd, texts[:1], []):
+        rows = hasher.transform(given)
+        np.testing.assert_array_equal(model.predict(given), model.predict(rows))
+    assert (model.predict(texts) == labels).mean() > 0.95
+
+
+def test_columns_that_are_not_kept_speak_for_nobody(wide):
+    texts, _, _, model = wide
+    unseen = np.setdiff1d(np.arange(2**18), model.hash_function.columns)[:5]
+    assert not model.hash_function.rows_of(unseen).any()
+    kept = model.hash_function.columns[[0, -1]]
+    np.testing.assert_array_equal(
+        model.hash_function.rows_of(kept), model.hash_function.projection[[0, -1]]
+    )
+    told = model.explain(texts[0], n_ngrams=3)
+    assert len(told) == 3
+    assert told[0][1] > 0
+
+
+def test_one_pass_refuses_what_is_no_text(wide):
+    model = wide[-1]
+    with pytest.raises(TypeError, match="found int in text 1"):
+        model.predict(["fine", 3])
+    with pytest.raises(ValueError, match="put it into a list"):
+        model.predict("fine")
+
+
+def test_wide_models_are_the_same_from_files(wide, tmp_path):
+    texts, _, _, model = wide
+    save(tmp_path / "model.safetensors", model, projection="int8")
+    again = load(tmp_path / "model.safetensors")
+    assert again.hash_function.columns is not None
+    assert (again.predict(texts) == model.predict(texts)).mean() > 0.98

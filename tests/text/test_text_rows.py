@@ -1,0 +1,99 @@
+"""Texts of files as rows: every format, in batches, whatever is in them."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from bitclass.io import DataFileError
+from bitclass.text import NgramHasher, TextLines, TextRows, open_texts
+from bitclass.text import rows as rows_module
+
+TEXTS = ['"quoted" and more', "Straße, 7", "", "naïve café", "x" * 50, "one two three"]
+LABELS = ["a", "b", "a", "c", "b", "a"]
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch):
+    monkeypatch.setattr(rows_module, "_TEXTS_PER_BATCH", 4)
+
+
+def written(folder, kind):
+    path = folder / f"texts.{kind}"
+    if kind.startswith("jsonl"):
+        content = "".join(
+            json.dumps({"text": t, "label": y, "n": i}) + "\n"
+            for i, (t, y) in enumerate(zip(TEXTS, LABELS, strict=True))
+        )
+    elif kind.startswith("tsv"):
+        content = "label\ttext\tn\n" + "".join(
+            f"{y}\t{t}\t{i}\n" for i, (t, y) in enumerate(zip(TEXTS, LABELS, strict=True))
+        )
+    else:
+        quoted = ['"' + text.replace('"', '""') + '"' for text in TEXTS]
+        content = "label,text,n\n" + "".join(
+            f"{y},{t},{i}\n" for i, (t, y) in enumerate(zip(quoted, LABELS, strict=True))
+        )
+    raw = content.encode()
+    path.write_bytes(gzip.compress(raw) if kind.endswith(".gz") else raw)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "tsv", "tsv.gz", "jsonl"])
+def test_texts_and_labels_come_from_every_format(tmp_path, kind):
+    texts = open_texts(written(tmp_path, kind), "text", labels="label", columns=["n"])
+    batches = list(texts.batches())
+    assert [len(batch) for batch in batches] == [4, 2]
+    assert [text for batch in batches for text in batch.texts] == TEXTS
+    assert [label for batch in batches for label in batch.labels] == LABELS
+    assert [int(n) for batch in batches for n in batch.columns["n"]] == list(range(6))
+    assert texts.n_rows == 6
+    assert [batch.first_row for batch in texts.batches(5)] == [5]
+
+
+def test_rows_are_those_of_the_hasher(tmp_path):
+    texts = open_texts(written(tmp_path, "tsv"), "text", labels="label")
+    hasher = NgramHasher(256, min_df=1).fit(TEXTS)
+    rows = TextRows(texts, hasher.features_)
+    assert (rows.n_rows, rows.n_features, rows.is_sparse) == (6, 256, True)
+    found = np.vstack([batch.X.toarray() for batch in rows.batches()])
+    np.testing.assert_array_equal(found, hasher.transform(TEXTS).toarray())
+    X, labels = rows.sample(3)
+    np.testing.assert_array_equal(X.toarray(), found[[0, 2, 5]])
+    assert labels.tolist() == ["a", "a", "a"]
+    assert rows.sample()[0].shape == (6, 256)
+
+
+def test_missing_texts_are_empty_and_numbers_are_refused(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "a", "y": 1}\n{"text": null, "y": 2}\n')
+    assert [batch.texts for batch in open_texts(path, "text", labels="y").batches()] == [["a", ""]]
+    with pytest.raises(DataFileError, match="column 'y' must hold texts, found 1 in row 0"):
+        list(open_texts(path, "y", labels=False).batches())
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(DataFileError, match="sentence"):
+        open_texts(written(tmp_path, "csv"), "sentence")
+
+
+def test_csv_that_is_not_utf_8_is_refused_by_name(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_bytes(b"label,text\na,caf\xe9\nb,tea\n")
+    with pytest.raises(DataFileError, match=r"texts\.csv"):
+        list(open_texts(path, "text", labels="label").batches())
+
+
+def test_lines_may_hold_any_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows_module, "_LINE_BYTES_PER_BATCH", 10)
+    path = tmp_path / "lines.txt"
+    lines = [b"first", b"", b"caf\xe9 \x00 \xff", b"x" * 100, b"last"]
+    path.write_bytes(b"\n".join(lines))
+    texts = TextLines(path)
+    assert texts.n_rows == 5
+    assert [text for batch in texts.batches() for text in batch.texts] == lines
+    later = [(batch.first_row, list(batch.texts)) for batch in texts.batches(4)]
+    assert later == [(4, [b"last"])]
+    path.write_bytes(b"")
+    assert list(TextLines(path).batches()) == []
