@@ -93,6 +93,12 @@ def site_links(text: str) -> str:
     """Links between files of the repository as links between pages of the site."""
     up = r"\]\((?:\.\./)*"
     text = re.sub(r"\[([^\]]*)" + up + r"[\w/.-]+\.(?:py|cpp|hpp|csv|json|toml)\)", r"\1", text)
+    results = ROOT / "benchmarks" / "results"
+    text = re.sub(  # what has not been measured yet
+        r"\[([^\]]*)" + up + r"(?:benchmarks/)?results/([\w/.-]+)\)",
+        lambda link: link[0] if (results / link[2]).exists() else link[1],
+        text,
+    )
     text = re.sub(up + r"benchmarks/README\.md", "](/benchmarks/index.md", text)
     text = re.sub(up + r"benchmarks/", "](/benchmarks/", text)
     text = re.sub(
