@@ -36,6 +36,15 @@ $(VENV)/test-images: $(VENV)/installed
 test-images: $(VENV)/test-images  ## networks beside torch, which is installed for it (0.5 GB)
 	BITCLASS_TEST_IMAGES=1 $(BIN)/python -m pytest tests/images/test_reference_networks.py
 
+$(VENV)/docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@touch $@
+
+.PHONY: docs
+docs: $(VENV)/docs  ## the documentation site, into build/docs; a warning is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
+	@echo "open build/docs/index.html"
+
 lint: setup  ## format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
