@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "_native": {"codes"},
     "blas": {"_native"},
     "hash_function": FOUNDATION,
-    "model": FOUNDATION | {"device", "hash_function"},
+    # storage when `to_onnx` is called only
+    "model": FOUNDATION | {"device", "hash_function", "storage"},
     "storage": MODEL,
     "training": LEARNING,
     "summary": LEARNING | {""},
@@ -35,11 +36,10 @@ MAY_IMPORT = {
     "io": FILES,
     "images": FILES,
     "text": FILES,
-    "explore": FILES,
     "serving": FILES,
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},
-    "cli": ESTIMATOR | FILES | {"distributed", "explore", "serving", "text", ""},
+    "cli": ESTIMATOR | FILES | {"distributed", "serving", "text", ""},
 }
 
 

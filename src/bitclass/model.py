@@ -7,6 +7,7 @@ predictor stays light.
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -326,6 +327,32 @@ class PackedModel:
         scores -= scores.max(axis=1, keepdims=True)
         scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
         return scores
+
+    def to_onnx(self, path: str | os.PathLike[str], *, k: int = 1) -> None:
+        """Write the model as an ONNX file of standard operators, whole or not at all.
+
+        The graph takes ``X``, float32 of shape (n, d), and returns ``label`` (n,), ``top_labels``
+        (n, k), best first, and ``top_distances`` (n, k), int32 Hamming distances. It computes
+        what `predict` and `top_classes` do, in the precision of the model. Integer labels are
+        int64, floats double, all others strings. Non-finite rows are not detected.
+
+        Parameters
+        ----------
+        path : path of the file, by custom ``*.onnx``; a file that is there is replaced
+        k : int in [1, C], default=1
+
+        Raises
+        ------
+        ImportError
+            If the library `onnx` is missing; it comes with ``pip install 'bitclass[onnx]'``.
+        ValueError
+            If `k` is not a number of classes, the model is one of wide sparse rows or of text, or
+            the file would take more than 2 GB.
+        """
+        # On demand: storage knows the model, and predicting needs neither storage nor onnx.
+        from bitclass.storage.onnx_file import save_onnx
+
+        save_onnx(self, path, self._check_k(k))
 
     @property
     def n_rescored(self) -> int:

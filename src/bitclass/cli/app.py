@@ -20,9 +20,11 @@ COMMANDS = {
     "predict": "Predict the classes of rows, texts or images.",
     "evaluate": "Measure the accuracy of a model on labelled rows or images.",
     "inspect": "Show the sizes, classes, bit balance and class distances of a model.",
+    "export": "Write a model in another format: ONNX.",
     "features": "Extract features of images into a file.",
+    "serve": "Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a page.",
     "explore": "Serve a page that shows codes of images, and their nearest classes and images.",
-    "demo": "Compare with LibLinear on the digits of scikit-learn.",
+    "demo": "Read 2,200 characters in three typefaces after learning nine others.",
     "bench": "Time predictions on this machine beside a float32 matrix product.",
 }
 

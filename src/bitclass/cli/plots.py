@@ -1,4 +1,4 @@
-"""Figures of `evaluate` and `inspect`; matplotlib is an extra."""
+"""Figures of `evaluate`, `inspect` and `demo`; matplotlib is an extra."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bitclass.cli.errors import UsageError
 from bitclass.cli.text import printable
 from bitclass.storage import atomic_write, check_writable
 
-__all__ = ["check_plot", "confusion_plot", "distance_plot"]
+__all__ = ["check_plot", "confusion_plot", "distance_plot", "save_figure"]
 
 # A figure of more classes than this is averaged down to as many cells.
 _MAX_CELLS = 400
@@ -34,14 +34,14 @@ def _pyplot(out: Path) -> Any:
     return pyplot
 
 
-def check_plot(out: Path) -> None:
-    """Check before the work that a figure can be drawn and written."""
+def check_plot(out: Path, option: str = "--plot") -> None:
+    """Check before the work that a figure can be drawn and written to what `option` names."""
     _pyplot(out)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     known = FigureCanvasAgg.get_supported_filetypes()
     if _ending(out) not in known:
-        raise UsageError(f"{out}: --plot must end in one of .{', .'.join(sorted(known))}")
+        raise UsageError(f"{out}: {option} must end in one of .{', .'.join(sorted(known))}")
     check_writable(out)
 
 
@@ -49,7 +49,8 @@ def _ending(out: Path) -> str:
     return out.suffix.lower().removeprefix(".") or "png"
 
 
-def _save(figure: Any, out: Path) -> None:
+def save_figure(figure: Any, out: Path) -> None:
+    """Write a figure to a file, whole or not at all."""
     with atomic_write(out) as file:
         figure.savefig(file, format=_ending(out), dpi=150, bbox_inches="tight")
 
@@ -80,7 +81,7 @@ def _matrix_plot(
         first, second = axes.split("|")
         axis.set_ylabel(first)
         axis.set_xlabel(second)
-        _save(figure, out)
+        save_figure(figure, out)
     finally:
         pyplot.close(figure)
 

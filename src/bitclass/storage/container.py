@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -90,14 +91,21 @@ class Container:
             if name not in known:
                 raise ModelFileError(f"the header has an unknown field {shown(name)}")
 
-    def read(self, name: str) -> NDArray[Any]:
-        """Array of that name, a new one."""
+    def read(self, name: str, *, memory_map: bool = False) -> NDArray[Any]:
+        """Array of that name: a new one, or a read-only view of the file where it is aligned."""
         tensor = self.tensors[name]
-        values = np.empty(tensor.shape, dtype=_DTYPES[tensor.type])
-        raw = values.reshape(-1).view(np.uint8)
-        self._file.seek(self._header_end + tensor.begin)
-        if self._file.readinto(raw.data) != len(raw):  # type: ignore[attr-defined]
-            raise ModelFileError("it became shorter while it was read")
+        dtype, begin = _DTYPES[tensor.type], self._header_end + tensor.begin
+        if memory_map and tensor.nbytes and begin % dtype.itemsize == 0:
+            pages = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            values = np.frombuffer(pages, dtype, math.prod(tensor.shape), begin)
+            values = values.reshape(tensor.shape)
+            raw = values.reshape(-1).view(np.uint8)
+        else:
+            values = np.empty(tensor.shape, dtype=dtype)
+            raw = values.reshape(-1).view(np.uint8)
+            self._file.seek(begin)
+            if self._file.readinto(raw.data) != len(raw):  # type: ignore[attr-defined]
+                raise ModelFileError("it became shorter while it was read")
         if tensor.type == "BOOL" and (raw > 1).any():
             raise ModelFileError(f"tensor {name!r} of truth values must hold 0 and 1 only")
         return values

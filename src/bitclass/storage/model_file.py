@@ -216,7 +216,7 @@ def save(
     write(path, _KIND, header, tensors)
 
 
-def load(path: str | os.PathLike[str]) -> PackedModel:
+def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedModel:
     """Read a model from a file.
 
     The file need not be trusted: nothing in it is run, and no more memory is taken than its size
@@ -225,6 +225,11 @@ def load(path: str | os.PathLike[str]) -> PackedModel:
     Parameters
     ----------
     path : path of the file
+    memory_map : bool, default=False
+        Whether weights and projection stay in the file, so that processes that load it share their
+        pages. The kernels hold copies in a layout of their own, which only processes forked after
+        loading share. A file that is written to in place while it is mapped can end the process;
+        `save` replaces files as a whole, which is safe.
 
     Returns
     -------
@@ -253,7 +258,7 @@ def load(path: str | os.PathLike[str]) -> PackedModel:
     """
     with opened(path, _KIND) as container:
         header = _header(container)
-        tensors = {name: container.read(name) for name in container.tensors}
+        tensors = {name: container.read(name, memory_map=memory_map) for name in container.tensors}
         _check_values(tensors, header.n_bits)
         return _model(header, tensors)
 

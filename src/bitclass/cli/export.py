@@ -1,0 +1,40 @@
+"""`bitclass export`: a model in another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bitclass.cli.data import check_outputs
+from bitclass.cli.errors import UsageError
+from bitclass.cli.options import Model
+from bitclass.cli.text import say, size
+from bitclass.storage import check_writable, load
+
+__all__ = ["command"]
+
+
+def command(
+    model: Model,
+    to: Annotated[Literal["onnx"], typer.Option("--to", help="Format.")] = "onnx",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="File to write; by default MODEL with the format's extension."),
+    ] = None,
+    k: Annotated[int, typer.Option("--top", min=1, help="Number of classes per row.")] = 1,
+) -> None:
+    """Write a model in another format: ONNX.
+
+    The ONNX graph has standard operators only. It takes X (n, features) in float32 and returns
+    label (n), top_labels and top_distances (n, top).
+    """
+    written = model.with_suffix(f".{to}") if out is None else out
+    check_outputs({"--out": written}, [model])
+    check_writable(written)
+    packed = load(model)
+    if k > len(packed.classes):
+        raise UsageError(f"--top must be at most the number of classes, {len(packed.classes)}")
+    packed.to_onnx(written, k=k)
+    say(f"wrote {written}, {size(written.stat().st_size)}")

@@ -1,0 +1,242 @@
+"""A model as an ONNX graph of standard operators; the library `onnx` is an extra."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass._native.reference import LEAST_ENTRY, QUANTISED_MOST
+from bitclass.hash_function import MAX_DISTANCE, RbfAnchors
+from bitclass.model import PackedModel
+from bitclass.storage.atomic import atomic_write
+
+__all__ = ["save_onnx"]
+
+# The first operator set with bitwise operators, by which packed weights are unpacked.
+_OPSET = 18
+_IR_VERSION = 8
+# Protocol buffers end here.
+_MAX_BYTES = (1 << 31) - 1
+# Eight-bit integers are stored without sign: products of signed ones saturate on some processors.
+_OFFSET = 128
+
+
+def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
+    """Write a model as an ONNX file, whole or not at all; see `PackedModel.to_onnx`.
+
+    Parameters
+    ----------
+    model : PackedModel
+    path : path of the file; a file that is there is replaced
+    k : int in [1, C]
+    """
+    try:
+        import onnx
+        from onnx import TensorProto, helper
+    except ImportError:
+        raise ImportError(
+            "writing ONNX files needs onnx; install it with: pip install 'bitclass[onnx]'"
+        ) from None
+    if model.hash_function.columns is not None:
+        raise ValueError("models of wide sparse rows or of text cannot be written as ONNX files")
+    if model.nbytes > _MAX_BYTES:
+        raise ValueError(f"the ONNX file would take {model.nbytes} bytes, more than 2 GB")
+    graph = _Graph()
+    labels = _labels(model.classes)
+    features = "X"
+    if model.hash_function.anchors is not None:
+        features = _similarities(graph, features, model.hash_function.anchors)
+    code, active = _code(graph, features, model)
+    indices, distances = _ranked(graph, code, active, model, k)
+    names = graph.constant("labels", labels)
+    graph.add("Gather", [names, indices], output="top_labels")
+    first = graph.add("Gather", [indices, graph.constant("first", np.int64(0))], axis=1)
+    graph.add("Gather", [names, first], output="label")
+    graph.add("Identity", [distances], output="top_distances")
+    of_labels = helper.np_dtype_to_tensor_dtype(labels.dtype)
+    onnx_graph = helper.make_graph(
+        graph.nodes,
+        "bitclass",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", model.n_features])],
+        [
+            helper.make_tensor_value_info("label", of_labels, ["n"]),
+            helper.make_tensor_value_info("top_labels", of_labels, ["n", k]),
+            helper.make_tensor_value_info("top_distances", TensorProto.INT32, ["n", k]),
+        ],
+        graph.constants,
+    )
+    proto = helper.make_model(
+        onnx_graph,
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        producer_name="bitclass",
+        ir_version=_IR_VERSION,
+    )
+    onnx.checker.check_model(proto)
+    raw = proto.SerializeToString()
+    with atomic_write(path) as file:
+        file.write(raw)
+
+
+class _Graph:
+    """Nodes and constants of a graph under construction; tensors go by their names."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, name: str, value: Any) -> str:
+        """Add a constant, and return its name."""
+        from onnx import numpy_helper
+
+        name = f"{name}_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def add(self, operator: str, inputs: list[Any], output: str = "", **attributes: Any) -> str:
+        """Add a node, and return the name of its first output; other inputs are constants."""
+        return self.add_many(operator, inputs, 1, output, **attributes)[0]
+
+    def add_many(
+        self, operator: str, inputs: list[Any], n_outputs: int, output: str = "", **attributes: Any
+    ) -> list[str]:
+        """Add a node of several outputs, and return their names."""
+        from onnx import helper
+
+        names = [each if isinstance(each, str) else self.constant("c", each) for each in inputs]
+        base = output or f"{operator}_{len(self.nodes)}"
+        outputs = [base, *(f"{base}_{j}" for j in range(1, n_outputs))]
+        self.nodes.append(helper.make_node(operator, names, outputs, **attributes))
+        return outputs
+
+
+def _labels(classes: NDArray[Any]) -> NDArray[Any]:
+    if classes.dtype.kind in "iub":
+        if classes.dtype == np.uint64 and (classes > np.iinfo(np.int64).max).any():
+            raise ValueError("classes: ONNX models hold integer labels up to 2^63 - 1")
+        return classes.astype(np.int64)
+    if classes.dtype.kind == "f":
+        return classes.astype(np.float64)
+    return classes.astype(str).astype(object)
+
+
+def _similarities(graph: _Graph, X: str, anchors: RbfAnchors) -> str:
+    """Similarities to kernel anchors, as `RbfAnchors.similarities`."""
+    gamma = np.float32(anchors.gamma)
+    far = graph.add("Div", [graph.add("Sub", [X, anchors.centre]), anchors.scale])
+    limit = np.float32(MAX_DISTANCE)
+    Z = graph.add("Clip", [far, -limit, limit])
+    factors = np.ascontiguousarray((2.0 * anchors.gamma * anchors.anchors).T, dtype=np.float32)
+    lengths = anchors.gamma * np.einsum("md,md->m", anchors.anchors, anchors.anchors)
+    found = graph.add("MatMul", [Z, factors])
+    found = graph.add("Sub", [found, lengths.astype(np.float32)])
+    squares = graph.add("ReduceSum", [graph.add("Mul", [Z, Z]), np.array([1])], keepdims=1)
+    found = graph.add("Sub", [found, graph.add("Mul", [squares, gamma])])
+    return graph.add("Exp", [graph.add("Min", [found, np.float32(0)])])
+
+
+def _code(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str | None]:
+    """Bits (n, r) bool, and activations (n, r) uint8 with an offset where there is rescoring."""
+    h = model.hash_function
+    if h.precision == "float32":
+        sums = graph.add("MatMul", [X, h.projection])
+        values = graph.add("Add", [sums, h.intercept.astype(np.float32)])
+        code = graph.add("GreaterOrEqual", [values, np.float32(0)])
+        scaled = graph.add("Mul", [values, np.float32(model.steepness)])
+    else:
+        sums, factors = _integer_sums(graph, X, model)
+        quantised = h.quantised
+        wide = graph.add("Cast", [factors], to=_type(np.float64))
+        thresholds = graph.add("Mul", [wide, quantised.thresholds])
+        total = graph.add("Add", [graph.add("Cast", [sums], to=_type(np.float64)), thresholds])
+        code = graph.add("GreaterOrEqual", [total, np.float64(0)])
+        # In the order of sums of `activations_int8`, which the kernels follow bit by bit.
+        steepness = np.float32(model.steepness)
+        steps = (quantised.steps * steepness).astype(np.float32)
+        intercept = (quantised.thresholds * quantised.steps * steepness).astype(np.float32)
+        units = graph.add("Mul", [graph.add("Div", [np.float32(1), factors]), steps])
+        narrow = graph.add("Cast", [sums], to=_type(np.float32))
+        scaled = graph.add("Add", [graph.add("Mul", [narrow, units]), intercept])
+    return code, _activations(graph, scaled) if model.rescore else None
+
+
+def _integer_sums(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str]:
+    """Integer products (n, r) of quantised rows, and the factors (n, 1) they were scaled by."""
+    quantised = model.hash_function.quantised
+    if quantised.centre is not None:
+        X = graph.add("Sub", [X, quantised.centre])
+        X = graph.add("Mul", [X, quantised.inverse_scale])
+    largest = graph.add("ReduceMax", [graph.add("Abs", [X]), np.array([1])], keepdims=1)
+    usable = graph.add("GreaterOrEqual", [largest, LEAST_ENTRY])
+    rows = graph.add("Where", [usable, X, np.float32(0)])
+    divided = graph.add("Div", [QUANTISED_MOST, graph.add("Max", [largest, LEAST_ENTRY])])
+    factors = graph.add("Where", [usable, divided, np.float32(1)])
+    rounded = graph.add("Round", [graph.add("Mul", [rows, factors])])
+    weights = (quantised.weights.astype(np.int16) + _OFFSET).astype(np.uint8)
+    offset = np.uint8(_OFFSET)
+    return graph.add("MatMulInteger", [_unsigned(graph, rounded), weights, offset, offset]), factors
+
+
+def _activations(graph: _Graph, x: str) -> str:
+    """``tanh(x)`` in steps of 1/127, by the approximation of `reference.activations`."""
+    f = np.float32
+    x = graph.add("Clip", [x, f(-4), f(4)])
+    square = graph.add("Mul", [x, x])
+    inner = graph.add("Add", [graph.add("Mul", [square, f(127)]), f(13335)])
+    inner = graph.add("Add", [graph.add("Mul", [inner, square]), f(120015)])
+    numerator = graph.add("Mul", [x, inner])
+    inner = graph.add("Add", [graph.add("Mul", [square, f(15)]), f(420)])
+    denominator = graph.add("Add", [graph.add("Mul", [inner, square]), f(945)])
+    return _unsigned(graph, graph.add("Round", [graph.add("Div", [numerator, denominator])]))
+
+
+def _unsigned(graph: _Graph, integers: str) -> str:
+    """Whole numbers in [-127, 127], as uint8 with an offset."""
+    moved = graph.add("Add", [integers, np.float32(_OFFSET)])
+    return graph.add("Cast", [moved], to=_type(np.uint8))
+
+
+def _ranked(
+    graph: _Graph, code: str, active: str | None, model: PackedModel, k: int
+) -> tuple[str, str]:
+    """Class indices and Hamming distances (n, k), best first; equals by index, as TopK has them."""
+    m = model.n_rescored
+    # Packed in the file, 0 and 2 with an offset of 1 in memory.
+    bits = graph.add("Unsqueeze", [graph.constant("weights", model.weights), np.array([2])])
+    bits = graph.add("BitwiseAnd", [bits, (1 << np.arange(8)).astype(np.uint8)])
+    flat = graph.add("Reshape", [bits, np.array([len(model.classes), -1])])
+    flat = graph.add("Slice", [flat, np.array([0]), np.array([model.n_bits]), np.array([1])])
+    two, zero, one = np.uint8(2), np.uint8(0), np.uint8(1)
+    weights = graph.add("Where", [graph.add("Cast", [flat], to=_type(np.bool_)), two, zero])
+    signs = graph.add("Where", [code, two, zero])
+    columns = graph.add("Transpose", [weights], perm=[1, 0])
+    products = graph.add("MatMulInteger", [signs, columns, one, one])
+    found, indices = graph.add_many("TopK", [products, np.array([max(k, m)])], 2, axis=1)
+    if active is not None:
+        nearest = graph.add("Slice", [indices, np.array([0]), np.array([m]), np.array([1])])
+        near = graph.add("Gather", [weights, nearest])
+        query = graph.add("Unsqueeze", [active, np.array([2])])
+        scores = graph.add("MatMulInteger", [near, query, one, np.uint8(_OFFSET)])
+        scores = graph.add("Squeeze", [scores, np.array([2])])
+        _, order = graph.add_many("TopK", [scores, np.array([m])], 2, axis=1)
+        if k > m:  # the others follow by distance
+            others = graph.add("Shape", [indices], start=0, end=1)
+            others = graph.add("Concat", [others, np.array([k - m])], axis=0)
+            rest = np.arange(m, k, dtype=np.int64)[None]
+            order = graph.add("Concat", [order, graph.add("Expand", [rest, others])], axis=1)
+        indices = graph.add("GatherElements", [indices, order], axis=1)
+        found = graph.add("GatherElements", [found, order], axis=1)
+    end = np.array([k])
+    indices = graph.add("Slice", [indices, np.array([0]), end, np.array([1])])
+    found = graph.add("Slice", [found, np.array([0]), end, np.array([1])])
+    # w.b = r - 2 Hamming
+    twice = graph.add("Sub", [np.int32(model.n_bits), found])
+    return indices, graph.add("Div", [twice, np.int32(2)])
+
+
+def _type(dtype: Any) -> int:
+    from onnx import helper
+
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))

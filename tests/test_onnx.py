@@ -1,0 +1,130 @@
+"""ONNX files: onnxruntime computes what the model does."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import bitclass
+from bitclass import BinaryCodeClassifier
+from cli.running import bitclass as run
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def run_onnx(path, X):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return session.run(["label", "top_labels", "top_distances"], {"X": X.astype(np.float32)})
+
+
+def problem(n_classes=40, n_features=24, n_rows=1200, seed=0):
+    rng = np.random.default_rng(seed)
+    centres = 1.5 * rng.standard_normal((n_classes, n_features))
+    y = rng.integers(0, n_classes, n_rows)
+    # Features of very different sizes, which int8 standardises.
+    sizes = np.exp(rng.standard_normal(n_features))
+    return ((centres[y] + rng.standard_normal((n_rows, n_features))) * sizes).astype(np.float32), y
+
+
+@pytest.mark.parametrize("rescore", [False, 5, 1000])
+@pytest.mark.parametrize("n_bits", [1, 13, 64, 130])
+def test_int8_models_agree_to_the_bit(tmp_path, n_bits, rescore):
+    X, y = problem()
+    model = BinaryCodeClassifier(n_bits, rescore=rescore, random_state=0).fit(X, y).packed()
+    assert model.hash_function.precision == "int8"
+    for k in (1, 3, 40):
+        model.to_onnx(tmp_path / "model.onnx", k=k)
+        label, top, distances = run_onnx(tmp_path / "model.onnx", X)
+        expected, apart = model.top_classes(X, k)
+        assert np.array_equal(label, model.predict(X))
+        assert np.array_equal(top, expected)
+        assert np.array_equal(distances, apart)
+
+
+@pytest.mark.parametrize("kernel", [None, "rbf"])
+@pytest.mark.parametrize("rescore", [False, 7])
+def test_float32_models_agree_but_for_rounding(tmp_path, kernel, rescore):
+    X, y = problem()
+    classifier = BinaryCodeClassifier(
+        64, precision="float32", kernel=kernel, n_anchors=100, rescore=rescore, random_state=0
+    )
+    model = classifier.fit(X, y).packed()
+    model.to_onnx(tmp_path / "model.onnx", k=2)
+    label, _, distances = run_onnx(tmp_path / "model.onnx", X)
+    assert np.mean(label == model.predict(X)) > 0.995
+    assert np.mean(distances == model.top_classes(X, 2)[1]) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("as_labels", "dtype"),
+    [
+        (lambda y: y.astype(np.int16), np.int64),
+        (lambda y: y.astype(np.float32), np.float64),
+        (lambda y: np.array([f"class {c} ñ" for c in y]), object),
+        (lambda y: np.array([f"class {c}" for c in y], dtype=object), object),
+    ],
+)
+def test_labels(tmp_path, as_labels, dtype):
+    X, y = problem(n_classes=5)
+    model = BinaryCodeClassifier(16, random_state=0).fit(X, as_labels(y)).packed()
+    model.to_onnx(tmp_path / "model.onnx")
+    label = run_onnx(tmp_path / "model.onnx", X)[0]
+    assert label.dtype == dtype
+    assert label.tolist() == model.predict(X).tolist()
+
+
+def test_rows_of_zeros_and_of_tiny_numbers(tmp_path):
+    X, y = problem()
+    model = BinaryCodeClassifier(32, random_state=0).fit(X, y).packed()
+    model.to_onnx(tmp_path / "model.onnx")
+    rows = np.stack([np.zeros(24), np.full(24, 1e-38), model.hash_function.centre, X[0] * 1e20])
+    rows = rows.astype(np.float32)
+    assert np.array_equal(run_onnx(tmp_path / "model.onnx", rows)[0], model.predict(rows))
+
+
+def test_only_standard_operators_and_packed_weights(tmp_path):
+    X, y = problem()
+    model = BinaryCodeClassifier(128, random_state=0).fit(X, y).packed()
+    model.to_onnx(tmp_path / "model.onnx")
+    proto = onnx.load(tmp_path / "model.onnx")
+    onnx.checker.check_model(proto, full_check=True)
+    assert {node.domain for node in proto.graph.node} == {""}
+    shapes = {each.name.split("_")[0]: list(each.dims) for each in proto.graph.initializer}
+    assert shapes["weights"] == [40, 16]
+
+
+def test_a_wrong_k_leaves_the_file_that_is_there(tmp_path):
+    X, y = problem()
+    model = BinaryCodeClassifier(16, random_state=0).fit(X, y).packed()
+    path = tmp_path / "model.onnx"
+    path.write_text("before")
+    for k in (0, 41, 1.5, True):
+        with pytest.raises(ValueError, match="k must be an integer from 1 to"):
+            model.to_onnx(path, k=k)
+    assert path.read_text() == "before"
+
+
+def test_a_missing_library_is_named(tmp_path, monkeypatch):
+    X, y = problem()
+    model = BinaryCodeClassifier(16, random_state=0).fit(X, y).packed()
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install 'bitclass\[onnx\]'"):
+        model.to_onnx(tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command(tmp_path):
+    X, y = problem()
+    BinaryCodeClassifier(32, random_state=0).fit(X, y).save(tmp_path / "m.safetensors")
+    done = run("export", tmp_path / "m.safetensors", "--to", "onnx", "--top", 3)
+    assert done.returncode == 0, done.stderr
+    assert "m.onnx" in done.stdout
+    label = run_onnx(tmp_path / "m.onnx", X)[0]
+    assert np.array_equal(label, bitclass.load(tmp_path / "m.safetensors").predict(X))
+    for wrong in (["--top", 99], ["--to", "pickle"], ["--out", tmp_path / "m.safetensors"]):
+        failed = run("export", tmp_path / "m.safetensors", *wrong)
+        assert failed.returncode in (1, 2)
+        assert "Traceback" not in failed.stderr
