@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
+.PHONY: help setup demo test test-faults test-images test-torch lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -44,6 +44,9 @@ $(VENV)/docs: $(VENV)/installed
 docs: $(VENV)/docs  ## the documentation site, into build/docs; a warning is an error
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
 	@echo "open build/docs/index.html"
+
+test-torch: $(VENV)/test-images  ## arrays of torch, on CUDA where there is one
+	$(BIN)/python -m pytest -n auto tests/test_array_api.py
 
 lint: setup  ## format, style and types
 	$(BIN)/ruff format --check .

@@ -54,7 +54,7 @@ class Rows:
         """Rows (n, d) float32 and their labels (n,)."""
         n_classes, n_features = len(self.means), self.basis.shape[1]
         y = torch.randint(n_classes, (n_rows,), **self._options)
-        low = self.means[y] + 1.3 * torch.randn(n_rows, RANK, **self._options)
+        low = self.means[y] + torch.randn(n_rows, RANK, **self._options)
         if into is None:
             into = torch.empty(n_rows, n_features, device=self.means.device)
         X = into[:n_rows].normal_(generator=self._random).mul_(0.5)
