@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster fuzz sanitize neon wheel image-root onnx-agreement clean
+.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -15,7 +15,7 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bitclass needs Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames,hdf5,images,plots,dask]" --group test --group lint
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames,hdf5,images,plots,dask,serve]" --group test --group lint
 	@touch $@
 
 setup: $(VENV)/installed  ## make the environment in .venv
@@ -35,6 +35,15 @@ $(VENV)/test-images: $(VENV)/installed
 
 test-images: $(VENV)/test-images  ## networks beside torch, which is installed for it (0.5 GB)
 	BITCLASS_TEST_IMAGES=1 $(BIN)/python -m pytest tests/images/test_reference_networks.py
+
+$(VENV)/docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@touch $@
+
+.PHONY: docs
+docs: $(VENV)/docs  ## the documentation site, into build/docs; a warning is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
+	@echo "open build/docs/index.html"
 
 lint: setup  ## format, style and types
 	$(BIN)/ruff format --check .
@@ -91,6 +100,9 @@ characters: $(VENV)/characters  ## Han characters, 1,000 to 76,295 classes, besi
 
 cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
 	$(BIN)/python benchmarks/cluster.py
+
+serving: setup  ## requests per second of the HTTP service, beside LinearSVC (about 2 minutes)
+	$(BIN)/python benchmarks/serving.py
 
 fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000

@@ -33,11 +33,10 @@ MAY_IMPORT = {
     "io": FILES,
     "images": FILES,
     "text": FILES,
-    "explore": FILES,
     "serving": FILES,
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},
-    "cli": ESTIMATOR | FILES | {"distributed", "explore", "serving", "text", ""},
+    "cli": ESTIMATOR | FILES | {"distributed", "serving", "text", ""},
 }
 
 

@@ -173,7 +173,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     n_features_in_ : int
         Number of features seen in `fit`.
 
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of the features, where all are strings.
 
     Notes
@@ -253,13 +253,19 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.verbose = verbose
 
     @classmethod
-    def paper(cls, n_bits: int = 128, *, loss: str = "exponential", **parameters: Any) -> Self:
+    def paper(
+        cls,
+        n_bits: int = 128,
+        *,
+        loss: str | Callable[[NDArray[np.float64]], Any] = "exponential",
+        **parameters: Any,
+    ) -> Self:
         """The published method: its starting codes, its regression, and the nearest class.
 
         Parameters
         ----------
         n_bits : int, default=128
-        loss : {"exponential", "hinge"}, default="exponential"
+        loss : {"exponential", "hinge"}, another loss or callable, default="exponential"
         **parameters : other parameters of the estimator, which take precedence
 
         Returns

@@ -71,9 +71,12 @@ def test_the_page_is_served_until_an_interrupt(place):
     with exploring(place / "model.safetensors", place / "own") as (process, line, address):
         assert address.startswith("http://127.0.0.1:")
         assert "16 images (1 skipped), 2 classes" in line
-        names = [image["name"] for image in json.loads(got(address + "api/facts"))["samples"]]
+        names = [
+            image["name"]
+            for image in json.loads(got(address + "api/models/model/images"))["images"]
+        ]
         assert "flat/1.png" in names
-        assert got(address + "images/5.jpg")[:2] == b"\xff\xd8"
+        assert got(address + "api/models/model/images/5.jpg")[:2] == b"\xff\xd8"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert (process.returncode, out) == (0, "")
@@ -85,7 +88,7 @@ def test_listening_to_the_network_warns(place):
     options = ("--host", "0.0.0.0")
     with exploring(place / "model.safetensors", place / "own", *options) as (process, _, address):
         near_by = address.replace("0.0.0.0", "127.0.0.1")
-        near = json.loads(got(near_by + "api/look/0"))
+        near = json.loads(got(near_by + "api/models/model/images/0"))
         assert near["label"] == near["classes"][0]["label"] == "<b>steep"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)

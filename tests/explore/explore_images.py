@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image
 
 from bitclass import BinaryCodeClassifier
-from bitclass.explore import Explorer, Gallery
 from bitclass.images import Gist, image_rows, open_images
+from bitclass.serving import Gallery, ServedModel
 
 # Names that would be markup, or a path, where they are not escaped.
 CLASSES = ("stripes", "<b>bars", "<img src=x onerror=alert(1)>", "rings & dots")
@@ -45,16 +45,9 @@ def draw_folder(folder):
             path.write_bytes(encoded(drawn(kind, 100 * kind + seed)))
 
 
-def learned(images, n_bits=96):
-    """Model, extractor and gallery of a set of images."""
-    extractor = Gist()
-    rows = image_rows(images, extractor, n_jobs=1)
+def served_folder(folder, n_bits=96):
+    """A model that was fitted on a folder of images, with them as its gallery."""
+    rows = image_rows(open_images(folder), Gist(), n_jobs=1)
     X, labels = rows.sample(rows.n_rows)
     model = BinaryCodeClassifier(n_bits, random_state=0).fit(X, labels).packed()
-    return model, extractor, Gallery.of_rows(rows, model)
-
-
-def explorer_of(folder):
-    images = open_images(folder)
-    model, extractor, gallery = learned(images)
-    return Explorer(model, extractor, gallery), model, gallery
+    return ServedModel("drawn", model, Gist(), Gallery.of_rows(rows, model))

@@ -10,7 +10,8 @@ import explore_images
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    chromium.PROGRAM is None, reason="Chromium is not installed; the page is not tried in it"
+    chromium.PROGRAM is None,
+    reason="NO BROWSER: Chromium is not installed, so the page is not tested in one",
 )
 
 
@@ -29,7 +30,9 @@ def browser(running, server):
     """The page, newly opened; nothing may be complained of, and no alert come up."""
     running.screen(1280)
     running.go(server.url)
-    running.wait_for("document.querySelectorAll('#samples li').length")
+    for part in ("images", "list"):
+        running.wait_for(f"document.querySelectorAll('#{part} li').length")
+    running.wait_for("document.getElementById('pairs-text').textContent")
     running.problems.clear()
     yield running
     assert running.problems == []
@@ -70,10 +73,10 @@ def dropped(browser, content, name, kind, event, target="document.body"):
     )
 
 
-def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, explored):
+def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, explorer, served):
     browser.choose_file("#file", image)
     looked_at(browser, image.name)
-    answer = explored[0].look(image.read_bytes())
+    answer = explorer.look(served.features([image.read_bytes()]))
     n_set = answer["bits"].count("1")
     assert text(browser, "#code-text") == f"Its code: 96 bits, {n_set} set"
     assert browser.value("document.querySelector('#code svg').getAttribute('aria-label')") == (
@@ -105,7 +108,7 @@ def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, ex
     assert text(browser, "#status").startswith("Nearest class: <b>bars, ")
 
 
-def test_bits_that_differ_are_marked(browser, image, explored):
+def test_bits_that_differ_are_marked(browser, image, explorer, served):
     browser.choose_file("#file", image)
     looked_at(browser, image.name)
     marked = browser.value(
@@ -113,7 +116,7 @@ def test_bits_that_differ_are_marked(browser, image, explored):
         "[...svg.querySelectorAll('path.other')].map(p => p.getAttribute('d')).join(''))"
         ".map(squares => squares.split('M').length - 1)"
     )
-    answer = explored[0].look(image.read_bytes())
+    answer = explorer.look(served.features([image.read_bytes()]))
     assert marked == [found["distance"] for found in answer["classes"]]
 
 
@@ -145,16 +148,20 @@ def test_a_file_that_is_too_large_is_not_sent(browser):
 
 
 def test_the_page_is_used_with_the_keyboard_alone(browser):
-    # The name of the page, the choice of a file, then the images.
+    # The name of the page, models, a file, confused classes, search, classes, filter, images.
     stops = []
-    for _ in range(3):
+    while not stops or stops[-1] != "#image-0":
         browser.key("Tab", number=9)
         stops.append(
             browser.value(
                 "document.activeElement.id || document.activeElement.getAttribute('href')"
             )
         )
-    assert stops == ["#", "file", "#image-0"]
+    n_links = browser.value("document.querySelectorAll('#pairs a, #list a').length")
+    assert [stop for stop in stops if not stop.startswith("#class-")] == [
+        "#", "model", "file", "search", "wrong", "#image-0",
+    ]  # fmt: skip
+    assert len(stops) == 6 + n_links
     outline = browser.value("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
     browser.key("Enter", text="\r", number=13)
@@ -233,7 +240,8 @@ def test_nothing_sticks_out_at_any_width_and_text_is_legible(browser, image, wid
     low = browser.value(CONTRASTS)
     assert low == []
     small = browser.value(
-        "[...document.querySelectorAll('.button, .images a')].filter(e => "
+        "[...document.querySelectorAll('.button, .images a, .list a, .controls "
+        "input[type=search], select')].filter(e => e.offsetParent && "
         "e.getBoundingClientRect().height < 40).length"
     )
     assert small == 0
@@ -271,7 +279,7 @@ def test_every_control_and_image_has_a_name(browser, image):
     browser.choose_file("#file", image)
     looked_at(browser, image.name)
     tree = browser.call("Accessibility.getFullAXTree")["nodes"]
-    wanted = {"button", "link", "image", "textbox", "heading"}
+    wanted = {"button", "link", "image", "textbox", "searchbox", "checkbox", "combobox", "heading"}
     nameless = [
         node for node in tree
         if not node.get("ignored") and node["role"]["value"] in wanted
@@ -279,3 +287,79 @@ def test_every_control_and_image_has_a_name(browser, image):
     ]  # fmt: skip
     assert nameless == []
     assert browser.value("document.documentElement.lang") == "en"
+
+
+def names(browser, selector):
+    return browser.value(
+        f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)"
+    )
+
+
+def typed(browser, text):
+    browser.value(
+        f"""(() => {{
+          const field = document.getElementById("search");
+          field.value = {json.dumps(text)};
+          field.dispatchEvent(new Event("input", {{bubbles: true}}));
+        }})()"""
+    )
+
+
+def test_classes_are_searched_and_lead_to_their_images(browser):
+    assert sorted(names(browser, "#list strong")) == sorted(explore_images.CLASSES)
+    typed(browser, "RING")
+    browser.wait_for("document.getElementById('list-text').textContent === '1 class'")
+    assert names(browser, "#list strong") == ["rings & dots"]
+    browser.value("document.querySelector('#list a').click()")
+    browser.wait_for("document.getElementById('images-text').textContent === '12 images'")
+    assert text(browser, "#images-title") == "Images of rings & dots"
+    assert names(browser, "#images a span:first-of-type") == ["rings & dots"] * 12
+    browser.value("document.getElementById('all').click()")
+    browser.wait_for("document.getElementById('images-text').textContent === '48 images'")
+    typed(browser, "absent")
+    browser.wait_for("document.getElementById('list-text').textContent === '0 classes'")
+
+
+def test_more_images_are_added_until_all_are_shown(browser):
+    assert browser.value("document.querySelectorAll('#images li').length") == 24
+    browser.value("document.getElementById('more-images').click()")
+    browser.wait_for("document.querySelectorAll('#images li').length === 48")
+    assert browser.value("document.getElementById('more-images').hidden")
+
+
+def test_wrongly_classified_images_are_filtered(browser, explorer):
+    n_wrong = explorer.images(wrong=True)["total"]
+    browser.value("document.getElementById('wrong').click()")
+    expected = f"{n_wrong} image{'s' if n_wrong != 1 else ''}"
+    browser.wait_for(f"document.getElementById('images-text').textContent === {expected!r}")
+    pairs = explorer.pairs()["pairs"]
+    assert len(names(browser, "#pairs li")) == len(pairs)
+
+
+def test_another_model_is_chosen(browser, server):
+    browser.value(
+        """(() => {
+          const choice = document.getElementById("model");
+          choice.value = "rows";
+          choice.dispatchEvent(new Event("change"));
+        })()"""
+    )
+    browser.wait_for("location.search === '?model=rows' && document.querySelector('#list li')")
+    browser.wait_for("document.querySelectorAll('#pairs li').length")
+    assert "512 features" in text(browser, "#facts")
+    assert names(browser, "#list a") == []  # there are no images that a class could lead to
+    assert text(browser, "#pairs .hint").endswith("apart")
+    assert browser.value("document.getElementById('drop').hidden")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_text_is_classified(browser, server, width):
+    browser.screen(width)
+    browser.go(f"{server.url}?model=texts")
+    browser.wait_for("document.querySelector('#list li')")
+    browser.value("document.getElementById('text').value = 'some <b>music</b>'")
+    browser.value("document.getElementById('classify').click()")
+    looked_at(browser, "some <b>music</b>")
+    assert text(browser, "#classes .name") == "music"
+    assert browser.value("document.getElementById('shown').hidden")
+    assert browser.value("document.documentElement.scrollWidth") <= width

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bitclass.cli.data import extract_rows, extractor_of
-from bitclass.cli.errors import UsageError
 from bitclass.cli.options import Jobs, Model
-from bitclass.explore import Explorer, Gallery, PageServer, is_loopback
-from bitclass.images import open_images
-from bitclass.storage import load
+from bitclass.cli.serve import Host, Port, listen_on, serve_until_stopped
 
 __all__ = ["command"]
 
@@ -22,44 +17,21 @@ __all__ = ["command"]
 def command(
     model: Model,
     folder: Annotated[Path, typer.Argument(help="Folder of images to find similar ones in.")],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")
-    ] = 8765,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
     jobs: Jobs = None,
 ) -> None:
     """Serve a page that shows codes of images, and their nearest classes and images."""
+    from bitclass.images import open_images
+    from bitclass.serving import Gallery, ServedModel
+    from bitclass.storage import load
+
     packed = load(model)
     extractor = extractor_of(packed)
     images = open_images(folder)
-    _check_address(host, port)
-    if not is_loopback(host):
-        warnings.warn(
-            f"--host {host}: everybody who can reach this machine can see the images and ask "
-            "about others",
-            stacklevel=1,
-        )
+    listener = listen_on(host, port, "see the images and ask about others")
     rows = extract_rows(images, extractor, None, jobs)
-    explorer = Explorer(packed, extractor, Gallery.of_rows(rows, packed))
-    try:
-        with PageServer(explorer, host, port) as server:
-            skipped = f" ({len(rows.skipped):,} skipped)" if rows.skipped else ""
-            print(
-                f"{rows.n_rows:,} images{skipped}, {len(packed.classes):,} classes: open "
-                f"{server.url} in a browser, stop with Ctrl-C",
-                flush=True,
-            )
-            server.serve_forever()
-    except KeyboardInterrupt:
-        pass  # the way to stop it
-
-
-def _check_address(host: str, port: int) -> None:
-    """Find out before the work whether the page can be served there."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.create_server((host, port), family=family):
-            pass
-    except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (while")[0]
-        raise UsageError(f"--host {host} --port {port}: cannot listen there ({reason})") from error
+    served = ServedModel("model", packed, extractor, Gallery.of_rows(rows, packed))
+    skipped = f" ({len(rows.skipped):,} skipped)" if rows.skipped else ""
+    title = f"{rows.n_rows:,} images{skipped}, {len(packed.classes):,} classes: open the page"
+    serve_until_stopped([served], listener, host, title)

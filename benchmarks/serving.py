@@ -1,0 +1,191 @@
+"""Requests per second and latencies of `bitclass serve`: `make serving`.
+
+1,000 classes, 512 features, 128 bits; 1 and 64 clients over kept connections, single rows and
+batches of 100, as JSON and as binary tensors. Beside it the same requests in JSON to a plain
+Starlette application in which a scikit-learn LinearSVC predicts in a thread of Starlette's pool.
+Services take turns; clients are one further process. Writes `results/serving.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tables import write_page
+
+N_CLASSES, N_FEATURES, N_BITS = 1000, 512, 128
+NOTE = (
+    f"{N_CLASSES:,} classes, {N_FEATURES} features, {N_BITS} bits; kept connections, one process "
+    "per service and one for all clients, in turn, medians of rounds. JSON: POST /predict. Binary: "
+    "FP32 tensors of the Open Inference Protocol. Measured by `make serving`."
+)
+
+
+def write_model(path: Path) -> None:
+    from bitclass import PackedModel
+    from bitclass.codes import pack
+    from bitclass.hash_function import HashFunction
+    from bitclass.storage import save
+
+    rng = np.random.default_rng(0)
+    labels = np.array([f"n{i:08d}" for i in range(N_CLASSES)])
+    projection = rng.standard_normal((N_FEATURES, N_BITS)).astype(np.float32)
+    weights = pack(rng.standard_normal((N_CLASSES, N_BITS)) > 0)
+    save(path, PackedModel(labels, weights, HashFunction(projection, np.zeros(N_BITS))))
+
+
+def serve_baseline() -> None:
+    """What a user would write: LinearSVC behind Starlette."""
+    import orjson
+    import uvicorn
+    from sklearn.svm import LinearSVC
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    from bitclass.serving import listen
+
+    rng = np.random.default_rng(0)
+    model = LinearSVC()  # not fitted, which takes hours at 1,000 classes and changes no time here
+    model.coef_ = rng.standard_normal((N_CLASSES, N_FEATURES))
+    model.intercept_ = rng.standard_normal(N_CLASSES)
+    model.classes_ = np.array([f"n{i:08d}" for i in range(N_CLASSES)])
+
+    async def predict(request: Request) -> Response:
+        X = np.asarray(orjson.loads(await request.body())["rows"])
+        labels = await run_in_threadpool(model.predict, X)
+        return Response(orjson.dumps({"labels": labels.tolist()}))
+
+    listener = listen("127.0.0.1", 0)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
+    app = Starlette(routes=[Route("/predict", predict, methods=["POST"])])
+    config = uvicorn.Config(app, log_level="error", lifespan="off")
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+@contextmanager
+def running(*command: str) -> Iterator[int]:
+    """Port of a service while it runs."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = re.search(r":(\d+)/", process.stdout.readline())
+        assert found, f"{command} does not start"
+        yield int(found[1])
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def request_of(X: np.ndarray[Any, Any], binary: bool) -> bytes:
+    more, path = "", "/predict"
+    body = json.dumps({"rows": X.tolist()}).encode()
+    if binary:
+        path = "/v2/models/model/infer"
+        size = {"binary_data_size": X.nbytes}
+        tensor = {"name": "rows", "datatype": "FP32", "shape": X.shape, "parameters": size}
+        head = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+        content = json.dumps(head).encode()
+        more = f"Inference-Header-Content-Length: {len(content)}\r\n"
+        body = content + X.tobytes()
+    lines = f"Host: 127.0.0.1\r\n{more}Content-Length: {len(body)}\r\n"
+    return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+
+async def load(port: int, request: bytes, n_clients: int, seconds: float) -> list[float]:
+    """Seconds of each request of clients that send one after the other."""
+    end = time.perf_counter() + seconds
+    taken: list[float] = []
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (began := time.perf_counter()) < end:
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200"), head
+            length = re.search(rb"\ncontent-length: (\d+)", head, re.IGNORECASE)
+            assert length is not None
+            await reader.readexactly(int(length[1]))
+            taken.append(time.perf_counter() - began)
+        writer.close()
+
+    await asyncio.gather(*(client() for _ in range(n_clients)))
+    return taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="per service and round")
+    parser.add_argument("--baseline", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.baseline:
+        return serve_baseline()
+    rng = np.random.default_rng(1)
+    rows = []
+    command = str(Path(sys.executable).with_name("bitclass"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        write_model(path)
+        with (
+            running(command, "serve", str(path), "--port", "0") as ours,
+            running(sys.executable, __file__, "--baseline") as baseline,
+        ):
+            for n_clients in (1, 64):
+                for n_rows in (1, 100):
+                    X = rng.standard_normal((n_rows, N_FEATURES)).astype(np.float32)
+                    cases = {
+                        "LinearSVC, Starlette, JSON": (baseline, request_of(X, False)),
+                        "bitclass serve, JSON": (ours, request_of(X, False)),
+                        "bitclass serve, binary": (ours, request_of(X, True)),
+                    }
+                    rows += measure(cases, n_clients, n_rows, options.rounds, options.seconds)
+    write_page("serving", "HTTP service", NOTE, {"": rows})
+    return None
+
+
+def measure(
+    cases: dict[str, tuple[int, bytes]], n_clients: int, n_rows: int, rounds: int, seconds: float
+) -> list[dict[str, Any]]:
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in cases}
+    for i in range(rounds + 1):
+        for name, (port, request) in cases.items():
+            began = time.perf_counter()
+            taken = asyncio.run(load(port, request, n_clients, seconds))
+            elapsed = time.perf_counter() - began  # the last answers come after the end
+            if i:  # the first round warms up
+                percentiles = np.percentile(taken, [50, 99]) * 1e3
+                found[name].append((len(taken) / elapsed, *percentiles))
+    table = []
+    for name, results in found.items():
+        rate, p50, p99 = (float(statistics.median(values)) for values in zip(*results, strict=True))
+        table.append(
+            {
+                "clients": n_clients,
+                "rows per request": n_rows,
+                "service": name,
+                "requests per second": rate,
+                "p50, ms": p50,
+                "p99, ms": p99,
+            }
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()

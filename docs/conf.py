@@ -1,0 +1,171 @@
+"""Settings of the documentation site: `make docs` builds it into build/docs, without a network.
+
+Pages that others own are written before each build: results of the benchmarks, the command
+reference, and the project's files in its root folder. They are not kept in the repository.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.application import Sphinx
+from typer.cli import get_docs_for_click
+
+import bitclass
+from bitclass.cli.app import COMMANDS
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+
+project = "bitclass"
+author = "The bitclass developers"
+project_copyright = author
+version = release = bitclass.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+templates_path = ["_templates"]
+
+smartquotes_action = "qe"  # options begin with two hyphens, which are not a dash
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+
+toc_object_entries_show_parents = "hide"
+autodoc_typehints = "none"  # numpydoc's sections have them, with shapes
+autodoc_member_order = "bysource"
+autodoc_default_options = {  # of scikit-learn, with links to its own site
+    "exclude-members": "set_fit_request, set_partial_fit_request, set_score_request"
+}
+numpydoc_show_class_members = False  # the template of classes lists them
+python_use_unqualified_type_names = True
+
+sphinx_gallery_conf = {
+    "examples_dirs": str(ROOT / "examples" / "gallery"),
+    "gallery_dirs": "gallery",
+    "ignore_pattern": r"typefaces\.py",
+    "within_subsection_order": "FileNameSortKey",
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "write_computation_times": False,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "bitclass"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_favicon = "_static/icon.svg"
+html_math_renderer = "mathml"
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars: dict[str, list[str]] = {"index": [], "start/*": []}
+html_theme_options = {
+    "logo": {
+        "text": "bitclass",
+        "image_light": "_static/icon.svg",
+        "image_dark": "_static/icon.svg",
+    },
+    "navbar_align": "left",
+    "header_links_before_dropdown": 8,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+
+
+def site_links(text: str) -> str:
+    """Links between files of the repository as links between pages of the site."""
+    up = r"\]\((?:\.\./)*"
+    text = re.sub(r"\[([^\]]*)" + up + r"[\w/.-]+\.(?:py|cpp|hpp|csv|json|toml)\)", r"\1", text)
+    results = ROOT / "benchmarks" / "results"
+    text = re.sub(  # what has not been measured yet
+        r"\[([^\]]*)" + up + r"(?:benchmarks/)?results/([\w/.-]+)\)",
+        lambda link: link[0] if (results / link[2]).exists() else link[1],
+        text,
+    )
+    text = re.sub(up + r"benchmarks/README\.md", "](/benchmarks/index.md", text)
+    text = re.sub(up + r"benchmarks/", "](/benchmarks/", text)
+    text = re.sub(
+        up + r"(CHANGELOG|CONTRIBUTING|SECURITY)\.md", r"](/development/project/\1.md", text
+    )
+    return re.sub(up + r"docs/", "](/", text)
+
+
+def copy_pages() -> None:
+    """Benchmarks with their figures, and the project's files in its root folder."""
+    benchmarks, project_files = DOCS / "benchmarks", DOCS / "development" / "project"
+    for folder in (benchmarks, project_files):
+        shutil.rmtree(folder, ignore_errors=True)
+    project_files.mkdir(parents=True)
+    kinds = shutil.ignore_patterns("*.csv", "*.json", "cells")
+    shutil.copytree(ROOT / "benchmarks" / "results", benchmarks / "results", ignore=kinds)
+    for page in benchmarks.rglob("*.md"):
+        page.write_text(site_links(page.read_text()))
+    lines = [site_links((ROOT / "benchmarks" / "README.md").read_text())]
+    lines += ["```{toctree}", ":hidden:", ":glob:", ""]
+    lines += ["results/*", "results/reproduction/report", "/image-datasets", "```", ""]
+    (benchmarks / "index.md").write_text("\n".join(lines))
+    for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
+        page = ROOT / f"{name}.md"
+        (project_files / page.name).write_text(site_links(page.read_text()))
+
+
+def write_commands() -> None:
+    """One page per command, in the words of its help."""
+    folder = DOCS / "commands"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name in COMMANDS:
+        app = typer.Typer(add_completion=False)
+        app.command(name)(import_module(f"bitclass.cli.{name}").command)
+        command = typer.main.get_command(app)
+        context = typer.Context(command, info_name=f"bitclass {name}")
+        page = get_docs_for_click(obj=command, ctx=context, name=f"bitclass {name}")
+        (folder / f"{name}.md").write_text(page.replace("`", "", 2))  # of the title
+    table = [
+        f"| [`bitclass {name}`]({name}.md) | {summary} |" for name, summary in COMMANDS.items()
+    ]
+    lines = ["# Commands", "", "| command | what it does |", "|---|---|", *table, ""]
+    lines += ["```{toctree}", ":hidden:", "", *COMMANDS, "```", ""]
+    (folder / "index.md").write_text("\n".join(lines))
+
+
+def rewrite_links(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Pages link to files outside docs/ as they lie in the repository."""
+    source[0] = site_links(source[0])
+
+
+def visit_math(self: Any, node: nodes.math) -> None:
+    """MathML, which browsers show without scripts or fonts from elsewhere."""
+    self.body.append(tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def visit_math_block(self: Any, node: nodes.math_block) -> None:
+    """A displayed formula, which scrolls if it is wider than the page."""
+    self.body.append(f'<div class="formula">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    copy_pages()
+    write_commands()
+    app.connect("source-read", rewrite_links)
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))

@@ -1,0 +1,145 @@
+"""`bitclass serve`: an HTTP service for models."""
+
+from __future__ import annotations
+
+import socket
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bitclass.cli.errors import UsageError
+from bitclass.cli.options import Jobs
+
+if TYPE_CHECKING:
+    from bitclass.serving import Limits, ServedModel
+
+__all__ = ["Host", "Port", "command", "listen_on", "serve_until_stopped"]
+
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")
+]
+
+
+def command(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]MODEL...", help="Model files; a name is by default that of the file."
+        ),
+    ],
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Further name that clients use for this server; may be repeated."),
+    ] = None,
+    max_body: Annotated[
+        float, typer.Option(min=0.001, max=4096, help="Largest body of a request, in MB.")
+    ] = 20,
+    max_rows: Annotated[
+        int, typer.Option(min=1, help="Most rows, texts or images per request.")
+    ] = 10_000,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="Most connections at the same time.")
+    ] = 256,
+    jobs: Jobs = None,
+) -> None:
+    """Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a page.
+
+    SIGTERM or Ctrl-C stops it after all accepted requests are answered.
+    """
+    from bitclass._native import set_num_threads
+    from bitclass.serving import Limits
+
+    if jobs is not None:
+        set_num_threads(jobs)
+    served = [_served(given) for given in models]
+    names = [each.name for each in served]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{name}: two models have this name; write NAME=MODEL")
+    listener = listen_on(host, port, "use the models")
+    limits = Limits(body_bytes=int(max_body * 1e6), rows=max_rows)
+    serve_until_stopped(
+        served, listener, host, f"serving {', '.join(names)}", limits, allow_host or (),
+        max_connections,
+    )  # fmt: skip
+
+
+def _served(given: str) -> ServedModel:
+    """A model from an argument, [NAME=]MODEL."""
+    from bitclass.cli.data import extractor_of
+    from bitclass.serving import ServedModel
+    from bitclass.storage import load
+
+    name, equals, path = given.rpartition("=")
+    model = load(Path(path))
+    extractor = embed = None
+    if "extractor" in model.summary:
+        from bitclass.text import recorded_embeddings
+
+        embeddings = recorded_embeddings(model.summary)
+        if embeddings is None:
+            extractor = extractor_of(model)
+        else:
+            embed = embeddings.rows
+            if embeddings.n_features != model.n_features:  # loads them, before the first request
+                raise ValueError(
+                    f"{path}: the model takes {model.n_features} features, and its extractor "
+                    f"{embeddings.library}:{embeddings.model} gives {embeddings.n_features}"
+                )
+    try:
+        return ServedModel(name if equals else Path(path).stem, model, extractor, embed=embed)
+    except ValueError as error:
+        raise UsageError(f"{given}: {error}; write NAME=MODEL to give one") from error
+
+
+def listen_on(host: str, port: int, what: str) -> socket.socket:
+    """Open a socket before any work, and warn where others can reach it.
+
+    Parameters
+    ----------
+    host : str
+    port : int
+    what : str
+        What everybody can do who reaches it.
+    """
+    from bitclass.serving import is_loopback, listen
+
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        raise UsageError(f"--host {host} --port {port}: cannot listen there ({reason})") from error
+    if not is_loopback(host):
+        warnings.warn(
+            f"--host {host}: everybody who can reach this machine can {what}", stacklevel=1
+        )
+    return listener
+
+
+def serve_until_stopped(
+    served: Sequence[ServedModel],
+    listener: socket.socket,
+    host: str,
+    title: str,
+    limits: Limits | None = None,
+    allowed_hosts: Sequence[str] = (),
+    max_connections: int = 256,
+) -> None:
+    """Serve, and say where."""
+    from bitclass.serving import create_app, create_server
+
+    app = create_app(served, limits, host=host, allowed_hosts=allowed_hosts)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listener.getsockname()[1]}/"
+    server = create_server(
+        app,
+        max_connections=max_connections,
+        on_start=lambda: print(f"{title} at {url}, stop with Ctrl-C", flush=True),
+    )
+    server.run(sockets=[listener])

@@ -1,0 +1,28 @@
+"""HTTP service: Open Inference Protocol, plain JSON, metrics, and a page to explore models."""
+
+try:
+    import httptools
+    import orjson
+    import starlette
+    import uvicorn
+except ImportError as error:
+    raise ImportError(
+        f"serving needs {error.name}; install it with: pip install 'bitclass[serve]'"
+    ) from error
+
+from bitclass.serving.app import Limits, create_app, is_loopback
+from bitclass.serving.gallery import Gallery
+from bitclass.serving.served_model import ServedModel
+from bitclass.serving.server import create_server, listen
+
+__all__ = [
+    "Gallery",
+    "Limits",
+    "ServedModel",
+    "create_app",
+    "create_server",
+    "is_loopback",
+    "listen",
+]
+
+del httptools, orjson, starlette, uvicorn

@@ -1,0 +1,495 @@
+"""The application: its addresses, limits and errors.
+
+Models and images are requested by name and number, and the files of the page by fixed names, so
+that no part of a request becomes a path on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bitclass.images import ImageError
+from bitclass.serving.batching import Batcher, Prediction
+from bitclass.serving.errors import RequestError
+from bitclass.serving.explorer import Explorer
+from bitclass.serving.metrics import CONTENT_TYPE, Metrics
+from bitclass.serving.protocol import InferRequest, metadata, parse_json, response
+from bitclass.serving.served_model import ServedModel, image_content, label_value
+
+__all__ = ["Limits", "Service", "create_app", "is_loopback"]
+
+_PAGES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+# The page may load what comes from here, and the image that was chosen; nobody may frame it.
+_HEADERS = [
+    (name.encode(), value.encode())
+    for name, value in {
+        "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+        "img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'",
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cross-origin-resource-policy": "same-origin",
+        "cross-origin-opener-policy": "same-origin",
+        # Another run has other models and images at the same addresses.
+        "cache-control": "no-store",
+    }.items()
+]
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may take.
+
+    Parameters
+    ----------
+    body_bytes : int
+    rows : int
+        Rows, texts or images.
+    body_seconds : float
+        Time for the body to arrive.
+    """
+
+    body_bytes: int = 20 << 20
+    rows: int = 10_000
+    body_seconds: float = 30.0
+
+
+def create_app(
+    models: Sequence[ServedModel],
+    limits: Limits | None = None,
+    *,
+    host: str = "127.0.0.1",
+    allowed_hosts: Sequence[str] = (),
+) -> Service:
+    """Make an ASGI application that serves models.
+
+    Parameters
+    ----------
+    models : sequence of ServedModel
+        With distinct names; the first answers where a request names none.
+    limits : Limits, optional
+    host : str
+        Address that the server listens on.
+    allowed_hosts : sequence of str
+        Further names that clients may use for this server.
+
+    Returns
+    -------
+    Service
+    """
+    return Service(models, limits or Limits(), {host.lower(), *map(str.lower, allowed_hosts)})
+
+
+class Service:
+    """The ASGI application, as `create_app` makes it.
+
+    Attributes
+    ----------
+    stopping : bool
+        Set this to have every answer end its connection, and the service report not ready.
+    """
+
+    def __init__(self, models: Sequence[ServedModel], limits: Limits, hosts: set[str]) -> None:
+        self.stopping = False
+        self._models = {served.name: served for served in models}
+        if len(self._models) != len(models) or not models:
+            names = ", ".join(served.name for served in models)
+            raise ValueError(f"models must have distinct names, found {names or 'none'}")
+        self._default = models[0]
+        self._limits, self._hosts = limits, hosts
+        self._metrics = Metrics()
+        self._batchers = {
+            name: Batcher(served.model, partial(self._metrics.batch, name))
+            for name, served in self._models.items()
+        }
+        self._explorers = {name: Explorer(served) for name, served in self._models.items()}
+        # One request at a time: extracting takes all cores as it is.
+        self._extracting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-extract")
+        folder = resources.files("bitclass.serving") / "static"
+        self._pages = {
+            path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGES.items()
+        }
+        api = "/api/models/{model}"
+        self._app = Starlette(
+            routes=[  # tried in this order
+                Route("/v2/models/{model}/infer", self._infer, methods=["POST"]),
+                Route("/predict/{model}", self._predict, methods=["POST"]),
+                Route("/predict", self._predict, methods=["POST"]),
+                Route("/v2/health/live", self._live),
+                Route("/v2/health/ready", self._ready),
+                Route("/v2", self._server_metadata),
+                Route("/v2/models/{model}", self._model_metadata),
+                Route("/v2/models/{model}/ready", self._model_ready),
+                Route("/metrics", self._show_metrics),
+                *(Route(path, self._page) for path in _PAGES),
+                Route("/api/models", self._list_models),
+                Route(f"{api}/classes", self._classes),
+                Route(f"{api}/pairs", self._pairs),
+                Route(f"{api}/look", self._look, methods=["POST"]),
+                Route(f"{api}/images", self._list_images),
+                Route(f"{api}/images/{{row}}.jpg", self._small_image),
+                Route(f"{api}/images/{{row}}", self._look_at),
+            ],
+            exception_handlers={
+                RequestError: _refuse,
+                HTTPException: _refuse_http,
+                ImageError: partial(_refuse_as, 422),
+                ClientDisconnect: partial(_refuse_as, 400),
+                Exception: _fail,
+            },
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, with checks, headers and metrics that all answers share."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 500
+
+        async def send_more(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *_HEADERS]
+                if self.stopping:
+                    message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        self._metrics.in_progress += 1
+        try:
+            refusal = self._check_origin(scope)
+            app: ASGIApp = self._app if refusal is None else refusal
+            await app(scope, receive, send_more)
+        finally:
+            self._metrics.in_progress -= 1
+            endpoint = getattr(scope.get("endpoint"), "__name__", "_none")[1:]
+            self._metrics.request(endpoint, status, time.perf_counter() - began)
+
+    def _check_origin(self, scope: Scope) -> Response | None:
+        """Refuse what a page of another site asks, under its own name or ours.
+
+        A page can have its own name lead to this address and would then count as ours (DNS
+        rebinding); it cannot have a number for a name.
+        """
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1 or not self._is_own_name(hosts[0].decode("latin-1")):
+            return _error(421, "this server is not known by that name; see --allow-host")
+        for name, value in scope["headers"]:
+            if name == b"origin" and value.partition(b"://")[2] != hosts[0]:
+                return _error(403, "a page of another site may not ask this")
+        return None
+
+    def _is_own_name(self, host: str) -> bool:
+        try:
+            parts = urlsplit(f"//{host}")
+            name = parts.hostname or ""
+            _ = parts.port  # must be a number
+        except ValueError:
+            return False
+        if "@" in host or not name:
+            return False
+        if name in self._hosts or is_loopback(name):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return not all(map(is_loopback, self._hosts))
+
+    # Open Inference Protocol
+
+    async def _live(self, request: Request) -> Response:
+        return _json({"live": True})
+
+    async def _ready(self, request: Request) -> Response:
+        return _json({"ready": not self.stopping}, 503 if self.stopping else 200)
+
+    async def _server_metadata(self, request: Request) -> Response:
+        extensions = ["binary_tensor_data"]
+        return _json({"name": "bitclass", "version": version("bitclass"), "extensions": extensions})
+
+    async def _model_metadata(self, request: Request) -> Response:
+        return _json(metadata(self._served(request)))
+
+    async def _model_ready(self, request: Request) -> Response:
+        return _json({"name": self._served(request).name, "ready": True})
+
+    async def _infer(self, request: Request) -> Response:
+        served = self._served(request)
+        body = await self._body(request)
+        json_length = request.headers.get("inference-header-content-length")
+        asked = InferRequest.parse(body, json_length, served, self._limits.rows)
+        prediction = await self._predicted(served, asked.kind, asked.values, asked.top)
+        content, headers = response(asked, served, prediction)
+        return Response(content, headers=headers)
+
+    # Plain JSON
+
+    async def _predict(self, request: Request) -> Response:
+        served = self._served(request)
+        top = request.query_params.get("top")
+        k = 0 if top is None else served.check_top(_number(top, "top"))
+        kind, values = self._parse(served, request, await self._body(request))
+        prediction = await self._predicted(served, kind, values, k)
+        answer: dict[str, Any] = {
+            "model": served.name,
+            "labels": [label_value(label) for label in prediction.labels[:, 0]],
+        }
+        if prediction.distances is not None and prediction.probabilities is not None:
+            answer["top"] = [
+                [
+                    {"label": label_value(label), "distance": distance, "probability": share}
+                    for label, distance, share in zip(*row, strict=True)
+                ]
+                for row in zip(
+                    prediction.labels,
+                    prediction.distances.tolist(),
+                    prediction.probabilities.tolist(),
+                    strict=True,
+                )
+            ]
+        return _json(answer)
+
+    def _parse(self, served: ServedModel, request: Request, body: bytes) -> tuple[str, Any]:
+        """Kind and values of a request to `/predict`."""
+        content_type = request.headers.get("content-type", "")
+        if content_type.startswith("image/"):
+            served.check_kind("images")
+            return "images", [body]
+        given = parse_json(body)
+        if len(given) != 1:
+            raise RequestError(
+                f"the body must have one key, {' or '.join(served.inputs)}, found "
+                f"{', '.join(given)!r:.80}"
+            )
+        ((kind, values),) = given.items()
+        served.check_kind(kind)
+        if not isinstance(values, list) or not 1 <= len(values) <= self._limits.rows:
+            found = f"{len(values)}" if isinstance(values, list) else f"{values!r:.80}"
+            raise RequestError(
+                f"{kind} must be a list of 1 to {self._limits.rows} elements, found {found}"
+            )
+        if kind != "rows":
+            if not all(isinstance(value, str) for value in values):
+                raise RequestError(f"{kind} must be a list of strings")
+            return kind, values
+        try:
+            X = np.asarray(values)
+        except ValueError:
+            raise RequestError("rows must be lists of numbers of the same length") from None
+        if X.dtype.kind not in "biuf":
+            raise RequestError("rows must be lists of numbers")
+        return kind, X.astype(np.float64, copy=False)
+
+    async def _predicted(self, served: ServedModel, kind: str, values: Any, top: int) -> Prediction:
+        try:
+            if kind == "images":
+                values = await self._features(served, values)
+            elif kind == "texts":
+                values = await self._texts(served, values)
+            elif values.shape[1:] != (served.model.n_features,):
+                raise RequestError(
+                    f"rows must have shape (n, {served.model.n_features}), found {values.shape}"
+                )
+            return await self._batchers[served.name].predict(values, top)
+        except ImageError:
+            raise
+        except ValueError as error:
+            raise RequestError(str(error)) from error
+
+    async def _features(self, served: ServedModel, values: list[Any]) -> NDArray[np.float32]:
+        images = [image_content(value, i) for i, value in enumerate(values)]
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._extracting, served.features, images)
+
+    async def _texts(self, served: ServedModel, values: list[Any]) -> Any:
+        """Texts, or their embeddings where the model takes these."""
+        texts = [_text(value, i) for i, value in enumerate(values)]
+        if served.embed is None:
+            return texts
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._extracting, served.embed, texts)
+
+    # Metrics and the page
+
+    async def _show_metrics(self, request: Request) -> Response:
+        return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+    async def _page(self, request: Request) -> Response:
+        content, kind = self._pages[request.url.path]
+        return Response(content, headers={"content-type": kind})
+
+    async def _list_models(self, request: Request) -> Response:
+        facts = [explorer.facts() for explorer in self._explorers.values()]
+        return _json({"models": facts, "max_bytes": self._limits.body_bytes})
+
+    async def _classes(self, request: Request) -> Response:
+        search, start = request.query_params.get("search", ""), _start(request)
+        return await self._explored(request, lambda explorer: explorer.classes(search, start))
+
+    async def _pairs(self, request: Request) -> Response:
+        return await self._explored(request, Explorer.pairs)
+
+    async def _list_images(self, request: Request) -> Response:
+        label, start = request.query_params.get("label", ""), _start(request)
+        wrong = request.query_params.get("wrong") == "1"
+        return await self._explored(request, lambda explorer: explorer.images(label, wrong, start))
+
+    async def _look_at(self, request: Request) -> Response:
+        row = _row(request)
+        return await self._explored(request, lambda explorer: explorer.look_at(row))
+
+    async def _small_image(self, request: Request) -> Response:
+        explorer = self._explorers[self._served(request).name]
+        content = await asyncio.to_thread(explorer.small_image, _row(request))
+        return Response(content, headers={"content-type": "image/jpeg"})
+
+    async def _look(self, request: Request) -> Response:
+        served = self._served(request)
+        content_type = request.headers.get("content-type", "").partition(";")[0]
+        is_text = content_type == "text/plain" and served.inputs[0] == "texts"
+        is_image = content_type.startswith("image/") or content_type == "application/octet-stream"
+        if not is_text and not (is_image and served.inputs[0] == "images"):
+            raise RequestError(
+                f"model {served.name} takes {served.inputs[0]}, found {content_type!r:.80}", 415
+            )
+        body = await self._body(request)
+        X: Any = await (self._texts if is_text else self._features)(served, [body])
+        return await self._explored(request, lambda explorer: explorer.look(X))
+
+    async def _explored(
+        self, request: Request, ask: Callable[[Explorer], dict[str, Any]]
+    ) -> Response:
+        explorer = self._explorers[self._served(request).name]
+        return _json(await asyncio.to_thread(ask, explorer))
+
+    # What requests bring
+
+    def _served(self, request: Request) -> ServedModel:
+        name = request.path_params.get("model", self._default.name)
+        if name not in self._models:
+            raise RequestError(
+                f"there is no model {name!r:.80}; there are {', '.join(self._models)}", 404
+            )
+        return self._models[name]
+
+    async def _body(self, request: Request) -> bytes:
+        """The body of a request, unless it is too large or too slow."""
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            raise RequestError(f"content-encoding must be identity, found {encoding!r:.80}", 415)
+        limit = self._limits.body_bytes
+        length = request.headers.get("content-length", "0")
+        too_large = RequestError(f"the body must have at most {limit} bytes", 413)
+        if len(length) > 18 or int(length) > limit:
+            raise too_large
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > limit:
+                        raise too_large
+                    parts.append(part)
+        except TimeoutError:
+            seconds = self._limits.body_seconds
+            raise RequestError(f"the body must arrive within {seconds:g} seconds", 408) from None
+        return b"".join(parts)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(value), status, headers={"content-type": "application/json"})
+
+
+def _error(status: int, message: str) -> Response:
+    return _json({"error": message.encode(errors="replace").decode()}, status)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return _error(error.status, str(error))
+
+
+async def _refuse_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer = _error(error.status_code, error.detail)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _refuse_as(status: int, request: Request, error: Exception) -> Response:
+    return _error(status, str(error))
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    return _error(500, "internal error; the log of the server has the details")
+
+
+def _text(value: str | bytes, i: int) -> str:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError as error:
+        raise RequestError(f"text {i} must be UTF-8: {error}") from None
+
+
+def _number(text: str, name: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise RequestError(f"{name} must be a number, found {text!r:.80}")
+    return int(text)
+
+
+def _start(request: Request) -> int:
+    return _number(request.query_params.get("start", "0"), "start")
+
+
+def _row(request: Request) -> int:
+    row = request.path_params["row"]
+    if not _NUMBER.fullmatch(row):
+        raise RequestError(f"there is no image {row!r:.80}", 404)
+    return int(row)

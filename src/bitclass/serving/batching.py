@@ -1,0 +1,150 @@
+"""Batches of concurrent requests: what is waiting is predicted in one call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.model import PackedModel
+
+__all__ = ["Batcher", "Prediction"]
+
+# Larger batches are not faster, and delay those that wait.
+MAX_BATCH_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted classes of n rows, best first.
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n, k)
+    distances : ndarray of shape (n, k), int32, or None
+        None, as `probabilities`, where only the best class was asked for.
+    probabilities : ndarray of shape (n, k) or None
+    """
+
+    labels: NDArray[Any]
+    distances: NDArray[np.int32] | None = None
+    probabilities: NDArray[np.float64] | None = None
+
+    def part(self, rows: slice) -> Prediction:
+        """Prediction of some of the rows."""
+        values = (self.labels, self.distances, self.probabilities)
+        return Prediction(*(None if value is None else value[rows] for value in values))  # type: ignore[arg-type]
+
+
+@dataclass
+class _Job:
+    X: Any
+    top: int
+    answer: asyncio.Future[Prediction] = field(repr=False)
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What jobs must share to be one call."""
+        return (self.top, getattr(self.X, "dtype", None))
+
+
+class Batcher:
+    """Predicts rows of concurrent requests together, in a thread of its own.
+
+    Nothing waits for a batch to fill: a call takes all that has arrived during the one before.
+
+    Parameters
+    ----------
+    model : PackedModel
+    on_batch : callable
+        Told the number of requests and rows of each call.
+    """
+
+    def __init__(self, model: PackedModel, on_batch: Callable[[int, int], None]) -> None:
+        self._model, self._on_batch = model, on_batch
+        self._waiting: deque[_Job] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bitclass-predict")
+        self._working: asyncio.Task[None] | None = None
+
+    async def predict(self, X: NDArray[Any] | list[str], top: int = 0) -> Prediction:
+        """Predict rows or texts.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d) or list of n str
+        top : int
+            Number of best classes with distances and probabilities; 0 for the label alone.
+
+        Raises
+        ------
+        ValueError
+            If the rows are not what the model takes.
+        """
+        job = _Job(X, top, asyncio.get_running_loop().create_future())
+        self._waiting.append(job)
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+        return await job.answer
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                jobs = self._next_jobs()
+                answers = await loop.run_in_executor(self._thread, self._answers, jobs)
+                for job, answer in zip(jobs, answers, strict=True):
+                    if job.answer.done():  # its client has gone
+                        continue
+                    if isinstance(answer, Prediction):
+                        job.answer.set_result(answer)
+                    else:
+                        job.answer.set_exception(answer)
+                self._on_batch(len(jobs), sum(len(job.X) for job in jobs))
+        finally:
+            self._working = None
+
+    def _next_jobs(self) -> list[_Job]:
+        """The first that waits, and others that fit into the same call."""
+        jobs = [self._waiting.popleft()]
+        n_rows = len(jobs[0].X)
+        kept: list[_Job] = []
+        while self._waiting:
+            job = self._waiting.popleft()
+            if job.kind == jobs[0].kind and n_rows + len(job.X) <= MAX_BATCH_ROWS:
+                jobs.append(job)
+                n_rows += len(job.X)
+            else:
+                kept.append(job)
+        self._waiting.extend(kept)
+        return jobs
+
+    def _answers(self, jobs: Sequence[_Job]) -> Sequence[Prediction | Exception]:
+        try:
+            if len(jobs) == 1:
+                return [self._predict(jobs[0].X, jobs[0].top)]
+            prediction = self._predict(_joined([job.X for job in jobs]), jobs[0].top)
+        except Exception as error:
+            if len(jobs) == 1:
+                return [error]
+            # What is wrong with one of them must not fail the others.
+            return [self._answers([job])[0] for job in jobs]
+        ends = np.cumsum([len(job.X) for job in jobs]).tolist()
+        starts = [0, *ends[:-1]]
+        return [prediction.part(slice(*span)) for span in zip(starts, ends, strict=True)]
+
+    def _predict(self, X: Any, top: int) -> Prediction:
+        if top:
+            return Prediction(*self._model.top_classes(X, top, probabilities=True))
+        return Prediction(self._model.predict(X)[:, None])
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return [text for part in parts for text in part]

@@ -1,0 +1,171 @@
+"""The process: uvicorn on a socket, with limits on connections, and a stop that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from bitclass.serving.app import Service
+
+__all__ = ["create_server", "listen"]
+
+MAX_HEAD_BYTES = 64 << 10
+HEAD_SECONDS = 30.0
+# After the signal to stop: connections that clients have opened before are still accepted, and
+# every answer tells its client that it is the last of its connection.
+STOP_SECONDS = 0.5
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a socket to serve on.
+
+    Parameters
+    ----------
+    host : str
+        Name or address.
+    port : int
+        0 for any that is free.
+
+    Raises
+    ------
+    OSError
+        If that is not possible.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=1024)
+
+
+def create_server(
+    app: Service,
+    *,
+    max_connections: int = 256,
+    on_start: Callable[[], None] = lambda: None,
+) -> uvicorn.Server:
+    """Make a server; its method `run` serves until SIGINT or SIGTERM.
+
+    Then it answers all requests that were accepted.
+
+    Parameters
+    ----------
+    app : Service
+    max_connections : int
+        Requests over further connections are answered with status 503.
+    on_start : callable
+        Called when requests are accepted.
+    """
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",  # of malformed requests there may be many
+        access_log=False,
+        server_header=False,
+        # It refuses the connection that reaches its limit.
+        limit_concurrency=max_connections + 1,
+        timeout_keep_alive=75,
+        proxy_headers=False,
+    )
+    return _Server(config, app, on_start)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, app: Service, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._app, self._on_start = app, on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.stopping = True
+        await asyncio.sleep(STOP_SECONDS)
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals; unlike uvicorn's, a stop that was asked for is no failure."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP with limits on the size and time of a request's head, and errors in JSON."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._head_bytes = 0
+        self._in_head = True
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_arrived()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(
+                f"the head of a request must have at most {MAX_HEAD_BYTES} bytes"
+            )
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a client that sends no more but still reads, then close."""
+        waiting = self.cycle is not None and not self.cycle.response_complete
+        if waiting and not self.cycle.more_body:
+            self.cycle.keep_alive = False
+            return True
+        return False
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._head_timer is None:
+            self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_arrived()
+        super().on_headers_complete()
+
+    def _expect_head(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _head_arrived(self) -> None:
+        self._in_head = False
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def send_400_response(self, msg: str) -> None:
+        content = orjson.dumps({"error": msg})
+        head = (
+            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + content)
+        self.transport.close()

@@ -1,0 +1,99 @@
+"""Concurrent requests are predicted together, each with its own answer or error."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+import services
+
+from bitclass.serving.batching import MAX_BATCH_ROWS, Batcher
+
+
+class HeldModel:
+    """A model whose first call waits, so that others gather meanwhile."""
+
+    def __init__(self, model):
+        self.model, self.calls, self.go_on = model, [], threading.Event()
+
+    def predict(self, X):
+        self.calls.append(len(X))
+        assert self.go_on.wait(services.PATIENCE)
+        return self.model.predict(X)
+
+    def top_classes(self, X, k, *, probabilities):
+        self.calls.append((len(X), k))
+        return self.model.top_classes(X, k, probabilities=probabilities)
+
+
+def gathered(jobs):
+    """Answers or errors of jobs that arrive during the call of the first, and the calls made."""
+    model = HeldModel(services.random_model(range(30)))
+    batches = []
+
+    async def run():
+        batcher = Batcher(model, lambda *counts: batches.append(counts))
+        tasks = [asyncio.create_task(batcher.predict(services.rows(1, 99)))]
+        while not model.calls:
+            await asyncio.sleep(0)
+        tasks += [asyncio.create_task(batcher.predict(X, top)) for X, top in jobs]
+        await asyncio.sleep(0.01)
+        model.go_on.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    answers = asyncio.run(run())[1:]
+    return answers, model.calls[1:], model.model, batches
+
+
+def test_what_waits_is_predicted_in_one_call():
+    parts = [services.rows(n, n) for n in (1, 5, 2, 8)]
+    answers, calls, model, batches = gathered([(X, 0) for X in parts])
+    assert calls == [16]
+    assert batches == [(1, 1), (4, 16)]
+    for X, answer in zip(parts, answers, strict=True):
+        np.testing.assert_array_equal(answer.labels[:, 0], model.predict(X))
+        assert answer.probabilities is None
+
+
+def test_calls_are_shared_only_by_what_asks_the_same():
+    jobs = [(services.rows(3, 1), 0), (services.rows(3, 2), 4), (services.rows(3, 3), 0),
+            (services.rows(3, 4), 4), (services.rows(3, 5, np.float64), 0)]  # fmt: skip
+    answers, calls, model, _ = gathered(jobs)
+    assert calls == [6, (6, 4), 3]
+    for (X, top), answer in zip(jobs, answers, strict=True):
+        labels, distances, shares = model.top_classes(X, max(1, top), probabilities=True)
+        np.testing.assert_array_equal(answer.labels, labels)
+        if top:
+            np.testing.assert_array_equal(answer.distances, distances)
+            np.testing.assert_array_equal(answer.probabilities, shares)
+
+
+def test_a_bad_row_fails_its_own_request_only():
+    parts = [services.rows(2, n) for n in range(4)]
+    parts[2][1, 3] = np.inf
+    answers, _, model, _ = gathered([(X, 0) for X in parts])
+    assert isinstance(answers[2], ValueError)
+    assert "row 1, feature 3" in str(answers[2])
+    for i in (0, 1, 3):
+        np.testing.assert_array_equal(answers[i].labels[:, 0], model.predict(parts[i]))
+
+
+def test_batches_are_limited():
+    parts = [services.rows(MAX_BATCH_ROWS // 2, n) for n in range(3)]
+    _, calls, _, _ = gathered([(X, 0) for X in parts])
+    assert calls == [MAX_BATCH_ROWS, MAX_BATCH_ROWS // 2]
+
+
+def test_a_client_that_has_gone_does_not_stop_the_others():
+    model = services.random_model(range(30))
+
+    async def run():
+        batcher = Batcher(model, lambda *counts: None)
+        gone = asyncio.create_task(batcher.predict(services.rows(1)))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        return await batcher.predict(services.rows(2))
+
+    np.testing.assert_array_equal(asyncio.run(run()).labels[:, 0], model.predict(services.rows(2)))

@@ -1,0 +1,230 @@
+"""`/predict`: plain JSON, images, limits, and metrics."""
+
+import base64
+import http.client
+import json
+import re
+import socket
+import time
+
+import numpy as np
+import pytest
+import services
+
+from bitclass.serving import Limits, ServedModel, create_app, server
+
+
+@pytest.mark.parametrize("name", ["words", "numbers"])
+def test_rows_are_predicted(service, loaded, name):
+    X = services.rows(5, dtype=np.float64)
+    status, answer = services.ask_json(service, "POST", f"/predict/{name}", {"rows": X.tolist()})
+    assert status == 200
+    assert answer == {"model": name, "labels": loaded[name].predict(X).tolist()}
+
+
+def test_the_first_model_answers_if_none_is_named(service):
+    body = {"rows": services.rows(1).tolist()}
+    assert services.ask_json(service, "POST", "/predict", body)[1]["model"] == "words"
+
+
+def test_best_classes_with_probabilities(service, loaded):
+    X = services.rows(3, dtype=np.float64)
+    body = {"rows": X.tolist()}
+    _, answer = services.ask_json(service, "POST", "/predict/numbers?top=4", body)
+    labels, distances, shares = loaded["numbers"].top_classes(X, 4, probabilities=True)
+    for i, row in enumerate(answer["top"]):
+        assert [each["label"] for each in row] == labels[i].tolist()
+        assert [each["distance"] for each in row] == distances[i].tolist()
+        assert [each["probability"] for each in row] == pytest.approx(shares[i], rel=1e-12)
+    assert answer["labels"] == labels[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/predict/absent", {"rows": [[0] * 12]}, 404, "there is no model 'absent'"),
+        ("/predict", b"", 400, "the body must be JSON"),
+        ("/predict", b"[" * 100_000, 400, "the body must be JSON"),
+        ("/predict", b'{"rows": [[NaN]]}', 400, "the body must be JSON"),
+        ("/predict", b"\xff\xfe", 400, "the body must be JSON"),
+        ("/predict", b"3", 400, "the body must be a JSON object, found 3"),
+        ("/predict", {}, 400, "one key, rows, found ''"),
+        ("/predict", {"rows": [[0] * 12], "top": 3}, 400, "one key, rows, found 'rows, top'"),
+        ("/predict", {"texts": ["a"]}, 400, "model words takes rows, found 'texts'"),
+        ("/predict", {"rows": []}, 400, "1 to 1000 elements, found 0"),
+        ("/predict", {"rows": [[0] * 12] * 1001}, 400, "1 to 1000 elements, found 1001"),
+        ("/predict", {"rows": "abc"}, 400, "found 'abc'"),
+        ("/predict", {"rows": [0] * 12}, 400, "shape (n, 12), found (12,)"),
+        ("/predict", {"rows": [[0] * 11]}, 400, "shape (n, 12), found (1, 11)"),
+        ("/predict", {"rows": [[[0] * 12]]}, 400, "shape (n, 12), found (1, 1, 12)"),
+        ("/predict", {"rows": [[0] * 12, [0] * 11]}, 400, "the same length"),
+        ("/predict", {"rows": [["a"] * 12]}, 400, "lists of numbers"),
+        ("/predict", {"rows": [[None] * 12]}, 400, "lists of numbers"),
+        ("/predict", {"rows": [{}]}, 400, "lists of numbers"),
+        ("/predict?top=0", {"rows": [[0] * 12]}, 400, "from 1 to the number of classes, 40"),
+        ("/predict?top=-1", {"rows": [[0] * 12]}, 400, "top must be a number"),
+        ("/predict?top=" + "9" * 5000, {"rows": [[0] * 12]}, 400, "top must be a number"),
+        ("/predict", b" " * 500_001, 413, "at most 500000 bytes"),
+    ],
+)
+def test_a_malformed_request_is_told_what_is_wrong(service, path, body, status, words):
+    found, answer = services.ask_json(service, "POST", path, body)
+    assert (found, list(answer)) == (status, ["error"])
+    assert words in answer["error"]
+
+
+def test_a_body_of_unknown_length_is_counted_as_it_arrives(service):
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=services.PATIENCE)
+    body = json.dumps({"rows": services.rows(2).tolist()}).encode()
+    connection.request("POST", "/predict", iter([body[:100], body[100:]]), encode_chunked=True,
+                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+    answer = connection.getresponse()
+    assert (answer.status, len(json.loads(answer.read())["labels"])) == (200, 2)
+    connection.request("POST", "/predict", iter([b" " * 200_000] * 3), encode_chunked=True,
+                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+    assert connection.getresponse().status == 413
+    connection.close()
+
+
+def test_compressed_bodies_are_refused(service):
+    status, answer = services.ask_json(service, "POST", "/predict", b"x", Content_Encoding="gzip")
+    assert (status, answer["error"]) == (415, "content-encoding must be identity, found 'gzip'")
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/v2/models/words/infer/", "/predict/a/b"])
+def test_unknown_addresses_and_methods_are_json_errors(service, path):
+    assert services.ask_json(service, "POST", path, b"")[0] == 404
+    assert services.ask_json(service, "GET", "/predict")[0] == 405
+    assert services.ask_json(service, "POST", "/metrics", b"")[0] == 405
+
+
+def test_further_connections_are_refused_and_served_again_when_others_end(service):
+    def connected():
+        return socket.create_connection(("127.0.0.1", service.port), timeout=services.PATIENCE)
+
+    held = [connected() for _ in range(60)]
+    try:
+        assert services.ask(service, "GET", "/v2/health/live")[0] == 503
+    finally:
+        for connection in held:
+            connection.close()
+    deadline = time.monotonic() + services.PATIENCE
+    while services.ask(service, "GET", "/v2/health/live")[0] != 200:
+        assert time.monotonic() < deadline
+
+
+def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
+    model = ServedModel("m", services.random_model(["a", "b"]))
+    with services.in_thread(create_app([model], Limits(body_seconds=0.3))) as service:
+        for request, status in [
+            (b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{", b" 408 "),
+            (b"POST /predict HTTP/1.1\r\nHost: 127", b""),
+            (b"", b""),
+        ]:
+            address = ("127.0.0.1", service.port)
+            with socket.create_connection(address, services.PATIENCE) as connection:
+                connection.sendall(request)
+                assert status in connection.recv(65536)
+                if not status:
+                    assert connection.recv(1) == b""
+
+
+def test_what_goes_wrong_within_is_an_answer_too(monkeypatch, caplog):
+    def fail(*arguments):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    model = services.random_model(["a", "b"])
+    monkeypatch.setattr(model, "predict", fail)
+    with services.in_thread(create_app([ServedModel("m", model)])) as service:
+        body = {"rows": services.rows(1).tolist()}
+        status, answer = services.ask_json(service, "POST", "/predict", body)
+        assert services.ask(service, "GET", "/v2/health/live")[0] == 200
+    assert (status, answer["error"].split(";")[0]) == (500, "internal error")
+    assert "BlockingIOError" in caplog.text
+
+
+def metric(text, pattern):
+    found = re.search(rf"^{pattern} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def test_metrics_count_requests_rows_and_seconds(service):
+    def scraped():
+        status, headers, content = services.ask(service, "GET", "/metrics")
+        assert (status, headers.get_content_type()) == (200, "text/plain")
+        return content.decode()
+
+    before = scraped()
+    for _ in range(3):
+        services.ask(service, "POST", "/predict/numbers", {"rows": services.rows(4).tolist()})
+    services.ask(service, "POST", "/predict/numbers", b"no JSON")
+    after = scraped()
+    for pattern, difference in {
+        r'bitclass_requests_total\{endpoint="predict",status="200"\}': 3,
+        r'bitclass_requests_total\{endpoint="predict",status="400"\}': 1,
+        r'bitclass_request_seconds_count\{endpoint="predict"\}': 4,
+        r'bitclass_request_seconds_bucket\{endpoint="predict",le="\+Inf"\}': 4,
+        r'bitclass_predict_requests_total\{model="numbers"\}': 3,
+        r'bitclass_predict_rows_sum\{model="numbers"\}': 12,
+        r'bitclass_predict_rows_bucket\{model="numbers",le="5"\}': 3,
+    }.items():
+        assert metric(after, pattern) - metric(before, pattern) == difference, pattern
+    # Every line is a comment or a sample, and buckets never decrease.
+    sample = re.compile(r'[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [-+.e0-9]+')
+    lines = [line for line in after.splitlines() if not line.startswith("#")]
+    assert all(sample.fullmatch(line) for line in lines)
+    seconds = [
+        line
+        for line in lines
+        if line.startswith('bitclass_request_seconds_bucket{endpoint="predict"')
+    ]
+    counts = [int(line.split()[-1]) for line in seconds]
+    assert counts == sorted(counts)
+
+
+def test_images_are_predicted_as_the_extractor_and_model_do(tmp_path):
+    pytest.importorskip("PIL", reason="images need bitclass[images]")
+    import io
+
+    from PIL import Image
+
+    from bitclass.images import Gist, decode
+    from bitclass.storage import save
+
+    extractor = Gist()
+    model = services.random_model(["a", "b", "c"], n_features=extractor.n_features)
+    model.summary["extractor"] = extractor.specification()
+    save(tmp_path / "im.safetensors", model)
+    images = []
+    for seed in range(3):
+        pixels = np.random.default_rng(seed).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+        stream = io.BytesIO()
+        Image.fromarray(pixels).save(stream, "PNG")
+        images.append(stream.getvalue())
+    X = extractor.extract([extractor.preparation(decode(image, "image")) for image in images])
+    expected = model.predict(X).tolist()
+    with services.serving(tmp_path / "im.safetensors") as service:
+        encoded = [base64.b64encode(image).decode() for image in images]
+        _, answer = services.ask_json(service, "POST", "/predict", {"images": encoded})
+        assert answer["labels"] == expected
+        _, answer = services.ask_json(
+            service, "POST", "/predict?top=2", images[0], Content_Type="image/png"
+        )
+        assert (answer["labels"], len(answer["top"][0])) == (expected[:1], 2)
+        for body, status, words in [
+            ({"images": ["%%"]}, 400, "image 0 must be in base64"),
+            ({"images": [3]}, 400, "images must be a list of strings"),
+            ({"images": [encoded[0], base64.b64encode(b"x").decode()]}, 422, "image 1: cannot be"),
+        ]:
+            found, answer = services.ask_json(service, "POST", "/predict", body)
+            assert found == status
+            assert words in answer["error"]
+
+        import tritonclient.http as triton
+
+        tensor = triton.InferInput("images", [3], "BYTES")
+        tensor.set_data_from_numpy(np.array(images, dtype=object))
+        with triton.InferenceServerClient(f"127.0.0.1:{service.port}") as client:
+            labels = client.infer("im", [tensor]).as_numpy("label")
+        assert [label.decode() for label in labels] == expected

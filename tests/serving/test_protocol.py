@@ -1,0 +1,216 @@
+"""Open Inference Protocol, spoken by a client that others have written."""
+
+import json
+
+import numpy as np
+import pytest
+import services
+import tritonclient.http as triton
+from tritonclient.utils import InferenceServerException
+
+
+@pytest.fixture
+def client(service):
+    with triton.InferenceServerClient(
+        f"127.0.0.1:{service.port}",
+        connection_timeout=services.PATIENCE,
+        network_timeout=services.PATIENCE,
+    ) as client:
+        yield client
+
+
+def input_of(X, datatype, binary=True):
+    tensor = triton.InferInput("rows", list(X.shape), datatype)
+    tensor.set_data_from_numpy(X, binary_data=binary)
+    return tensor
+
+
+def test_health_and_metadata(client):
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("words")
+    assert not client.is_model_ready("absent")
+    server = client.get_server_metadata()
+    assert (server["name"], server["extensions"]) == ("bitclass", ["binary_tensor_data"])
+    words, numbers = (client.get_model_metadata(name) for name in ("words", "numbers"))
+    assert words["inputs"] == [{"name": "rows", "datatype": "FP32", "shape": [-1, 12]}]
+    assert words["outputs"][0] == {"name": "label", "datatype": "BYTES", "shape": [-1]}
+    assert numbers["outputs"][0] == {"name": "label", "datatype": "INT64", "shape": [-1]}
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("name", ["words", "numbers"])
+@pytest.mark.parametrize(
+    ("datatype", "dtype"),
+    [("FP16", "f2"), ("FP32", "f4"), ("FP64", "f8"), ("INT8", "i1"), ("UINT16", "u2"),
+     ("INT64", "i8"), ("BOOL", "?")],
+)  # fmt: skip
+def test_labels_are_those_of_the_model(client, loaded, name, datatype, dtype, binary):
+    if datatype == "FP16":
+        binary = True  # the client has no other form of it
+    X = np.abs(services.rows(17)).astype(dtype)
+    answer = client.infer(name, [input_of(X, datatype, binary)], request_id="a 1")
+    expected = loaded[name].predict(X)
+    found = answer.as_numpy("label")
+    if name == "words":
+        found = np.array([label.decode() for label in found])
+    np.testing.assert_array_equal(found, expected)
+    response = answer.get_response()
+    assert (response["id"], response["model_name"]) == ("a 1", name)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("name", ["words", "numbers"])
+def test_best_classes_have_distances_and_probabilities(client, loaded, name, binary):
+    X = services.rows(9)
+    names = ("top_distances", "label", "top_labels", "top_probabilities")
+    outputs = [triton.InferRequestedOutput(each, binary_data=binary) for each in names]
+    answer = client.infer(name, [input_of(X, "FP32")], outputs=outputs, parameters={"top": 7})
+    labels, distances, shares = loaded[name].top_classes(X, 7, probabilities=True)
+    found = answer.as_numpy("top_labels")
+    if name == "words":
+        found = np.array([each.decode() if binary else each for each in found.ravel()]).reshape(
+            9, 7
+        )
+    np.testing.assert_array_equal(found, labels)
+    np.testing.assert_array_equal(answer.as_numpy("top_distances"), distances)
+    np.testing.assert_allclose(answer.as_numpy("top_probabilities"), shares, rtol=1e-12)
+    assert [each["name"] for each in answer.get_response()["outputs"]] == list(names)
+
+
+def test_outputs_by_default(client):
+    X = services.rows(2)
+    answer = client.infer("words", [input_of(X, "FP32")])
+    assert [each["name"] for each in answer.get_response()["outputs"]] == ["label"]
+    answer = client.infer("words", [input_of(X, "FP32")], parameters={"top": 3})
+    shapes = {each["name"]: each["shape"] for each in answer.get_response()["outputs"]}
+    assert shapes == {
+        "label": [2], "top_labels": [2, 3], "top_probabilities": [2, 3], "top_distances": [2, 3],
+    }  # fmt: skip
+    outputs = [triton.InferRequestedOutput("top_labels")]
+    answer = client.infer("words", [input_of(X, "FP32")], outputs=outputs)
+    assert answer.as_numpy("top_labels").shape == (2, 5)
+
+
+def test_concurrent_requests_get_their_own_answers(service, loaded):
+    parts = [services.rows(1 + seed % 3, seed) for seed in range(60)]
+    with triton.InferenceServerClient(
+        f"127.0.0.1:{service.port}", concurrency=16, network_timeout=services.PATIENCE
+    ) as many:
+        sent = [many.async_infer("numbers", [input_of(X, "FP32")]) for X in parts]
+        answers = [request.get_result().as_numpy("label") for request in sent]
+    for X, found in zip(parts, answers, strict=True):
+        np.testing.assert_array_equal(found, loaded["numbers"].predict(X))
+
+
+@pytest.mark.parametrize(
+    ("model", "X", "parameters", "words"),
+    [
+        ("absent", services.rows(2), {}, "there is no model 'absent'; there are words, numbers"),
+        ("words", services.rows(2)[:, :3], {}, "shape of rows must be [n, 12]"),
+        ("words", services.rows(1001), {}, "n from 1 to 1000, found [1001, 12]"),
+        ("words", services.rows(2) * np.nan, {}, "row 0, feature 0 is NaN"),
+        ("words", services.rows(2), {"top": 0}, "top must be an integer from 1 to"),
+        ("words", services.rows(2), {"top": 41}, "the number of classes, 40, found 41"),
+        ("words", services.rows(2), {"top": "x"}, "found 'x'"),
+    ],
+)
+def test_errors_reach_the_client_in_words(client, model, X, parameters, words):
+    with pytest.raises(InferenceServerException) as caught:
+        client.infer(model, [input_of(X, "FP32")], parameters=parameters)
+    assert words in caught.value.message()
+    assert caught.value.status() == ("404" if model == "absent" else "400")
+
+
+def tensor(**changes):
+    valid = {"name": "rows", "datatype": "FP32", "shape": [2, 12], "data": [0.5] * 24}
+    return {key: value for key, value in (valid | changes).items() if value is not None}
+
+
+@pytest.mark.parametrize("data", [[0.5] * 24, [[0.5] * 12] * 2, [[1] * 12, [0.5] * 12]])
+def test_values_may_be_flat_or_nested(service, data):
+    status, answer = services.ask_json(
+        service, "POST", "/v2/models/words/infer", {"inputs": [tensor(data=data)]}
+    )
+    assert (status, answer["outputs"][0]["shape"]) == (200, [2])
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ([], "JSON object"),
+        ({}, "inputs must be a list of one tensor: rows"),
+        ({"inputs": [tensor(), tensor()]}, "inputs must be a list of one"),
+        ({"inputs": ["rows"]}, "inputs[0] must be a JSON object, found 'rows'"),
+        ({"inputs": [tensor(name="x")]}, "model words takes rows, found 'x'"),
+        ({"inputs": [tensor(name=["rows"])]}, "takes rows, found"),
+        ({"inputs": [tensor(name="texts", datatype="BYTES")]}, "takes rows, found 'texts'"),
+        ({"inputs": [tensor(datatype="BYTES")]}, "datatype of rows must be one of BOOL"),
+        ({"inputs": [tensor(datatype=[])]}, "datatype of rows"),
+        ({"inputs": [tensor(datatype=None)]}, "datatype of rows"),
+        ({"inputs": [tensor(shape=None)]}, "shape of rows must be [n, 12]"),
+        ({"inputs": [tensor(shape=[24])]}, "shape of rows"),
+        ({"inputs": [tensor(shape=[2.0, 12])]}, "shape of rows"),
+        ({"inputs": [tensor(shape=[-2, -12])]}, "shape of rows"),
+        ({"inputs": [tensor(shape=[True, 12])]}, "shape of rows"),
+        ({"inputs": [tensor(shape=[0, 12], data=[])]}, "n from 1 to 1000"),
+        ({"inputs": [tensor(shape=[10**30, 12])]}, "n from 1 to 1000"),
+        ({"inputs": [tensor(data=None)]}, "data of rows must be a list, found None"),
+        ({"inputs": [tensor(data="0.5")]}, "data of rows must be a list"),
+        ({"inputs": [tensor(data={"0": 1})]}, "data of rows must be a list"),
+        ({"inputs": [tensor(data=["0.5"] * 24)]}, "data of rows must be numbers of type FP32"),
+        ({"inputs": [tensor(data=[None] * 24)]}, "data of rows must be numbers"),
+        ({"inputs": [tensor(data=[0.5] * 23)]}, "found 23 values for shape [2, 12]"),
+        ({"inputs": [tensor(data=[[0.5] * 12, [0.5] * 11])]}, "data of rows"),
+        ({"inputs": [tensor(data=[10**400] * 24)]}, "number is infinity"),
+        ({"inputs": [tensor(data=[1e300] * 24)]}, "row 0, feature 0 is"),
+        ({"inputs": [tensor(datatype="INT8", data=[300] * 24)]}, "a value is out of range"),
+        ({"inputs": [tensor(datatype="UINT8", data=[-1] * 24)]}, "a value is out of range"),
+        ({"inputs": [tensor(datatype="INT8")]}, "found values of type float64"),
+        ({"inputs": [tensor(parameters=[])]}, "parameters of rows must be a JSON object"),
+        ({"inputs": [tensor(parameters={"binary_data_size": 96})]}, "binary_data_size of rows"),
+        ({"inputs": [tensor()], "parameters": 3}, "parameters must be a JSON object"),
+        ({"inputs": [tensor()], "parameters": {"binary_data_output": 1}}, "true or false"),
+        ({"inputs": [tensor()], "outputs": {}}, "outputs must be a list"),
+        ({"inputs": [tensor()], "outputs": ["label"]}, "outputs[0] must be a JSON object"),
+        ({"inputs": [tensor()], "outputs": [{"name": "x"}]}, "outputs[0] must be one of label"),
+        ({"inputs": [tensor()], "outputs": [{"name": ["label"]}]}, "outputs[0] must be one of"),
+        ({"inputs": [tensor()], "outputs": [{"name": "label", "parameters": 1}]}, "parameters of"),
+        ({"inputs": [tensor()], "id": 7}, "id must be a string"),
+    ],
+)  # fmt: skip
+def test_a_malformed_request_is_told_what_is_wrong(service, request_, words):
+    status, answer = services.ask_json(service, "POST", "/v2/models/words/infer", request_)
+    assert (status, list(answer)) == (400, ["error"])
+    assert words in answer["error"]
+
+
+def binary_body(size, shape=(2, 12), tail=b"\0" * 96, **more):
+    head = {"inputs": [tensor(shape=list(shape), data=None, parameters=size) | more]}
+    content = json.dumps(head).encode()
+    return len(content), content + tail
+
+
+@pytest.mark.parametrize(
+    ("size", "tail", "shift", "words"),
+    [
+        ({"binary_data_size": 96}, b"\0" * 95, 0, "must be the 95 bytes after the JSON"),
+        ({"binary_data_size": 95}, b"\0" * 95, 0, "must have 96 bytes, found 95"),
+        ({"binary_data_size": -1}, b"\0" * 96, 0, "binary_data_size of rows"),
+        ({"binary_data_size": "96"}, b"\0" * 96, 0, "binary_data_size of rows"),
+        ({"binary_data_size": 2**70}, b"\0" * 96, 0, "binary_data_size of rows"),
+        ({}, b"\0" * 96, 0, "96 bytes follow the JSON, and no tensor claims them"),
+        ({"binary_data_size": 96}, b"\0" * 96, 1, "must be JSON"),
+        ({"binary_data_size": 96}, b"\0" * 96, -1, "must be JSON"),
+        ({"binary_data_size": 96}, b"\0" * 96, 10**6, "at most the"),
+        ({"binary_data_size": 96}, b"\0" * 96, 10**13, "must be a number"),
+        ({"binary_data_size": 96}, b"\0" * 96, -(10**6), "must be a number"),
+    ],
+)
+def test_malformed_binary_tensors_are_told_what_is_wrong(service, size, tail, shift, words):
+    length, content = binary_body(size, tail=tail)
+    headers = {"Inference_Header_Content_Length": str(length + shift)}
+    path = "/v2/models/words/infer"
+    status, answer = services.ask_json(service, "POST", path, content, **headers)
+    assert status == 400
+    assert words in answer["error"]
