@@ -22,10 +22,10 @@ Texts::Texts(nb::handle sequence) {
     // A copy, so that nobody takes a text away while the kernels read it.
     items_ = nb::steal(PySequence_Tuple(sequence.ptr()));
     if (!items_.is_valid()) nb::raise_python_error();
-    const auto n = static_cast<std::size_t>(PyTuple_GET_SIZE(items_.ptr()));
+    const auto n = static_cast<std::size_t>(PyTuple_Size(items_.ptr()));
     views_.reserve(n);
     for (std::size_t i = 0; i < n; ++i) {
-        views_.push_back(view(PyTuple_GET_ITEM(items_.ptr(), static_cast<Py_ssize_t>(i)), i));
+        views_.push_back(view(PyTuple_GetItem(items_.ptr(), static_cast<Py_ssize_t>(i)), i));
         if (views_.back().size() > kMaxBytes) {
             throw nb::value_error(("texts: expected at most " + std::to_string(kMaxBytes) + " bytes per text, found " +
                                    std::to_string(views_.back().size()) + " in text " + std::to_string(i))
@@ -46,11 +46,11 @@ std::string_view Texts::view(PyObject* item, std::size_t i) {
         item = encoded_.back().ptr();
     }
     if (!PyBytes_Check(item)) {
-        throw nb::type_error(("texts: expected str or bytes, found " + std::string(Py_TYPE(item)->tp_name) + " in text " +
+        throw nb::type_error(("texts: expected str or bytes, found " + std::string(nb::inst_name(item).c_str()) + " in text " +
                               std::to_string(i))
                                  .c_str());
     }
-    return {PyBytes_AS_STRING(item), static_cast<std::size_t>(PyBytes_GET_SIZE(item))};
+    return {PyBytes_AsString(item), static_cast<std::size_t>(PyBytes_Size(item))};
 }
 
 namespace {

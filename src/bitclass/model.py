@@ -322,9 +322,7 @@ class PackedModel:
         """
         if self._on_device(X):
             return DeviceModel(self, X).predict_log_proba()
-        scores = self.scores(X)
-        scores /= self.temperature
-        scores -= scores.max(axis=1, keepdims=True)
+        scores = self._below_best(self.scores(X))
         scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
         return scores
 
@@ -417,10 +415,14 @@ class PackedModel:
 
     def _softmax(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probabilities of all classes from their scores (n, C), which are overwritten."""
+        np.exp(self._below_best(scores), out=scores)
+        scores /= scores.sum(axis=1, keepdims=True)
+        return scores
+
+    def _below_best(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """By how much scores (n, C) are below the best of their row, over the temperature."""
         scores /= self.temperature
         scores -= scores.max(axis=1, keepdims=True)
-        np.exp(scores, out=scores)
-        scores /= scores.sum(axis=1, keepdims=True)
         return scores
 
     def __repr__(self) -> str:

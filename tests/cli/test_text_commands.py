@@ -95,6 +95,7 @@ def test_embeddings_are_an_extractor_by_name(folder, tmp_path):
     [
         (["{model}", "no-such-file.csv"], ["no-such-file.csv", "no such file"]),
         (["{model}", "{texts}", "a text"], ["a text", "no such file"]),
+        (["{model}", ""], ["an argument is empty"]),
         (["{model}", "{texts}", "--text", "sentence"], ["sentence"]),
         (["{model}", "{texts}", "--features", "text"], ["--features"]),
     ],

@@ -139,6 +139,8 @@ def _given_texts(inputs: Inputs, model: PackedModel) -> TextRows | None:
     from bitclass.text import TextLines
 
     paths = inputs.paths
+    if Path() in paths:  # which an empty argument becomes, as that of an unset variable
+        raise UsageError("an argument is empty: give texts, files, or - for standard input")
     if inputs.text is not None or inputs.format is not None or Path("-") in paths:
         return None
     missing = [path for path in paths if not _exists(path)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,10 +68,14 @@ class Shown:
         Parameters
         ----------
         record : object
-            With the attributes `epoch`, `n_epochs` and `accuracy`, as `fit` passes it to its
-            callback.
+            With the attributes `epoch`, `n_epochs`, `accuracy` and `objective`, as `fit` passes
+            it to its callback.
         """
-        note = f"epoch {record.epoch} of {record.n_epochs}, held-out accuracy {record.accuracy:.2%}"
+        note = f"epoch {record.epoch} of {record.n_epochs}, "
+        if math.isnan(record.accuracy):  # wide rows are not judged until the end
+            note += f"mean cross-entropy {record.objective:.3f}"
+        else:
+            note += f"held-out accuracy {record.accuracy:.2%}"
         self("refining", record.epoch, record.n_epochs, note=note)
         if self._progress.disable:
             print(f"bitclass: refining: {note}", file=sys.stderr, flush=True)

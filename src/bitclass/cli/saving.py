@@ -136,6 +136,12 @@ def save_model(
         model.summary["extractor"] = dict(extractor)
     statistics = classifier.statistics_ if keep_statistics else None
     if not isinstance(statistics, Statistics):  # not wanted, or rows too wide for sums
+        if keep_statistics:
+            warnings.warn(
+                "--keep-statistics has no effect on text and other wide rows: the model cannot be "
+                "updated, fit it again with all rows instead",
+                stacklevel=2,
+            )
         save(path, model, projection=projection)
         return
     model.summary["statistics"] = statistics.fingerprint()

@@ -76,7 +76,12 @@ def describe_training(summary: Mapping[str, Any]) -> str:
     text = f"{loss} loss, {how}"
     if isinstance(refinement, dict):
         before, after = (refinement.get(f"accuracy_{when}") for when in ("before", "after"))
-        if isinstance(before, float) and isinstance(after, float):
+        if "columns" in refinement:  # of wide rows, which have no closed form
+            epochs = counted(refinement.get("epochs"), "epoch")
+            text = f"sparse mini-batches, {epochs}, {counted(refinement['columns'], 'column')} kept"
+            if isinstance(after, float):
+                text += f"; {after:.2%} of the held-out rows"
+        elif isinstance(before, float) and isinstance(after, float):
             rows = counted(refinement.get("held_out_rows"), "held-out row")
             epochs = counted(refinement.get("epochs"), "epoch")
             text += f"; refinement {epochs}, accuracy on {rows} {before:.2%} to {after:.2%}"

@@ -135,9 +135,11 @@ def choose_columns(
 
 def _check_second_label(path: Path, features: Sequence[str], choice: Choice) -> None:
     """Refuse ``species.1``, which is what pandas makes of a second label column ``species``."""
-    pattern = re.compile(rf"{re.escape(str(choice.label))}\.[1-9][0-9]*")
+    if choice.label is None:
+        return
+    pattern = re.compile(rf"{re.escape(choice.label)}\.[1-9][0-9]*")
     found = [name for name in features if pattern.fullmatch(name)]
-    if choice.label is not None and found:
+    if found:
         raise DataFileError(
             f"{path}: column {found[0]!r} may be a second {choice.label!r}; leave it out with "
             f"--features '!{found[0]}', or name all features with --features"

@@ -403,14 +403,19 @@ def saved_anchors(anchors: RbfAnchors | None) -> dict[str, NDArray[Any]]:
     }
 
 
+def _is_complete(tensors: Mapping[str, NDArray[Any]], group: Mapping[str, Expected]) -> bool:
+    """Whether a file has the tensors of a group; some of them without the others are refused."""
+    there = [name for name in group if name in tensors]
+    missing = [name for name in group if name not in tensors]
+    if there and missing:
+        raise ModelFileError(f"tensor {missing[0]!r} is missing beside {there[0]!r}")
+    return bool(there)
+
+
 def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
     """Anchors of a file whose layout has been checked, None where it has none."""
-    there = [name for name in ANCHOR_LAYOUT if name in tensors]
-    if not there:
+    if not _is_complete(tensors, ANCHOR_LAYOUT):
         return None
-    missing = [name for name in ANCHOR_LAYOUT if name not in tensors]
-    if missing:
-        raise ModelFileError(f"tensor {missing[0]!r} is missing beside {there[0]!r}")
     anchors, centre, scale, gamma = (tensors[name] for name in ANCHOR_LAYOUT)
     for name, values in zip(ANCHOR_LAYOUT, (anchors, centre, scale, gamma), strict=True):
         if not np.isfinite(values).all():
@@ -448,12 +453,8 @@ def _saved_text(text: NgramFeatures | None) -> dict[str, NDArray[Any]]:
 
 def _text_from(tensors: Mapping[str, NDArray[Any]], n_features: int) -> NgramFeatures | None:
     """What turns texts into rows, of a file whose layout has been checked; None if nothing does."""
-    there = [name for name in _TEXT_LAYOUT if name in tensors]
-    if not there:
+    if not _is_complete(tensors, _TEXT_LAYOUT):
         return None
-    missing = [name for name in _TEXT_LAYOUT if name not in tensors]
-    if missing:
-        raise ModelFileError(f"tensor {missing[0]!r} is missing beside {there[0]!r}")
     lengths = tensors["text_ngrams"].tolist()
     if len(lengths) != 4:
         raise ModelFileError(f"tensor 'text_ngrams' must hold 4 numbers, found {len(lengths)}")

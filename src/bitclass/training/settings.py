@@ -24,7 +24,8 @@ class Epoch:
     ----------
     epoch : int, counted from 1
     n_epochs : int, how many there are unless refinement stops early
-    accuracy : float, share of the held-out rows that are predicted right
+    accuracy : float, share of the held-out rows that are predicted right; NaN where wide rows are
+        learned, which are judged at the end only
     objective : float, mean cross-entropy of the training rows during this epoch
     """
 

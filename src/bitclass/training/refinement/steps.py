@@ -215,7 +215,7 @@ class Refinement:
         self._refit = refit
         self._score_all = score_all
         self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
-        # Of very many classes a step scores some, whose signs become floats only then.
+        # With very many classes, a step scores only some of them, and converts only their signs.
         self._signs = xp.astype(like(weights, means), xp.float32 if score_all else xp.int8)
         self._schedule = schedule
         self._random = random
