@@ -6,42 +6,43 @@ Here are the few things that the standard lacks. No library is imported unless i
 
 from __future__ import annotations
 
-import math
 import sys
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import cache
 from importlib import import_module
-from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass import _native
+
 __all__ = [
     "Array",
-    "add_by_class",
     "add_gram",
+    "check_array",
+    "class_sums",
     "device",
     "hosted",
     "is_foreign",
     "like",
+    "memory_errors",
     "namespace",
+    "product",
+    "put",
+    "rounded",
     "take",
     "to_host",
-    "top_k",
     "unique_inverse",
-    "unique_labels",
 ]
 
 Array = Any  # NDArray, or an array of another library
-Found = TypeVar("Found", bound=Any)
+_T = TypeVar("_T", bound=Any)
 
 _LIBRARIES = frozenset({"torch", "cupy", "array_api_strict"})
 # Columns of X'X that are one product: what lies below the diagonal is not computed.
 _COLUMNS = 1024
-# Classes of one group, of which only the best is compared at first.
-_GROUP = 64
 
 
 def _library(X: Any) -> str:
@@ -59,20 +60,19 @@ def is_foreign(X: Any) -> bool:
     return _library(X) in _LIBRARIES and hasattr(X, "shape")
 
 
+def _compat() -> Any:
+    try:
+        return import_module("array_api_compat")
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "arrays of other libraries than NumPy need array-api-compat: "
+            "pip install 'bitclass[array-api]'"
+        ) from None
+
+
 def namespace(X: Any) -> Any:
     """The array API of the library that X belongs to."""
     return _compat().array_namespace(X) if is_foreign(X) else np
-
-
-@cache
-def _compat() -> ModuleType:
-    for name in ("array_api_compat", "sklearn.externals.array_api_compat"):
-        with suppress(ModuleNotFoundError):
-            return import_module(name)
-    raise ModuleNotFoundError(
-        "arrays of other libraries than NumPy need array-api-compat: "
-        "pip install 'bitclass[array-api]'"
-    )
 
 
 def device(X: Array) -> Any:
@@ -80,43 +80,67 @@ def device(X: Array) -> Any:
     return _compat().device(X) if is_foreign(X) else "cpu"
 
 
+def check_array(X: Any, name: str = "X", beside: Any = None) -> None:
+    """Refuse an array of another library that cannot be computed with, or lies elsewhere."""
+    if getattr(X, "requires_grad", False):
+        raise ValueError(f"{name} must not require gradients: give {name}.detach()")
+    if is_foreign(X) and is_foreign(beside):
+        if namespace(X) is not namespace(beside) or device(X) != device(beside):
+            raise ValueError(
+                f"{name} must lie where X lies, {_library(beside)} on {device(beside)}, or be a "
+                f"NumPy array; found {_library(X)} on {device(X)}"
+            )
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Name the argument where a device has no more memory."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        raise MemoryError(
+            "X: the device has too little memory left; give fewer rows at a time, to partial_fit "
+            f"or fit_batches where it is training ({str(error).splitlines()[0]})"
+        ) from error
+
+
 def to_host(X: Any) -> Any:
     """A NumPy array of the same values; anything that is no array of another library as it is."""
-    if not is_foreign(X):
-        return X
-    library = _library(X)
+    library = _library(X) if is_foreign(X) else None
     if library == "torch":
         X = X.detach().cpu()
         return (X.float() if str(X.dtype) == "torch.bfloat16" else X).numpy()
-    return X.get() if library == "cupy" else np.asarray(X)
+    return X.get() if library == "cupy" else X if library is None else np.asarray(X)
 
 
-def like(values: NDArray[Any], reference: Array) -> Array:
+def like(values: Array, reference: Array) -> Array:
     """Values of NumPy where `reference` lies; as they are where that is NumPy too."""
-    if not is_foreign(reference):
+    if is_foreign(values) or not is_foreign(reference):
         return values
-    xp = namespace(reference)
-    return xp.asarray(np.ascontiguousarray(values), device=device(reference))
+    return namespace(reference).asarray(np.ascontiguousarray(values), device=device(reference))
 
 
-def hosted(found: Found) -> Found:
+def hosted(found: _T) -> _T:
     """A dataclass whose arrays are all NumPy's."""
     arrays = {field.name: to_host(getattr(found, field.name)) for field in fields(found)}
     return replace(found, **arrays)
 
 
-def take(X: Array, rows: NDArray[np.intp]) -> Array:
+def take(X: Array, rows: Array) -> Array:
     """Chosen rows of X, by index."""
-    if not is_foreign(X):
-        return X[rows]
-    return namespace(X).take(X, like(rows, X), axis=0)
+    return namespace(X).take(X, like(rows, X), axis=0) if is_foreign(X) else X[rows]
 
 
-def unique_labels(labels: Array) -> NDArray[Any]:
-    """Sorted labels (C,) in NumPy."""
-    if is_foreign(labels):
-        labels = to_host(namespace(labels).unique_values(labels))
-    return np.unique(labels)
+def put(values: Array, index: tuple[Array, ...], new: Array) -> None:
+    """``values[index] = new`` in place, by arrays of indices, none of them twice."""
+    if _library(values) == "array_api_strict":  # which has only what the standard has
+        changed = np.array(values)
+        changed[tuple(map(to_host, index))] = to_host(new)
+        values[...] = like(changed, values)
+    else:
+        values[tuple(like(part, values) for part in index)] = new
 
 
 def unique_inverse(labels: Array) -> tuple[NDArray[Any], Array]:
@@ -127,74 +151,54 @@ def unique_inverse(labels: Array) -> tuple[NDArray[Any], Array]:
     return to_host(found.values), found.inverse_indices
 
 
-def add_gram(Z: Array, total: Array) -> None:
-    """Add Z'Z of rows (n, d) float32 to what is on and above the diagonal of `total` (d, d).
+def rounded(Z: Array) -> Array:
+    """An array as `product` takes it: float32, of torch with CUDA bfloat16."""
+    if _library(Z) == "torch" and Z.is_cuda:
+        return Z.bfloat16()
+    return namespace(Z).astype(Z, namespace(Z).float32, copy=False)
 
-    With CUDA the rows are rounded to bfloat16, and their products summed in float32: they are the
-    squares of nearby rows, so that the sum stays positive definite.
+
+def product(A: Array, B: Array) -> Array:
+    """Product of rounded matrices, summed in float32."""
+    if _library(A) == "torch" and A.is_cuda:
+        torch = sys.modules["torch"]
+        return torch.mm(A, B, out_dtype=torch.float32)
+    return A @ B
+
+
+def add_gram(blocks: Iterable[Array], gram: Array) -> None:
+    """Add ``Z' Z`` of all blocks of rows (n, d) to `gram` (d, d) float64.
+
+    Rounded rows are nearby rows: so the sum of their squares stays positive definite.
     """
-    torch = sys.modules["torch"] if _library(Z) == "torch" and Z.is_cuda else None
-    if torch is not None:
-        Z = Z.to(torch.bfloat16)
-    d = Z.shape[1]
-    step = max(_COLUMNS, math.ceil(d / 8))
-    for start in range(0, d, step):
-        stop = min(start + step, d)
-        left, right = Z[:, start:stop].T, Z[:, start:]
-        part = left @ right if torch is None else torch.mm(left, right, out_dtype=torch.float32)
-        total[start:stop, start:] += part
+    if not is_foreign(gram):
+        _native.add_gram(blocks, gram)
+        return
+    xp, d = namespace(gram), gram.shape[0]
+    total = xp.zeros_like(gram)
+    for block in blocks:
+        Z = rounded(block)
+        for start in range(0, d, _COLUMNS):
+            stop = min(start + _COLUMNS, d)
+            total[start:stop, start:] += product(Z[:, start:stop].T, Z[:, start:])
+    gram += xp.triu(total) + xp.triu(total, k=1).T
 
 
-def add_by_class(Z: Array, own: Array, total: Array) -> None:
-    """Add rows (n, d) to the rows of `total` (C, d) that `own` (n,) tells."""
-    library = _library(Z)
-    if library == "torch":
+def class_sums(
+    Z: Array, own: Array, sample_weight: NDArray[np.float64] | None, total: Array
+) -> None:
+    """Add rows (n, d) times their weights to the rows of `total` (C, d) that `own` (n,) tells."""
+    if not is_foreign(Z):
+        _native.class_sums(Z, own, sample_weight, total)
+        return
+    xp, own = namespace(Z), like(own, Z)
+    Z = xp.astype(Z, total.dtype, copy=False)
+    if sample_weight is not None:
+        Z = Z * xp.astype(like(sample_weight[:, None], Z), Z.dtype)
+    if _library(Z) == "torch":
         total.index_add_(0, own, Z)
-    elif library == "cupy":
+    elif _library(Z) == "cupy":
         sys.modules["cupy"].add.at(total, own, Z)
     else:
-        xp = namespace(Z)
         is_own = own[None, :] == xp.arange(total.shape[0], device=device(Z))[:, None]
         total += xp.astype(is_own, Z.dtype) @ Z
-
-
-def top_k(scores: Array, k: int, largest: int) -> tuple[Array, Array]:
-    """Indices and scores (n, k) of the best of C classes, of equals the first ones.
-
-    The best k are in those k groups of neighbours whose best are the best: so nearly all scores are
-    read only once.
-
-    Parameters
-    ----------
-    scores : (n, C) of integers, in any type
-    k : int in [1, C]
-    largest : int, that no score exceeds in size
-    """
-    xp = namespace(scores)
-    n, n_classes = scores.shape
-    n_groups = n_classes // _GROUP
-    if n_groups <= 2 * k:
-        return _top_k(xp, scores, k, largest)
-    grouped = xp.reshape(scores[:, : n_groups * _GROUP], (n, n_groups, _GROUP))
-    groups = xp.sort(_top_k(xp, xp.max(grouped, axis=2), k, largest)[0], axis=1)
-    candidates = xp.take_along_axis(grouped, groups[:, :, None], axis=1)
-    # The last classes, which are less than a group, are always compared.
-    rest = scores[:, n_groups * _GROUP :]
-    candidates = xp.concat([xp.reshape(candidates, (n, k * _GROUP)), rest], axis=1)
-    place, best = _top_k(xp, candidates, k, largest)
-    group = xp.take_along_axis(groups, xp.minimum(place // _GROUP, place * 0 + k - 1), axis=1)
-    of_rest = place - k * _GROUP + n_groups * _GROUP
-    return xp.where(place < k * _GROUP, group * _GROUP + place % _GROUP, of_rest), best
-
-
-def _top_k(xp: Any, scores: Array, k: int, largest: int) -> tuple[Array, Array]:
-    """The best k of each row (n, m) by keys that no two share: score first, then place."""
-    m = scores.shape[1]
-    kind = xp.int32 if (largest + 1) * m < 2**31 else xp.int64
-    keys = xp.astype(scores, kind) * m + xp.arange(m - 1, -1, -1, dtype=kind, device=device(scores))
-    if _library(scores) == "torch":
-        best = sys.modules["torch"].topk(keys, k, dim=1).values
-    else:
-        best = xp.sort(keys, axis=1, descending=True)[:, :k]
-    best = xp.astype(best, xp.int64)
-    return m - 1 - best % m, best // m

@@ -15,9 +15,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
-from bitclass.array_api import is_foreign, like, namespace, take, to_host, unique_labels
+from bitclass.array_api import is_foreign, like, memory_errors, namespace, take, to_host
 from bitclass.blas import prediction_threads, training_threads
-from bitclass.device import memory_errors
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
@@ -41,11 +40,11 @@ from bitclass.validation import (
     check_class_count,
     check_classes,
     check_continuation,
-    check_foreign_rows,
     check_groups,
     check_initial_codes,
     check_rows,
     settings_of,
+    stand_in,
 )
 
 __all__ = ["BinaryCodeClassifier"]
@@ -339,7 +338,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             if not isinstance(initial_codes, str):
                 initial_codes = initial_codes[counts]
             batch = _with_weight(X, labels, weights)
-            check_class_count(unique_labels(batch[1]))
+            check_class_count(np.unique(to_host(batch[1])))
             settings = replace(settings, callback=callback)
             with training_threads(self.n_jobs):
                 if learns_sparse(settings, initial_codes, X):
@@ -352,7 +351,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     return self
                 statistics = start_statistics(settings, *batch, initial_codes)
                 # Rows of weight 0 may bring classes of their own.
-                statistics.add(*batch, None if weights is None else unique_labels(labels))
+                statistics.add(*batch, None if weights is None else np.unique(to_host(labels)))
                 self._learn(settings, statistics, lambda: iter([batch]), groups=group_of_row)
         return self
 
@@ -494,8 +493,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             first = not self.__sklearn_is_fitted__()
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=first)
             announced = check_classes(classes, labels)
-            if announced is None:
-                announced = unique_labels(labels)
+            if announced is None and weights is not None:
+                announced = np.unique(to_host(labels))
             X, labels, weights = _with_weight(X, labels, weights)
             codes = check_initial_codes(self.initial_codes, None, self.n_bits)
             with training_threads(self.n_jobs):
@@ -746,8 +745,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         -------
         float
         """
-        predicted, labels = to_host(self.predict(X)), to_host(y)
-        return float(accuracy_score(labels, predicted, sample_weight=to_host(sample_weight)))
+        weights = to_host(sample_weight)
+        return float(accuracy_score(to_host(y), to_host(self.predict(X)), sample_weight=weights))
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Codes of samples, packed.
@@ -776,12 +775,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
         self.solve()
-        if is_foreign(X):
-            check_foreign_rows(self, X, reset=False)
-            return self._solved().model, X
         # The kernels refuse what is not finite, at no cost.
-        X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
-        return self._solved().model, X
+        checked = validate_data(self, stand_in(X), reset=False, ensure_all_finite=False, **ACCEPTED)
+        return self._solved().model, X if is_foreign(X) else checked
 
     @contextmanager
     def _threads(self, model: PackedModel) -> Iterator[None]:
@@ -795,16 +791,12 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Columns of `classes_` from those of the classes that have samples."""
         if values.shape[1] == len(self.classes_):
             return values
-        if is_foreign(values):
-            xp = namespace(values)
-            place = np.full(len(self.classes_), values.shape[1])
-            known = np.searchsorted(self.classes_, self._solved().model.classes)
-            place[known] = np.arange(values.shape[1])
-            others = xp.full_like(values[:, :1], of_others)
-            return xp.take(xp.concat([values, others], axis=1), like(place, values), axis=1)
-        columns = np.full((len(values), len(self.classes_)), of_others)
-        columns[:, np.searchsorted(self.classes_, self._solved().model.classes)] = values
-        return columns
+        place = np.full(len(self.classes_), values.shape[1])
+        known = np.searchsorted(self.classes_, self._solved().model.classes)
+        place[known] = np.arange(values.shape[1])
+        xp = namespace(values)
+        padded = xp.concat([values, xp.full_like(values[:, :1], of_others)], axis=1)
+        return xp.take(padded, like(place, values), axis=1)
 
     # ---------------------------------------------------------------------------------------------
     # Attributes

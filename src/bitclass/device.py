@@ -1,230 +1,144 @@
-"""Prediction where the rows lie: a model for torch tensors and CuPy arrays, by the array API.
+"""Search where the rows lie: what the kernels do for NumPy arrays, by the array API.
 
-Codes come from one product in float32, and the nearest classes from one product of codes and
-weights, block by block. Both are exact, up to rounding of the scores P'x + t; so are ties.
+Codes come from one product of rows and projection, and the nearest classes from one product of
+codes and weights, which is exact; so are ties.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bitclass._native.reference import MAX_ACTIVATION
-from bitclass.array_api import Array, device, is_foreign, like, namespace, to_host, top_k
-from bitclass.codes import packed_width
+from bitclass.array_api import Array, device, like, namespace, product, rounded, take
 
-__all__ = ["DeviceModel", "check_array", "memory_errors"]
+__all__ = ["DeviceSearch", "device_search"]
 
-# Scores of rows and classes that are held at once.
-_SCORES_PER_BLOCK = 1 << 29
-# Sums of up to so many ones are exact in float16.
-_EXACT_IN_FLOAT16 = 2048
-_WIDTH = 64
-_TIE = 1e-6
+# Classes of one group, of which only the best is compared at first.
+_GROUP = 32
+# Sums of up to so many ones are exact in float16, and integers up to this in float32.
+_EXACT_IN_FLOAT16, _EXACT_IN_FLOAT32 = 2048, 1 << 24
 
-# Arrays of a model on the device that it was last used on, for as long as there is the model.
-_ARRAYS: WeakKeyDictionary[Any, tuple[Any, dict[str, Array]]] = WeakKeyDictionary()
+# For as long as there is the model, on the device that it was last used on.
+_KNOWN: WeakKeyDictionary[Any, tuple[Any, DeviceSearch]] = WeakKeyDictionary()
 
 
-def check_array(X: Array, name: str = "X", beside: Array | None = None) -> None:
-    """Refuse an array of another library that cannot be computed with, or lies elsewhere."""
-    if getattr(X, "requires_grad", False):
-        raise ValueError(f"{name} must not require gradients: give {name}.detach()")
-    if beside is None or not is_foreign(X):
-        return
-    if namespace(X) is not namespace(beside) or device(X) != device(beside):
-        raise ValueError(
-            f"{name} must lie where X lies, on {device(beside)}, or be a NumPy array; found "
-            f"{type(X).__module__.partition('.')[0]} on {device(X)}"
-        )
+def device_search(model: Any, X: Array) -> DeviceSearch:
+    """The search of a `PackedModel` without kernel anchors, where X lies."""
+    place = namespace(X), device(X)
+    known = _KNOWN.get(model)
+    if known is None or known[0] != place:
+        known = _KNOWN[model] = place, DeviceSearch(model, X)
+    return known[1]
 
 
-@contextmanager
-def memory_errors() -> Iterator[None]:
-    """Name the argument where a device has no more memory."""
-    try:
-        yield
-    except Exception as error:
-        if type(error).__name__ != "OutOfMemoryError":
-            raise
-        raise MemoryError(
-            "X: the device has too little memory left; give fewer rows at a time, to partial_fit "
-            f"or fit_batches where it is training ({str(error).splitlines()[0]})"
-        ) from error
-
-
-class DeviceModel:
-    """A `PackedModel` that predicts where the rows lie, and answers in kind.
-
-    Labels that are integers lie on the device too; others are NumPy arrays.
-
-    Parameters
-    ----------
-    model : PackedModel, without kernel anchors
-    X : (n, d) the rows
-    """
+class DeviceSearch:
+    """The arrays of a model where the rows lie: see `device_search`."""
 
     def __init__(self, model: Any, X: Array) -> None:
-        check_array(X)
-        if X.ndim != 2 or X.shape[1] != model.n_features:
-            raise ValueError(f"X must have shape (n, {model.n_features}), found {tuple(X.shape)}")
-        self._model = model
-        self._xp = namespace(X)
-        self._X = X
-        place = self._xp, device(X)
-        known = _ARRAYS.get(model)
-        if known is None or known[0] != place:
-            known = _ARRAYS[model] = place, self._arrays()
-        self._at = known[1]
+        self._xp, self._device = namespace(X), device(X)
+        self._n_classes, self._n_bits = len(model.classes), model.n_bits
+        P, centre = model.hash_function.projection, model.hash_function.centre
+        centre = np.zeros(len(P), dtype=np.float32) if centre is None else centre
+        t = model.hash_function.intercept + centre.astype(np.float64) @ P.astype(np.float64)
+        self._centre, self._intercept = like(centre, X), like(t.astype(np.float32), X)
+        self._in_float32 = model.hash_function.precision == "float32"
+        self._projection = like(P, X) if self._in_float32 else rounded(like(P, X))
+        self._weights = like(model.unpacked_weights().astype(np.float32), X)
+        # Neighbours are one group, and what is compared in a product lies a whole line apart, which
+        # takes a quarter of the time. The last class fills up its group.
+        self._n_groups = -(-self._n_classes // _GROUP)
+        order = np.arange(self._n_groups * _GROUP).reshape(-1, _GROUP).T.ravel()
+        self._grouped = take(self._weights, order.clip(max=self._n_classes - 1))
+        on_gpu = getattr(self._weights, "is_cuda", hasattr(self._weights, "get"))
+        if on_gpu and self._n_bits <= _EXACT_IN_FLOAT16:
+            self._grouped = self._xp.astype(self._grouped, self._xp.float16)
 
-    def _arrays(self) -> dict[str, Array]:
-        xp, hash_function = self._xp, self._model.hash_function
-        centre = hash_function.centre
-        if centre is None:
-            centre = np.zeros(self._model.n_features, dtype=np.float32)
-        P = hash_function.projection
-        t = hash_function.intercept + centre.astype(np.float64) @ P.astype(np.float64)
-        # A multiple of 64 classes: products of other widths take several times as long.
-        padding = np.zeros((-len(self._model.classes) % _WIDTH, self._model.n_bits), dtype=np.int8)
-        weights = np.concatenate([self._model.unpacked_weights(), padding])
-        weights = like(weights, self._X)
-        on_gpu = getattr(weights, "is_cuda", hasattr(weights, "get"))
-        exact = xp.float16 if on_gpu and self._model.n_bits <= _EXACT_IN_FLOAT16 else xp.float32
-        arrays = {
-            "centre": like(centre, self._X),
-            "P": like(P, self._X),
-            "t": like(t.astype(np.float32), self._X),
-            "weights": xp.astype(weights, exact),
-        }
-        if self._model.classes.dtype.kind in "iu":
-            arrays["classes"] = like(self._model.classes, self._X)
-        return arrays
-
-    def predict(self) -> Array:
-        """Labels of the best class (n,)."""
+    def projected(self, X: Array, first_row: int) -> Array:
+        """Scores of the bits (n, r) float32; their signs are the codes."""
         xp = self._xp
-        found = [self._top(F, 1)[0][:, 0] for F in self._blocks()]
-        return self._labels(xp.concat(found))
+        X = X if X.dtype == xp.float64 else xp.astype(X, xp.float32, copy=False)
+        Z = xp.astype(X - xp.astype(self._centre, X.dtype, copy=False), xp.float32, copy=False)
+        F = Z @ self._projection if self._in_float32 else product(rounded(Z), self._projection)
+        F += self._intercept
+        if not bool(xp.all(xp.isfinite(F))):
+            wrong = xp.astype(~xp.isfinite(xp.sum(F, axis=1)), xp.int8)
+            row = first_row + int(xp.argmax(wrong))
+            raise ValueError(f"X must be finite: row {row} has NaN, infinity or a larger number")
+        return F
 
-    def top_classes(self, k: int, probabilities: bool) -> tuple[Array, ...]:
-        """Labels and distances (n, k) of the best classes, and their probabilities if wanted."""
-        xp = self._xp
-        indices, distances, shares = [], [], []
-        for F in self._blocks():
-            best, apart = self._top(F, k)
-            indices.append(best)
-            distances.append(xp.astype(apart, xp.int32))
-            if probabilities:
-                of_all = xp.exp(self._log_softmax(self._scores(F)))
-                shares.append(xp.take_along_axis(of_all, best, axis=1))
-        found = self._labels(xp.concat(indices)), xp.concat(distances)
-        return (*found, xp.concat(shares)) if probabilities else found
-
-    def scores(self) -> Array:
-        """Scores of all classes (n, C), float32."""
-        return self._xp.concat([self._scores(F) for F in self._blocks()])
-
-    def predict_log_proba(self) -> Array:
-        """Logarithms of the class probabilities (n, C), float32."""
-        return self._xp.concat([self._log_softmax(self._scores(F)) for F in self._blocks()])
-
-    def encode(self) -> Array:
+    def encode(self, F: Array) -> Array:
         """Packed codes (n, ceil(r / 8)), uint8."""
-        xp, n_bits = self._xp, self._model.n_bits
-        width = packed_width(n_bits)
-        powers = like(2 ** (np.arange(n_bits) % 8), self._X)
-        byte_of_bit = np.arange(n_bits)[:, None] // 8 == np.arange(width)
-        gather = like(byte_of_bit.astype(np.float32), self._X)
-        # Sums of powers of two up to 255 are exact in float32.
-        values = [
-            (xp.astype(F >= 0, xp.float32) * xp.astype(powers, xp.float32)) @ gather
-            for F in self._blocks()
-        ]
-        return xp.astype(xp.concat(values), xp.uint8)
-
-    def _blocks(self) -> Iterator[Array]:
-        """Scores of the bits (m, r) float32, for blocks of rows."""
-        xp, X, at = self._xp, self._X, self._at
-        step = max(1, _SCORES_PER_BLOCK // max(len(self._model.classes), self._model.n_features))
-        for start in range(0, max(X.shape[0], 1), step):
-            block = X[start : min(start + step, X.shape[0]), :]
-            block = block if block.dtype == xp.float64 else xp.astype(block, xp.float32, copy=False)
-            block = block - xp.astype(at["centre"], block.dtype, copy=False)
-            F = xp.astype(block, xp.float32, copy=False) @ at["P"]
-            F += at["t"]
-            if not bool(xp.isfinite(xp.sum(F))):
-                wrong = ~xp.isfinite(xp.sum(F, axis=1))
-                if bool(xp.any(wrong)):
-                    row = start + int(xp.argmax(xp.astype(wrong, xp.int8)))
-                    raise ValueError(f"X must be finite: row {row} has NaN or infinity")
-            yield F
+        xp, n = self._xp, F.shape[0]
+        padding = xp.zeros((n, -self._n_bits % 8), dtype=xp.bool, device=self._device)
+        bits = xp.reshape(xp.concat([F >= 0, padding], axis=1), (n, -1, 8))
+        values = xp.astype(bits, xp.uint8) * like(2 ** np.arange(8, dtype=np.uint8), F)
+        return xp.sum(values, axis=2, dtype=xp.uint8)
 
     def _products(self, F: Array) -> Array:
-        """Inner products (m, C) of codes and class weights: integers, in a type that holds them."""
-        xp, weights = self._xp, self._at["weights"]
-        codes = xp.astype(F >= 0, weights.dtype) * 2 - 1
-        products = codes @ weights.T
-        products[:, len(self._model.classes) :] = -self._model.n_bits - 2  # no class at all
-        return products
+        """Inner products (n, classes of a group, groups) of codes and class weights."""
+        codes = self._xp.astype(F >= 0, self._grouped.dtype) * 2 - 1
+        return self._xp.reshape(codes @ self._grouped.T, (F.shape[0], _GROUP, self._n_groups))
 
-    def _nearest(self, F: Array, k: int) -> tuple[Array, Array]:
-        """Indices and distances (m, k) of the nearest classes."""
-        best, products = top_k(self._products(F), k, self._model.n_bits + 2)
-        return best, (self._model.n_bits - products) // 2
+    def scores(self, F: Array) -> Array:
+        """Inner products (n, C) of codes and class weights, float64."""
+        xp, in_order = self._xp, self._xp.permute_dims(self._products(F), (0, 2, 1))
+        products = xp.reshape(in_order, (F.shape[0], -1))[:, : self._n_classes]
+        return xp.astype(products, xp.float64)
 
-    def _short_list(self, F: Array) -> tuple[Array, Array, Array]:
-        """Indices, scores and distances of the rescored classes, best first."""
-        xp, model = self._xp, self._model
-        best, apart = self._nearest(F, model.n_rescored)
-        # Real-valued codes in the steps that the kernels take.
-        real = xp.round(float(MAX_ACTIVATION) * xp.tanh(F * model.steepness))
-        flat = xp.take(self._at["weights"], xp.reshape(best, (-1,)), axis=0)
-        listed = xp.reshape(flat, (*best.shape, model.n_bits))
-        products = listed * xp.astype(real, flat.dtype)[:, None, :]
-        scores = xp.sum(products, axis=2, dtype=xp.float32) / float(MAX_ACTIVATION)
-        order = xp.argsort(scores, axis=1, descending=True, stable=True)
-        found = [xp.take_along_axis(values, order, axis=1) for values in (best, scores, apart)]
-        return found[0], found[1], found[2]
+    def nearest(self, F: Array, k: int) -> tuple[Array, Array]:
+        """Indices and Hamming distances (n, k) of the nearest classes, of equals the first."""
+        xp, products = self._xp, self._products(F)
+        # The best k are in those k groups whose best are the best.
+        groups = xp.arange(self._n_groups, device=self._device)[None, :]
+        if k < self._n_groups:
+            groups, _ = self._best(xp.max(products, axis=1), groups, k, self._n_bits)
+            products = xp.take_along_axis(products, groups[:, None, :], axis=2)
+        within = xp.arange(_GROUP, device=self._device)[None, :, None]
+        classes = xp.reshape(groups[:, None, :] * _GROUP + within, (groups.shape[0], -1))
+        products = xp.reshape(products, (F.shape[0], -1))
+        products = xp.where(classes < self._n_classes, products, -self._n_bits - 2)
+        best, found = self._best(products, classes, k, self._n_bits + 2)
+        return best, xp.astype((self._n_bits - found) / 2, xp.int32)
 
-    def _top(self, F: Array, k: int) -> tuple[Array, Array]:
-        """Indices and distances (m, k) of the best classes."""
-        m = self._model.n_rescored
-        if not m:
-            return self._nearest(F, k)
-        best, _, apart = self._short_list(F)
-        if k > m:
-            others, farther = self._nearest(F, k)
-            best = self._xp.concat([best, others[:, m:]], axis=1)
-            apart = self._xp.concat([apart, farther[:, m:]], axis=1)
-        return best[:, :k], apart[:, :k]
-
-    def _scores(self, F: Array) -> Array:
-        """Scores of all classes (m, C): see `PackedModel.scores`."""
-        xp, model = self._xp, self._model
-        scores = xp.astype(self._products(F)[:, : len(model.classes)], xp.float32)
-        if model.n_rescored:
-            best, rescored, apart = self._short_list(F)
-            farthest = xp.astype(xp.max(apart, axis=1, keepdims=True), xp.float32)
-            scores = scores + (rescored[:, -1:] - (model.n_bits - 2.0 * farthest) - 1.0)
-            classes = xp.arange(scores.shape[1], device=device(F))[None, :]
-            for j in range(model.n_rescored):
-                listed = classes == best[:, j : j + 1]
-                scores = xp.where(listed, rescored[:, j : j + 1] - _TIE * j, scores)
-        return scores
-
-    def _log_softmax(self, scores: Array) -> Array:
+    def short_list(
+        self, F: Array, m: int, k: int, steepness: float
+    ) -> tuple[Array, Array, Array]:
+        """Indices, scores and distances (n, k) of the best of m classes, by real-valued codes."""
         xp = self._xp
-        scores = scores / self._model.temperature
-        scores = scores - xp.max(scores, axis=1, keepdims=True)
-        return scores - xp.log(xp.sum(xp.exp(scores), axis=1, keepdims=True))
+        best, apart = self.nearest(F, m)
+        # In the steps that the kernels take.
+        real = xp.round(float(MAX_ACTIVATION) * xp.tanh(F * steepness))
+        listed = take(self._weights, xp.reshape(best, (-1,)))
+        listed = xp.reshape(listed, (*best.shape, self._n_bits))
+        scores = (listed @ real[:, :, None])[:, :, 0]
+        places = xp.arange(m, device=self._device)[None, :]
+        order, scores = self._best(scores, places, k, self._n_bits * MAX_ACTIVATION)
+        best, apart = (xp.take_along_axis(values, order, axis=1) for values in (best, apart))
+        return best, scores / float(MAX_ACTIVATION), apart
 
-    def _labels(self, indices: Array) -> Array | NDArray[Any]:
-        if "classes" not in self._at:
-            return self._model.classes[to_host(indices)]
-        flat = self._xp.take(self._at["classes"], self._xp.reshape(indices, (-1,)), axis=0)
-        return self._xp.reshape(flat, indices.shape)
+    def _best(self, scores: Array, places: Array, k: int, largest: int) -> tuple[Array, Array]:
+        """Places and scores (n, k) of the best, of equals the lowest places.
+
+        Parameters
+        ----------
+        scores : (n, w) of integers, in any type
+        places : (n or 1, w) of integers, below the number of classes and groups
+        k : int
+        largest : int, that no score exceeds in size
+        """
+        xp = self._xp
+        base = 1 << (self._n_groups * _GROUP).bit_length()
+        fits = (largest + 1) * base < _EXACT_IN_FLOAT32
+        kind = xp.float32 if fits else xp.float64
+        keys = xp.astype(scores, kind) * base + (base - 1 - xp.astype(places, kind))
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(keys, torch.Tensor):
+            keys = torch.topk(keys, k, dim=1).values
+        else:
+            keys = xp.sort(keys, axis=1, descending=True)[:, :k]
+        found = xp.floor(keys / base)
+        return xp.astype(base - 1 - (keys - found * base), xp.int64), found

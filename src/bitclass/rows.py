@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.array_api import is_foreign, namespace, take
+from bitclass.array_api import is_foreign, namespace, take, to_host
 
 __all__ = [
     "Features",
@@ -28,7 +28,7 @@ __all__ = [
 # NDArray, scipy.sparse CSR or `_native.SparseRows`; SciPy itself must stay out of prediction.
 Features = Any
 
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES, _DEVICE_BLOCK_BYTES = 8 << 20, 1 << 30
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
 
 
@@ -51,17 +51,18 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
         X = X[list(feature_names)]
     if hasattr(X, "tocsr"):
         X = X.tocsr()
-    elif not isinstance(X, np.ndarray) and not hasattr(X, "indptr"):
+    elif not isinstance(X, np.ndarray) and not hasattr(X, "indptr") and not is_foreign(X):
         X = np.asarray(X)
-    if X.dtype.kind == "O":
+    kind = (to_host(X[:0, ...]) if is_foreign(X) else X).dtype.kind
+    if kind == "O":
         try:
             X = X.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"X must hold numbers: {error}") from None
-    if X.dtype.kind not in "biuf":
+    if kind not in "biufO":
         raise ValueError(f"X must hold real numbers, found values of type {X.dtype}")
     if X.ndim != 2 or X.shape[1] != n_features:
-        raise ValueError(f"X must have shape (n, {n_features}), found {X.shape}")
+        raise ValueError(f"X must have shape (n, {n_features}), found {tuple(X.shape)}")
     return X
 
 
@@ -93,18 +94,15 @@ def compute_dtype(X: Features) -> np.dtype[Any]:
     >>> compute_dtype(np.zeros((2, 2), dtype=np.uint8)).name
     'float32'
     """
-    return np.dtype(np.float32 if X.dtype.char in _EXACT_IN_FLOAT32 else np.float64)
+    char = to_host(X[:0, ...]).dtype.char if is_foreign(X) else X.dtype.char
+    return np.dtype(np.float32 if char in _EXACT_IN_FLOAT32 else np.float64)
 
 
 def dense_rows(X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-    """Chosen rows of X as a dense float array; a view where X is already one.
-
-    Of an array of another library they are chosen by index, or all of them.
-    """
+    """Chosen rows of X as a dense float array; a view where X is already one."""
     if is_foreign(X):
-        xp, chosen = namespace(X), X if isinstance(rows, slice) else take(X, rows)
-        exact = chosen.dtype in (xp.float32, xp.float64)
-        return chosen if exact else xp.astype(chosen, xp.float32)
+        xp, chosen = namespace(X), X[rows, :] if isinstance(rows, slice) else take(X, rows)
+        return xp.astype(chosen, getattr(xp, compute_dtype(X).name), copy=False)
     chosen = X[rows]
     dense = chosen if isinstance(chosen, np.ndarray) else chosen.toarray()
     block: NDArray[Any] = dense.astype(compute_dtype(X), copy=False)
@@ -116,6 +114,8 @@ def row_blocks(X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
     n_rows, n_features = X.shape
     row_bytes = compute_dtype(X).itemsize * max(1, n_features)
     rows_per_block = min(max(_BLOCK_BYTES // row_bytes, 256), 8192)
+    if is_foreign(X):
+        rows_per_block = max(_DEVICE_BLOCK_BYTES // row_bytes, 1)
     for start in range(0, n_rows, rows_per_block):
         rows = slice(start, min(start + rows_per_block, n_rows))
         yield rows, dense_rows(X, rows)

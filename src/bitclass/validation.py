@@ -13,18 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn import get_config
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    _check_sample_weight,
-    column_or_1d,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
-from bitclass.array_api import Array, device, is_foreign, namespace, to_host
+from bitclass.array_api import check_array, device, is_foreign, namespace, to_host
 from bitclass.codes import MAX_BITS
-from bitclass.device import check_array
 from bitclass.hash_function import MAX_GAMMA, MIN_GAMMA
 from bitclass.losses import LOSSES, resolve_loss, tabulate
 from bitclass.rows import Features
@@ -40,11 +33,11 @@ __all__ = [
     "check_class_count",
     "check_classes",
     "check_continuation",
-    "check_foreign_rows",
     "check_groups",
     "check_initial_codes",
     "check_rows",
     "settings_of",
+    "stand_in",
 ]
 
 #: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
@@ -208,7 +201,6 @@ def check_classes(classes: ArrayLike | None, labels: NDArray[Any]) -> NDArray[An
     announced = np.unique(np.asarray(to_host(classes)))
     if announced.dtype.kind == "f" and np.isnan(announced).any():
         raise ValueError("classes must not hold NaN")
-    # Labels on a device are integers, all of them.
     check_label_kinds(to_host(labels[:1]) if is_foreign(labels) else labels, announced)
     return announced
 
@@ -223,16 +215,27 @@ def check_rows(
 ) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
     """Rows, their labels, and their weights (None for ones), with class weights applied."""
     # The sums over the rows are checked instead of the rows themselves: see `Statistics.add`.
-    if is_foreign(X) and _computes_on_device(estimator, X):
-        X, labels = check_foreign_rows(estimator, X, reset=reset), _check_labels(y, X)
+    check_array(X)
+    check_array(y, "y", beside=X)
+    check_array(sample_weight, "sample_weight", beside=X)
+    if not _stays_there(estimator, X):
+        X, y = to_host(X), to_host(y)
+    options = {"reset": reset, "ensure_all_finite": not is_foreign(X), **ACCEPTED}
+    checked, labels = validate_data(estimator, stand_in(X), stand_in(y), **options)
+    X = X if is_foreign(X) else checked
+    if is_foreign(y):
+        labels = y
+        if y.ndim != 1 or not namespace(y).isdtype(y.dtype, "integral"):
+            raise ValueError(f"y must hold integers, or be a NumPy array, found {y.dtype}")
     else:
-        X, labels = validate_data(estimator, to_host(X), to_host(y), reset=reset, **ACCEPTED)
-        _check_targets(labels)
+        with warnings.catch_warnings():
+            # A batch of few rows of very many classes is what this is made for.
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+            check_classification_targets(labels)
     if sample_weight is None and estimator.class_weight is None:
         return X, labels, None
-    of_rows = np.empty((X.shape[0], 1)) if is_foreign(X) else X
     weights = _check_sample_weight(
-        to_host(sample_weight), of_rows, dtype=np.float64, copy=True, ensure_non_negative=True
+        to_host(sample_weight), checked, dtype=np.float64, copy=True, ensure_non_negative=True
     )
     if estimator.class_weight is not None:
         classes, own = np.unique(to_host(labels), return_inverse=True)
@@ -247,56 +250,22 @@ def check_rows(
     return X, labels, weights
 
 
-def _computes_on_device(estimator: Any, X: Array) -> bool:
-    """Whether training works where the rows lie; otherwise they become NumPy arrays."""
+def stand_in(X: Any) -> Any:
+    """What scikit-learn checks in the place of an array of another library: its first entry."""
+    return np.broadcast_to(to_host(X[:1, ...]), tuple(X.shape)) if is_foreign(X) else X
+
+
+def _stays_there(estimator: Any, X: Any) -> bool:
+    """Whether training works where rows of another library lie, or on a copy on the host."""
     codes = estimator.initial_codes
     by_discriminant = isinstance(codes, str) and codes == "discriminant"
-    return estimator.kernel is None and by_discriminant and X.shape[-1] <= MAX_DENSE_FEATURES
-
-
-def check_foreign_rows(estimator: Any, X: Array, *, reset: bool) -> Array:
-    """Rows of another library than NumPy, left where they lie."""
-    check_array(X)
-    xp = namespace(X)
-    if X.ndim != 2 or X.shape[0] == 0 or not xp.isdtype(X.dtype, ("real floating", "integral")):
-        raise ValueError(
-            "X must hold real numbers in shape (n_samples, n_features) with at least one sample, "
-            f"found {X.dtype} in shape {tuple(X.shape)}"
-        )
+    if not is_foreign(X) or estimator.kernel is not None or not by_discriminant:
+        return False
     try:
-        xp.zeros(1, dtype=xp.float64, device=device(X))
+        namespace(X).zeros(1, dtype=namespace(X).float64, device=device(X))
     except (TypeError, RuntimeError) as error:
         raise ValueError(f"X lies on {device(X)}, which has no float64: {error}") from None
-    _check_feature_names(estimator, X, reset=reset)
-    _check_n_features(estimator, X, reset=reset)
-    return X
-
-
-def _check_labels(y: Any, X: Array) -> Array:
-    """Labels beside rows of another library: integers that lie there too, or any in NumPy."""
-    if not is_foreign(y):
-        labels = column_or_1d(y, warn=True)
-        _check_targets(labels)
-    else:
-        check_array(y, "y", beside=X)
-        labels = y
-        if not namespace(y).isdtype(y.dtype, "integral") or y.ndim != 1:
-            raise ValueError(
-                "y must hold integers in shape (n_samples,), or be a NumPy array, found "
-                f"{y.dtype} in shape {tuple(y.shape)}"
-            )
-    if labels.shape[0] != X.shape[0]:
-        raise ValueError(
-            f"y must have one label per row of X, {X.shape[0]}, found {labels.shape[0]}"
-        )
-    return labels
-
-
-def _check_targets(labels: NDArray[Any]) -> None:
-    with warnings.catch_warnings():
-        # A batch of few rows of very many classes is what this is made for.
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        check_classification_targets(labels)
+    return bool(X.shape[-1] <= MAX_DENSE_FEATURES)
 
 
 def _class_weights(

@@ -8,11 +8,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
 from bitclass._native import thread_limit
@@ -30,7 +30,7 @@ from bitclass.cli.saving import (
     save_model,
     statistics_path,
 )
-from bitclass.io import prefetch
+from bitclass.io import Batch, prefetch
 from bitclass.losses import LOSSES
 from bitclass.text import TextRows
 from bitclass.training import Statistics
@@ -155,7 +155,7 @@ def command(
         random_state=seed,
     )
     _check_settings(classifier)
-    copy = _no_copy if device is None else _copier(device)
+    copied = None if device is None else _copier(device)
     inputs = Inputs(
         data,
         features,
@@ -187,7 +187,7 @@ def command(
                 ngrams = rows.extractor
             if checkpoint is not None:
                 saves = Checkpoint(checkpoint, _run(classifier, rows))
-            _fit_rows(classifier, rows, saves, copy)
+            _fit_rows(classifier, rows, saves, copied)
             described = rows.description
     with model_lock(model):
         save_model(
@@ -249,42 +249,37 @@ def _run(classifier: BinaryCodeClassifier, rows: Rows) -> dict[str, Any]:
     }
 
 
-def _no_copy(X: Any) -> Any:
-    return X
-
-
-def _copier(device: str) -> Callable[[Any], Any]:
-    """What copies rows to a device of torch, while that computes with others."""
+def _copier(device: str) -> Callable[[Batch], Batch]:
+    """What copies batches to a device of torch, beside what that computes."""
     try:
         torch: Any = import_module("torch")
+        torch.empty(1, device=device)
     except ModuleNotFoundError:
         raise UsageError("--device needs torch, which is not installed") from None
-    try:
-        torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from None
 
-    def copy(X: Any) -> Any:
-        if hasattr(X, "tocsr"):
+    def copied(batch: Batch) -> Batch:
+        if hasattr(batch.X, "tocsr"):
             raise UsageError("--device takes dense features, and these are sparse")
-        rows = torch.from_numpy(np.ascontiguousarray(X))
+        X = torch.tensor(batch.X)
         if torch.device(device).type != "cuda":
-            return rows.to(device)
+            return replace(batch, X=X.to(device))
         stream = torch.cuda.Stream(device)
         with torch.cuda.stream(stream):
-            there = rows.pin_memory().to(device, non_blocking=True)
+            X = X.pin_memory().to(device, non_blocking=True)
         stream.synchronize()
-        there.record_stream(torch.cuda.default_stream(device))
-        return there
+        X.record_stream(torch.cuda.default_stream(device))
+        return replace(batch, X=X)
 
-    return copy
+    return copied
 
 
 def _fit_rows(
     classifier: BinaryCodeClassifier,
     rows: Rows,
     saves: Checkpoint | None,
-    copy: Callable[[Any], Any],
+    copied: Callable[[Batch], Batch] | None,
 ) -> None:
     """Train on rows in batches; memory does not grow with their number."""
     n_passes = 0
@@ -295,9 +290,9 @@ def _fit_rows(
             n_passes += 1
             name = "learning" if n_passes == 1 else f"pass {n_passes}"
             progress(name, start_row, rows.n_rows)
-            copied = ((batch, copy(batch.X)) for batch in rows.batches(start_row))
-            for batch, X in copied if copy is _no_copy else prefetch(copied):
-                yield X, labels_of(batch)
+            found = rows.batches(start_row)
+            for batch in found if copied is None else prefetch(map(copied, found)):
+                yield batch.X, labels_of(batch)
                 progress(name, batch.first_row + batch.X.shape[0], rows.n_rows)
 
         def save(statistics: Statistics) -> None:

@@ -77,14 +77,13 @@ def _score_gaps(
     right : (n,) whether the own class is the predicted one
     """
     m, width = model.n_rescored, model.n_bits + 1
-    n_rows = len(own)
-    listed = np.zeros((n_rows, m + 1))
-    counts = np.zeros((n_rows, width))
-    right = np.empty(n_rows, dtype=bool)
+    listed = np.zeros((len(own), m + 1))
+    counts = np.zeros((len(own), width))
+    right = np.empty(len(own), dtype=bool)
     step = max(1, _SCORES_PER_BLOCK // len(model.classes))
-    for begin in range(0, n_rows, step):
-        part = slice(begin, min(begin + step, n_rows))
-        gaps = np.asarray(to_host(model.scores(X[part, :])), dtype=np.float64)
+    for begin in range(0, len(own), step):
+        part = slice(begin, min(begin + step, len(own)))
+        gaps = to_host(model.scores(X[part, :]))
         right[part] = gaps.argmax(axis=1) == own[part]
         np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
         rows = np.arange(len(gaps))
@@ -117,8 +116,7 @@ def temperature_of_means(
     deviations = np.maximum(np.linalg.norm(Q, axis=0), 1e-12)
     means, n_classes = coordinates.means, len(weights)
     some = take(means, np.arange(0, n_classes, 1 + n_classes // _MAX_MEANS))
-    factors = like(Q, means)
-    values = to_host(namespace(means).astype(some, factors.dtype) @ factors) + t
+    values = to_host(namespace(means).astype(some, namespace(means).float64) @ like(Q, some)) + t
     distances = np.abs(values) / deviations
     error = float(np.mean(scipy.special.ndtr(-distances)))
     temperature = _temperature_of_errors(error, *weights.shape[::-1])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,6 @@ __all__ = [
     "discriminant_projection",
     "drawn_rows",
     "itq",
-    "quick_coordinates",
     "scatter_of",
     "target_deviation",
 ]
@@ -58,11 +58,11 @@ _MIN_ALPHA = 1e-9  # below the rounding of sums of float32
 _MIN_SHARE_WITHIN = 1e-6
 _MAX_ALPHA_ROWS, _MAX_ALPHA_CLASSES = 2048, 4096
 _ROWS_PER_BLOCK = 1024
+# Of squared singular values: what is below the largest by more has no direction that is known.
+_MIN_SQUARE = 1e-10
+# Penalties that a Cholesky factor may take in, as if it were variance within classes.
+_MAX_ALPHA_OF_CHOLESKY = 0.01
 _CLASSES_PER_BLOCK = 1 << 14
-# On a device: rounds of subspace iteration, where so many times fewer directions are wanted than
-# there are; and rounds towards the nearest rotation, with the error at which they have failed.
-_SUBSPACE_ROUNDS, _MIN_SUBSPACE = 12, 4
-_POLAR_ROUNDS, _POLAR_ERROR = 40, 1e-6
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ class Scatter:
     sums: Sums
     mean_variance: float
 
-    def centred(self, classes: slice | NDArray[np.intp]) -> Array:
-        """Means (m, d) of some classes, less the mean."""
+    def centred(self, classes: slice | NDArray[np.intp]) -> NDArray[np.float64]:
+        """Means (m, d) of some classes, less the mean; of all, they would be a second copy."""
         return _centred(self.sums, self.mean, classes)
 
     def n_clear(self, alpha: float) -> int:
@@ -197,51 +197,7 @@ class Scatter:
         return np.sqrt(self.values + max(alpha, _MIN_ALPHA) * self.mean_variance)
 
 
-def scatter_of(sums: Sums) -> Scatter:
-    """Scatter within the classes of all rows."""
-    mean, between, matrix, deviations, overall = _within(sums)
-    values, vectors = _eigh(matrix)
-    values = np.maximum(to_host(values)[::-1], 0.0)
-    mean_variance = max(float(values.mean()), _MIN_SHARE_WITHIN * overall)
-    vectors = namespace(vectors).flip(vectors, axis=1)
-    inverse = vectors.T * like(deviations, vectors)
-    vectors = vectors / like(deviations[:, None], vectors)
-    shares = sums.class_weights / sums.total_weight
-    return Scatter(mean, values, vectors, inverse, between, shares, sums, mean_variance)
-
-
-def _within(sums: Sums) -> tuple[NDArray[np.float64], Array, Array, NDArray[np.float64], float]:
-    """Scatter within classes of features of unit variance, and what it is made from.
-
-    Returns
-    -------
-    mean : (d,)
-    between : (d, d) scatter of the class means, of the features as they are summed
-    matrix : (d, d)
-    deviations : (d,) standard deviations of the features, 1 for constant ones
-    overall : float, mean variance of the features in units of these
-    """
-    gram, total = sums.gram, sums.total_weight
-    mean = sums.column_sums / total
-    shares = sums.class_weights / total
-    between = namespace(gram).zeros_like(gram)
-    for part in _class_blocks(len(shares)):
-        weighted = _centred(sums, mean, part)
-        weighted *= like(np.sqrt(shares[part])[:, None], gram)
-        between += weighted.T @ weighted
-    there = like(mean, gram)
-    scatter = gram / total - there[:, None] * there
-    variances = to_host(namespace(gram).linalg.diagonal(scatter))
-    deviations = np.sqrt(np.where(sums.constant, 1.0, variances))
-    scatter -= between
-    there = like(deviations, gram)
-    scatter /= there[:, None] * there
-    overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
-    return mean, between, scatter, deviations, overall
-
-
 def _centred(sums: Sums, mean: NDArray[np.float64], classes: slice | NDArray[np.intp]) -> Array:
-    """Means (m, d) of some classes, less the mean; of all, they would be a second copy."""
     chosen = sums.feature_sums
     chosen = chosen[classes, :] if isinstance(classes, slice) else take(chosen, classes)
     means = chosen / like(sums.class_weights[classes, None], chosen)
@@ -249,41 +205,57 @@ def _centred(sums: Sums, mean: NDArray[np.float64], classes: slice | NDArray[np.
     return means
 
 
-def _class_means(sums: Sums, mean: NDArray[np.float64], transform: Array) -> Array:
-    """Class means (C, k) float32 in the coordinates of a matrix (d, k)."""
-    xp, n_classes = namespace(transform), len(sums.classes)
-    shape = n_classes, transform.shape[1]
-    means = xp.empty(shape, dtype=xp.float32, device=device(transform))
-    for part in _class_blocks(n_classes):
-        means[part, :] = xp.astype(_centred(sums, mean, part) @ transform, xp.float32)
-    return means
+def scatter_of(sums: Sums, alpha: float | None = None) -> Scatter:
+    """Scatter within the classes of all rows; on a device, for one penalty if that is known.
 
-
-def quick_coordinates(sums: Sums, alpha: float, n_directions: int) -> Coordinates:
-    """Coordinates as `coordinates_of` gives them, on a device, for a penalty that is known.
-
-    Whitening by a Cholesky factor is as good as by eigenvectors, and takes a fraction of the time.
+    A Cholesky factor takes a fraction of the time of eigenvectors, and whitens as well.
     """
-    mean, between, matrix, deviations, overall = _within(sums)
-    xp, d = namespace(matrix), len(mean)
-    variance = float(xp.mean(xp.linalg.diagonal(matrix)))
-    penalty = max(alpha, _MIN_ALPHA) * max(variance, _MIN_SHARE_WITHIN * overall)
-    identity = xp.eye(d, dtype=matrix.dtype, device=device(matrix))
-    try:
-        factor = xp.linalg.cholesky(matrix + penalty * identity)
-    except (RuntimeError, ValueError):  # rounding of the sums is larger than the penalty
-        return coordinates_of(scatter_of(sums), alpha, n_directions)
-    whitening = xp.linalg.inv(factor).T
-    white = whitening / like(deviations[:, None], matrix)
-    between = white.T @ between @ white
-    q = min(n_directions, d, len(sums.classes) - 1)
-    basis = _leading_eigenvectors(between, q)
-    transform = white @ basis
-    inverse = (basis.T @ factor.T) * like(deviations, matrix)
-    variances = 1.0 - penalty * xp.sum((whitening @ basis) ** 2, axis=0)
-    variances += xp.sum(basis * (between @ basis), axis=0)
-    means = _class_means(sums, mean, transform)
-    return Coordinates(mean, transform, inverse, q, means, np.sqrt(to_host(variances)))
+    total, xp = sums.total_weight, namespace(sums.gram)
+    mean = sums.column_sums / total
+    shares = sums.class_weights / total
+    between = xp.zeros_like(sums.gram)
+    for part in _class_blocks(len(shares)):
+        weighted = _centred(sums, mean, part)
+        weighted *= like(np.sqrt(shares[part])[:, None], weighted)
+        between += weighted.T @ weighted
+    there = like(mean, between)
+    scatter = sums.gram / total - there[:, None] * there
+    variances = np.array(to_host(xp.linalg.diagonal(scatter)))
+    deviations = np.sqrt(np.where(sums.constant, 1.0, variances))
+    scatter -= between
+    there = like(deviations, between)
+    scatter /= there[:, None] * there
+    overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
+    if alpha is not None and alpha <= _MAX_ALPHA_OF_CHOLESKY and hasattr(scatter, "is_cuda"):
+        variance = max(float(xp.mean(xp.linalg.diagonal(scatter))), _MIN_SHARE_WITHIN * overall)
+        penalty = max(alpha, _MIN_ALPHA) * variance * xp.eye(len(mean), device=device(scatter))
+        with suppress(RuntimeError):  # where the rounding of the sums is larger than the penalty
+            factor = xp.linalg.cholesky(scatter + penalty)
+            white = xp.linalg.inv(factor).T / there[:, None]
+            values = np.ones(len(mean))
+            return Scatter(mean, values, white, factor.T * there, between, shares, sums, 0.0)
+    values, vectors = _eigh(scatter)
+    values = np.maximum(to_host(values)[::-1], 0.0)
+    mean_variance = max(float(values.mean()), _MIN_SHARE_WITHIN * overall)
+    vectors = xp.flip(vectors, axis=1)
+    inverse = vectors.T * there
+    vectors = vectors / there[:, None]
+    return Scatter(mean, values, vectors, inverse, between, shares, sums, mean_variance)
+
+
+def _eigh(matrix: Array, q: int | None = None) -> tuple[Array, Array]:
+    """Eigenvalues, ascending, and eigenvectors of a matrix: the q leading ones, or all.
+
+    The matrix is overwritten where all are wanted.
+    """
+    d = matrix.shape[0]
+    if is_foreign(matrix):
+        values, vectors = namespace(matrix).linalg.eigh(matrix)
+        return values, vectors if q is None else vectors[:, d - q :]
+    subset = None if q is None else (d - q, d - 1)
+    return scipy.linalg.eigh(
+        matrix, subset_by_index=subset, check_finite=False, overwrite_a=q is None
+    )
 
 
 def _class_blocks(n_classes: int) -> Iterator[slice]:
@@ -350,9 +322,8 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
     n_directions : int
         Number of coordinates, unless there are fewer features.
     """
-    vectors, n_classes, d = scatter.vectors, len(scatter.shares), len(scatter.values)
-    xp, k = namespace(vectors), min(n_directions, d)
-    lengths = scatter.lengths(alpha)
+    lengths, vectors, d = scatter.lengths(alpha), scatter.vectors, len(scatter.values)
+    k, xp, n_classes = min(n_directions, d), namespace(vectors), len(scatter.shares)
     # Directions of the class means, in coordinates of unit variance within classes.
     white = vectors / like(lengths, vectors)
     between = white.T @ scatter.between @ white
@@ -361,60 +332,29 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
         weighted = scatter.centred(slice(None)) * like(np.sqrt(scatter.shares)[:, None], vectors)
         basis = _directions_of_few(weighted @ white, q)
     else:
-        basis = _leading_eigenvectors(between, q)
+        basis = xp.flip(_eigh(between, q)[1], axis=1)
     if k > q:
         rest = np.zeros((d, k - q))
         rest[np.arange(k - q), np.arange(k - q)] = 1.0
-        basis, _ = xp.linalg.qr(xp.concat([basis, like(rest, vectors)], axis=1))
+        basis, _ = xp.linalg.qr(xp.concat([basis, like(rest, basis)], axis=1))
     transform = white @ basis
-    inverse = (basis.T * like(lengths, vectors)) @ scatter.inverse
-    means = _class_means(scatter.sums, scatter.mean, transform)
-    variance = to_host((basis**2).T @ like(scatter.values / lengths**2, vectors))
-    variance += np.maximum(np.einsum("dk,dk->k", to_host(basis), to_host(between @ basis)), 0.0)
+    inverse = (basis.T * like(lengths, basis)) @ scatter.inverse
+    means = xp.empty((n_classes, k), dtype=xp.float32, device=device(basis))
+    for part in _class_blocks(n_classes):
+        means[part, :] = xp.astype(scatter.centred(part) @ transform, xp.float32)
+    variance = to_host((basis**2).T @ like(scatter.values / lengths**2, basis))
+    between_basis = to_host(between @ basis)
+    variance += np.maximum(np.einsum("dk,dk->k", to_host(basis), between_basis), 0.0)
     return Coordinates(scatter.mean, transform, inverse, q, means, np.sqrt(variance))
 
 
-def _eigh(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues, ascending, and eigenvectors of a matrix, which is overwritten."""
-    if is_foreign(matrix):
-        values, vectors = namespace(matrix).linalg.eigh(matrix)
-    else:
-        values, vectors = scipy.linalg.eigh(matrix, check_finite=False, overwrite_a=True)
-    return values, vectors
-
-
-def _directions_of_few(rows: Array, q: int) -> Array:
+def _directions_of_few(rows: NDArray[np.float64], q: int) -> NDArray[np.float64]:
     """The q leading right singular vectors (d, q) of less than d rows (C, d)."""
     xp = namespace(rows)
     values, vectors = _eigh(rows @ rows.T)
     left, sizes = xp.flip(vectors, axis=1)[:, :q], np.sqrt(np.maximum(to_host(values), 0.0))
     sizes = np.maximum(sizes[::-1][:q], 1e-12 * max(sizes[-1], 1e-300))
     return xp.linalg.qr(rows.T @ left / like(sizes, rows))[0]
-
-
-def _leading_eigenvectors(matrix: Array, q: int) -> Array:
-    """The q leading eigenvectors (d, q) of a matrix, on a device by products alone if they are few.
-
-    It multiplies matrices many times faster than it takes them apart.
-    """
-    xp, d = namespace(matrix), matrix.shape[0]
-    if not is_foreign(matrix):
-        subset = d - q, d - 1
-        vectors = scipy.linalg.eigh(matrix, subset_by_index=subset, check_finite=False)[1]
-        return np.asarray(vectors[:, ::-1])
-    if d < _MIN_SUBSPACE * q:
-        return xp.flip(xp.linalg.eigh(matrix)[1], axis=1)[:, :q]
-    width = q + q // 2 + 8
-    tiny = 1e-14 * xp.eye(width, dtype=matrix.dtype, device=device(matrix))
-    basis = like(np.random.default_rng(0).standard_normal((d, width)), matrix)
-    for _ in range(_SUBSPACE_ROUNDS):
-        basis = matrix @ basis
-        for _ in range(2):  # once would leave them orthogonal only in part
-            basis /= xp.sqrt(xp.sum(basis**2, axis=0))
-            factor = xp.linalg.cholesky(basis.T @ basis + tiny)
-            basis = xp.linalg.solve(factor, basis.T).T
-    vectors = xp.linalg.eigh(basis.T @ (matrix @ basis))[1]
-    return basis @ xp.flip(vectors, axis=1)[:, :q]
 
 
 def discriminant_projection(
@@ -509,21 +449,18 @@ def itq(rows: Array, rotation: Array, n_rounds: int) -> Array:
     """
     xp = namespace(rows)
     for _ in range(n_rounds):
-        rotated = rows @ xp.astype(rotation, rows.dtype)
-        signs = xp.astype(rotated >= 0, rows.dtype) * 2 - 1
+        signs = xp.astype(rows @ xp.astype(rotation, rows.dtype) >= 0, rows.dtype) * 2 - 1
         rotation = _nearest_rotation(xp.astype(rows.T @ signs, xp.float64))
     return rotation
 
 
 def _nearest_rotation(matrix: Array) -> Array:
     if is_foreign(matrix):
-        xp, k = namespace(matrix), matrix.shape[1]
-        identity = xp.eye(k, dtype=matrix.dtype, device=device(matrix))
-        found = matrix / xp.sqrt(xp.sum(matrix**2))
-        for _ in range(_POLAR_ROUNDS):  # products take less time than a decomposition
-            found = found @ (1.5 * identity - 0.5 * (found.T @ found))
-        if float(xp.max(xp.abs(found.T @ found - identity))) < _POLAR_ERROR:
-            return found
+        # Eigenvectors take a fraction of the time, and do where no direction is missing.
+        xp = namespace(matrix)
+        values, vectors = xp.linalg.eigh(matrix.T @ matrix)
+        if float(values[0]) > _MIN_SQUARE * float(values[-1]):
+            return matrix @ (vectors / xp.sqrt(values)) @ vectors.T
         return like(_nearest_rotation(to_host(matrix)), matrix)
     left, _, right = scipy.linalg.svd(matrix, full_matrices=False, check_finite=False)
     return np.asarray(left @ right)

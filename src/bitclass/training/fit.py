@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
-from bitclass.array_api import hosted, is_foreign
+from bitclass.array_api import hosted
 from bitclass.codes import pack, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -43,7 +43,6 @@ from bitclass.training.discriminant import (
     default_alpha,
     discriminant_projection,
     drawn_rows,
-    quick_coordinates,
     scatter_of,
     target_deviation,
 )
@@ -322,15 +321,13 @@ class _Discriminant:
             n_directions = settings.n_bits
             if len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION:  # which makes use of the others
                 n_directions += FURTHER_COORDINATES
-            if is_foreign(sums.gram) and len(sums.classes) > _MAX_CLASSES_OF_REGRESSION:
-                coordinates = quick_coordinates(sums, alpha, n_directions)
-                ((hash_function, weights),) = self.start(sums, coordinates)
-            else:
                 scatter = scatter_of(sums)
-                coordinates = coordinates_of(scatter, alpha, n_directions)
-                hash_function, weights = _best_on_drawn_rows(
-                    self.start(sums, coordinates), coordinates, scatter, alpha, sums
-                )
+            else:
+                scatter = scatter_of(sums, alpha)
+            coordinates = coordinates_of(scatter, alpha, n_directions)
+            hash_function, weights = _best_on_drawn_rows(
+                self.start(sums, coordinates), coordinates, scatter, alpha, sums
+            )
             weights = make_distinct(weights, weights, sums.classes)
             model = PackedModel(sums.classes, pack(weights), hash_function)
             temperature = temperature_of_means(

@@ -96,8 +96,7 @@ def learns_sparse(settings: Settings, initial_codes: str | NDArray[Any], X: Feat
     or distances, and refuse rows that are too wide for these.
     """
     n_features = X.shape[1]
-    is_sparse = hasattr(X, "tocsr")
-    limit = MAX_DENSE_FEATURES_OF_SPARSE if is_sparse else MAX_DENSE_FEATURES
+    limit = MAX_DENSE_FEATURES_OF_SPARSE if hasattr(X, "tocsr") else MAX_DENSE_FEATURES
     if n_features <= limit:
         return False
     default = isinstance(initial_codes, str) and initial_codes == "discriminant"

@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import add_gram, class_sums
 from bitclass.array_api import (
     Array,
-    add_by_class,
+    add_gram,
+    class_sums,
     device,
     hosted,
     is_foreign,
     like,
     namespace,
+    put,
     take,
     to_host,
     unique_inverse,
 )
-from bitclass.array_api import add_gram as add_gram_on_device
 from bitclass.codes import pack, packed_width, unpack
 from bitclass.hash_function import RbfAnchors
 from bitclass.rows import Features, compute_dtype, dense_rows, row_blocks, sample_rows
@@ -63,12 +63,10 @@ _FLOAT32_DIGITS, _FLOAT64_DIGITS = 1e-7, 1e-13
 # Less of a feature's scatter than this, relative to its mean square, is the rounding of sums; and
 # what subtracting sums of float32 from each other leaves.
 _ROUNDING_OF_SUMS, _ROUNDING_OF_DIFFERENCES = 1e-12, 1e-5
-_STANDARDISATION_ROWS, _DEVICE_STANDARDISATION_ROWS = 10_000, 2_000
+_STANDARDISATION_ROWS = 10_000
 # A single row has all of the variance of a feature: it may hide all others.
 _ALL_OF_VARIANCE = 0.9
 _ROWS_PER_BLOCK = 4096
-# Bytes of the standardised rows that a device holds at once.
-_DEVICE_BLOCK_BYTES = 1 << 30
 
 
 class KeptRows(NamedTuple):
@@ -134,19 +132,21 @@ class Sums:
         cls,
         classes: NDArray[Any],
         n_bits: int,
-        n_rows: int,
+        X: Features,
         shift: NDArray[np.float64],
         scale: NDArray[np.float64],
     ) -> Sums:
-        """Sums to add rows to; `n_bits` is 0 where rows have no starting codes of their own."""
+        """Sums to add rows X to; `n_bits` is 0 where they have no starting codes of their own."""
         n_classes, d = len(classes), len(shift)
+        xp, place = namespace(X), device(X)
+        kind = xp.float32 if is_foreign(X) else xp.float64  # of one batch
         return cls(
             classes=classes,
-            gram=np.zeros((d, d)),
-            feature_sums=np.zeros((n_classes, d)),
+            gram=xp.zeros((d, d), dtype=xp.float64, device=place),
+            feature_sums=xp.zeros((n_classes, d), dtype=kind, device=place),
             class_weights=np.zeros(n_classes),
             code_sums=np.zeros((n_classes, n_bits)),
-            n_rows=n_rows,
+            n_rows=X.shape[0],
             shift=shift,
             scale=scale,
         )
@@ -199,18 +199,23 @@ class Sums:
     def without(self, other: Sums) -> Sums:
         """Sums over the rows that are not in `other`; every class must keep weight."""
         place = np.searchsorted(self.classes, other.classes)
-        code_sums, class_weights = self.code_sums.copy(), self.class_weights.copy()
-        if is_foreign(self.gram):
-            spread = _spread(other.feature_sums, place, len(self.classes))
-            feature_sums = self.feature_sums - spread
-        else:
-            feature_sums = self.feature_sums.copy()
-            feature_sums[place] -= other.feature_sums
+        xp, code_sums = namespace(self.gram), self.code_sums.copy()
+        feature_sums = xp.asarray(self.feature_sums, copy=True)
+        class_weights = self.class_weights.copy()
+        put(feature_sums, (place,), take(feature_sums, place) - other.feature_sums)
         code_sums[place] -= other.code_sums
         class_weights[place] -= other.class_weights
         gram = self.gram - other.gram
         # A feature that varies only in the rows taken away leaves rounding, not scatter.
-        left = replace(
+        totals = to_host(xp.sum(feature_sums, axis=0))
+        scatter = self.diagonal - other.diagonal - totals**2 / class_weights.sum()
+        gone = scatter <= _ROUNDING_OF_DIFFERENCES * self.diagonal
+        if gone.any():
+            stays = like(1.0 - gone, gram)
+            gram *= stays
+            gram *= stays[:, None]
+            feature_sums *= stays
+        return replace(
             self,
             gram=gram,
             feature_sums=feature_sums,
@@ -218,16 +223,6 @@ class Sums:
             code_sums=code_sums,
             n_rows=self.n_rows - other.n_rows,
         )
-        scatter = left.diagonal - left.column_sums**2 / class_weights.sum()
-        gone = scatter <= _ROUNDING_OF_DIFFERENCES * self.diagonal
-        if is_foreign(gram):
-            stays = like((~gone).astype(np.float64), gram)
-            return replace(
-                left, gram=gram * stays * stays[:, None], feature_sums=feature_sums * stays
-            )
-        gram[gone] = gram[:, gone] = 0.0
-        feature_sums[:, gone] = 0.0
-        return left
 
 
 def standardisation(
@@ -245,29 +240,29 @@ def standardisation(
     centre : (d,) weighted means
     scale : (d,) weighted standard deviations, 1 for constant features
     """
-    n_rows = _DEVICE_STANDARDISATION_ROWS if is_foreign(X) else _STANDARDISATION_ROWS
-    chosen = sample_rows(X.shape[0], n_rows)
-    sample, sample_weight = to_host(take(X, chosen)), sample_weight[chosen]
+    chosen = sample_rows(X.shape[0], _STANDARDISATION_ROWS)
+    sample, sample_weight = take(X, chosen), sample_weight[chosen]
     total = sample_weight.sum()
     centre = np.zeros(X.shape[1])
+    xp = namespace(X)
     for rows, block in row_blocks(sample):
-        centre += sample_weight[rows] @ block.astype(np.float64)
+        centre += to_host(like(sample_weight[rows], block) @ xp.astype(block, xp.float64))
     centre /= total
     variance = np.zeros(X.shape[1])
     largest = np.zeros(X.shape[1])
     for rows, block in row_blocks(sample):
-        deviation = block - centre
-        np.maximum(largest, np.abs(deviation).max(axis=0, initial=0.0), out=largest)
-        variance += sample_weight[rows] @ deviation**2
+        deviation = xp.astype(block, xp.float64) - like(centre, block)
+        np.maximum(largest, to_host(xp.max(xp.abs(deviation), axis=0)), out=largest)
+        variance += to_host(like(sample_weight[rows], block) @ deviation**2)
     variance /= total
-    digits = _FLOAT32_DIGITS if compute_dtype(sample) == np.float32 else _FLOAT64_DIGITS
+    digits = _FLOAT32_DIGITS if compute_dtype(X) == np.float32 else _FLOAT64_DIGITS
     # Below this a column is constant, and what is left is the rounding of its values.
     constant = largest <= digits * np.abs(centre)
     scale = np.where(constant, 1.0, np.sqrt(variance))
     unfit = (scale < MIN_SCALE) | (scale > MAX_SCALE) | (np.abs(centre) > MAX_SCALE)
     unfit |= ~constant & (scale < _FLOAT32_DIGITS * np.abs(centre))
     for j in np.flatnonzero(largest > _ALL_OF_VARIANCE * math.sqrt(len(sample_weight)) * scale):
-        column = dense_rows(sample[:, [j]], slice(None))[:, 0].astype(np.float64)
+        column = to_host(dense_rows(sample[:, j : j + 1], slice(None)))[:, 0].astype(np.float64)
         typical = float(np.quantile(np.abs(column - np.median(column)), 0.75))
         # Beside other features too: rare events and similarities may have one large value.
         if 0.0 < max(typical, float(np.median(scale))) < largest[j] / MAX_DEVIATIONS:
@@ -403,13 +398,13 @@ class Statistics:
         sums : Sums, of the classes that occur
         codes : (n, bytes) packed starting codes, or None where they are not kept
         """
-        if is_foreign(X):
-            return self._summed_on_device(X, labels, sample_weight), None
-        classes, own = np.unique(labels, return_inverse=True)
+        classes, own = unique_inverse(labels)
         check_label_kinds(self.classes, classes)
         n_bits = self.code_sums.shape[1]
-        sums = Sums.zeros(classes, n_bits, X.shape[0], self.shift, self.scale)
-        sums.class_weights[:] = np.bincount(own, weights=sample_weight, minlength=len(classes))
+        sums = Sums.zeros(classes, n_bits, X, self.shift, self.scale)
+        sums.class_weights[:] = np.bincount(
+            to_host(own), weights=sample_weight, minlength=len(classes)
+        )
         kept: list[NDArray[np.uint8]] = []
 
         def weighted_blocks() -> Iterator[NDArray[Any]]:
@@ -427,9 +422,10 @@ class Statistics:
                 class_sums(Z, own[part], of_block, sums.feature_sums)
                 if of_block is not None:
                     low, high = of_block.min(), of_block.max()
+                    xp = namespace(Z)
                     if low < MIN_FLOAT32_WEIGHT or high > MAX_FLOAT32_WEIGHT:
-                        Z = Z.astype(np.float64)
-                    Z *= np.sqrt(of_block).astype(Z.dtype)[:, None]
+                        Z = xp.astype(Z, xp.float64)
+                    Z *= xp.astype(like(np.sqrt(of_block)[:, None], Z), Z.dtype)
                 yield Z
 
         with np.errstate(over="ignore", invalid="ignore"):
@@ -438,55 +434,6 @@ class Statistics:
             return sums, None
         empty = np.empty((0, packed_width(self.starting.n_bits)), dtype=np.uint8)
         return sums, np.concatenate(kept or [empty])
-
-    def _summed_on_device(
-        self, X: Array, labels: Array, sample_weight: NDArray[np.float64] | None
-    ) -> Sums:
-        """Sums of some rows where they lie: of float32, block by block, in float64."""
-        xp, place = namespace(X), device(X)
-        classes, own = unique_inverse(labels)
-        check_label_kinds(self.classes, classes)
-        own = own if is_foreign(own) else like(own, X)
-        n_rows, d = X.shape
-        gram = xp.zeros((d, d), dtype=xp.float64, device=place)
-        feature_sums = xp.zeros((len(classes), d), dtype=xp.float32, device=place)
-        class_weights = xp.zeros((len(classes), 1), dtype=xp.float64, device=place)
-        step = max(1, _DEVICE_BLOCK_BYTES // (4 * d))
-        for start in range(0, n_rows, step):
-            stop = min(start + step, n_rows)
-            Z = self.standardised(dense_rows(X[start:stop, :], slice(None)))
-            Z = xp.astype(Z, xp.float32, copy=False)
-            if sample_weight is None:
-                weight = xp.ones((stop - start, 1), dtype=xp.float64, device=place)
-                add_by_class(Z, own[start:stop], feature_sums)
-            else:
-                weight = like(sample_weight[start:stop, None], X)
-                add_by_class(Z * xp.astype(weight, xp.float32), own[start:stop], feature_sums)
-                Z *= xp.astype(xp.sqrt(weight), xp.float32)
-            add_by_class(weight, own[start:stop], class_weights)
-            add_gram_on_device(Z, gram)
-        return Sums(
-            classes=classes,
-            gram=xp.triu(gram) + xp.triu(gram, k=1).T,
-            feature_sums=feature_sums,
-            class_weights=to_host(class_weights)[:, 0],
-            code_sums=np.zeros((len(classes), 0)),
-            n_rows=n_rows,
-            shift=self.shift,
-            scale=self.scale,
-        )
-
-    def move_beside(self, X: Features) -> None:
-        """Let the sums over features lie where the rows lie."""
-        if not is_foreign(X):
-            self.to_host()
-        elif not is_foreign(self.gram) or device(self.gram) != device(X):
-            self.to_host()
-            self.gram, self.feature_sums = like(self.gram, X), like(self.feature_sums, X)
-
-    def to_host(self) -> None:
-        """Make all sums NumPy arrays, wherever the rows lay."""
-        self.gram, self.feature_sums = to_host(self.gram), to_host(self.feature_sums)
 
     def _check_sums(
         self, sums: Sums, X: Features, sample_weight: NDArray[np.float64] | None
@@ -547,24 +494,20 @@ class Statistics:
         adopted = own and len(self.classes) == 0 and len(union) == len(sums.classes)
         for name, added in per_class:
             values = getattr(self, name)
-            if adopted and added is not None and not is_foreign(values):
+            if adopted and added is not None and not is_foreign(added):
                 grown[name] = added
                 continue
-            if is_foreign(values):
-                known = _spread(values, old, len(union))
-                grown[name] = known + _spread(added, new, len(union))
-                continue
             if grows:
-                values = np.zeros((len(union), *values.shape[1:]))
-                values[old] = getattr(self, name)
+                shape, xp = (len(union), *values.shape[1:]), namespace(values)
+                values = xp.zeros(shape, dtype=values.dtype, device=device(values))
+                put(values, (old,), getattr(self, name))
                 grown[name] = values
-            if added is not None and len(added):
-                before = values[new]
+            if added is not None and len(new):
+                before = take(values, new)
                 updates.append((values, new, before, before + added))
         if sums.n_rows:
             grown["gram"] = self.gram + sums.gram
-            xp = namespace(grown["gram"])
-            if not xp.all(xp.isfinite(grown["gram"])):
+            if not _is_finite(grown["gram"]):
                 raise ValueError(
                     "X must hold numbers whose squares can be summed, found sums past the range of "
                     "float64; the batch was not added"
@@ -578,12 +521,12 @@ class Statistics:
         try:
             with _uninterrupted():
                 for values, place, _, total in updates:
-                    values[place] = total
+                    put(values, (place,), total)
                 self.__dict__.update(grown)
         except BaseException:
             with _uninterrupted():
                 for values, place, before, _ in updates:
-                    values[place] = before
+                    put(values, (place,), before)
                 self.__dict__.update(was)
             raise
 
@@ -736,6 +679,16 @@ class Statistics:
             theirs = replace(theirs, gram=gram, feature_sums=feature_sums)
         self._absorb(theirs, other.classes, other._kept)
 
+    def move_beside(self, X: Features) -> None:
+        """Let the sums over features lie where the rows X lie."""
+        if namespace(X) is not namespace(self.gram) or device(X) != device(self.gram):
+            moved = (like(to_host(sums), X) for sums in (self.gram, self.feature_sums))
+            self.gram, self.feature_sums = moved
+
+    def to_host(self) -> None:
+        """Make all sums NumPy arrays, wherever the rows lay."""
+        self.move_beside(self.shift)
+
     def remove_classes(self, labels: NDArray[Any]) -> None:
         """Forget classes.
 
@@ -781,21 +734,11 @@ class Statistics:
 
 
 def _all_finite(sums: Sums) -> bool:
-    return all(
-        bool(namespace(values).all(namespace(values).isfinite(values)))
-        for values in (sums.gram, sums.feature_sums, sums.class_weights)
-    )
+    return all(map(_is_finite, (sums.gram, sums.feature_sums, sums.class_weights)))
 
 
-def _spread(values: Array, place: NDArray[np.intp], n_classes: int) -> Array:
-    """Sums (k, d) of some classes as those of all (C, d), 0 for the others."""
-    if len(place) == n_classes:
-        return values
-    xp = namespace(values)
-    index = np.full(n_classes, len(place))
-    index[place] = np.arange(len(place))
-    zero = xp.zeros((1, values.shape[1]), dtype=values.dtype, device=device(values))
-    return take(xp.concat([values, zero]), index)
+def _is_finite(values: Array) -> bool:
+    return bool(namespace(values).all(namespace(values).isfinite(values)))
 
 
 @contextmanager

@@ -62,7 +62,6 @@ _MAX_SAMPLES, _MAX_EPOCHS_PER_SAMPLE = 8, 4
 # With more classes than this, weights are the codes of the class means, and a step scores only some
 # of the classes.
 _MAX_LEARNED_CLASSES = 2048
-_MAX_SCORED_ON_DEVICE = 1 << 17
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
 _ERRORS_TO_STOP = 4.0
@@ -259,10 +258,10 @@ def _started(
 
         def refit(Q: Array, t: Array) -> Array:
             xp, means = namespace(Q), coordinates.means
-            found = xp.empty((len(weights), Q.shape[1]), dtype=xp.int8, device=device(Q))
+            found = xp.empty(weights.shape, dtype=xp.int8, device=device(Q))
             for begin in range(0, len(weights), _CLASSES_PER_BLOCK):
-                part = slice(begin, min(begin + _CLASSES_PER_BLOCK, len(weights)))
-                found[part, :] = xp.astype(means[part, :] @ Q + t >= 0, xp.int8) * 2 - 1
+                part = slice(begin, min(begin + _CLASSES_PER_BLOCK, len(weights))), slice(None)
+                found[part] = xp.astype(means[part] @ Q + t >= 0, xp.int8) * 2 - 1
             return found
 
     Q, t = coordinates.projected(start.hash_function, sums)
@@ -277,9 +276,7 @@ def _started(
         schedule,
         random,
         refit,
-        # A device scores many more at a time.
-        score_all=refit is None
-        or (is_foreign(coordinates.means) and len(weights) <= _MAX_SCORED_ON_DEVICE),
+        score_all=refit is None or is_foreign(coordinates.means),  # which a device is fast at
     )
 
 
@@ -391,15 +388,13 @@ def _epoch(
     settings: Settings,
 ) -> None:
     """Show all rows of a sample once, in another order each time."""
-    sample_weight = None
+    own, sample_weight = like(sample.own, sample.X), None
     if sample.weights is not None:
         sample_weight = (sample.weights / sample.weights.mean()).astype(np.float32)
-    for rows in mini_batches(len(sample), n_per_step, random):
-        refinement.step(
-            take(sample.X, rows),
-            sample.own[rows],
-            None if sample_weight is None else sample_weight[rows],
-        )
+        sample_weight = like(sample_weight, sample.X)
+    for rows in mini_batches(len(sample), n_per_step, random, sample.X):
+        some = None if sample_weight is None else take(sample_weight, rows)
+        refinement.step(take(sample.X, rows), take(own, rows), some)
         if refinement.finished or settings.out_of_time:
             return
 
@@ -410,11 +405,10 @@ def class_mean_weights(hash_function: HashFunction, sums: Sums) -> NDArray[np.in
     projection = (sums.scale[:, None] * hash_function.projection).astype(np.float32)
     intercept = hash_function.intercept + sums.shift @ hash_function.projection
     weights = np.empty((len(sums.class_weights), len(intercept)), dtype=np.int8)
-    xp = namespace(sums.gram)
     for begin in range(0, len(weights), _CLASSES_PER_BLOCK):
-        part = slice(begin, min(begin + _CLASSES_PER_BLOCK, len(weights)))
+        part, xp = slice(begin, min(begin + _CLASSES_PER_BLOCK, len(weights))), namespace(sums.gram)
         means = sums.feature_sums[part, :] / like(sums.class_weights[part, None], sums.gram)
-        scores = to_host(xp.astype(means, xp.float32) @ like(projection, sums.gram))
+        scores = to_host(xp.astype(means, xp.float32) @ like(projection, means))
         weights[part] = sign(scores + intercept)
     return weights
 

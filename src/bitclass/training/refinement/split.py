@@ -177,8 +177,9 @@ class Split:
             place = np.minimum(np.searchsorted(self._classes, labels), len(self._classes) - 1)
             # A class without rows in the sums is not in the model.
             chosen = np.flatnonzero(choose(rows) & (self._classes[place] == labels))
-            for start in range(0, len(chosen), _ROWS_PER_BLOCK):
-                blocks.add(dense_rows(X, chosen[start : start + _ROWS_PER_BLOCK]))
+            step = max(len(chosen), 1) if is_foreign(X) else _ROWS_PER_BLOCK
+            for start in range(0, len(chosen), step):
+                blocks.add(dense_rows(X, chosen[start : start + step]))
             own.append(place[chosen])
             numbers.append(rows[chosen])
             weighted = weighted or of_rows is not None
@@ -208,17 +209,17 @@ class _Blocks:
 
     def add(self, X: NDArray[Any]) -> None:
         """Add rows (m, d), at most as many as a block has."""
-        n_rows, waiting = X.shape[0], sum(block.shape[0] for block in self._waiting)
-        room = min(_ROWS_PER_BLOCK - waiting, n_rows)
-        self._waiting.append(X[:room, :])
-        if waiting + room == _ROWS_PER_BLOCK:
+        if is_foreign(X):  # for which blocks of one size would be small ones
+            self._done.append(self._transform(X))
+            return
+        room = _ROWS_PER_BLOCK - sum(map(len, self._waiting))
+        self._waiting.append(X[:room])
+        if len(X) >= room:
             self._finish_block()
-            self._waiting = [X[room:, :]] if n_rows > room else []
+            self._waiting = [X[room:]] if len(X) > room else []
 
     def _finish_block(self) -> None:
-        one = self._waiting[0]
-        if len(self._waiting) > 1:
-            one = namespace(one).concat(self._waiting)
+        one = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
         self._done.append(self._transform(one))
 
     def joined(self, n_features: int) -> NDArray[Any]:

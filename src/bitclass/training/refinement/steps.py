@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex, effective_threads
-from bitclass.array_api import Array, device, is_foreign, like, namespace, take, to_host, top_k
+from bitclass.array_api import Array, device, is_foreign, like, namespace, put, to_host
 from bitclass.codes import pack
 
 __all__ = [
@@ -91,10 +91,10 @@ def rows_per_step(n_rows: int) -> int:
 
 
 def mini_batches(
-    n_rows: int, n_per_step: int, random: np.random.Generator
-) -> Iterator[NDArray[np.intp]]:
-    """Indices of the rows of each step of an epoch, in another order each time."""
-    order = random.permutation(n_rows)
+    n_rows: int, n_per_step: int, random: np.random.Generator, X: Array = None
+) -> Iterator[Array]:
+    """Indices of the rows X of each step of an epoch, where they lie; another order each time."""
+    order = like(random.permutation(n_rows), X)
     # A sample may have fewer rows than expected, and an epoch must have at least one step.
     n_per_step = min(n_per_step, n_rows)
     for start in range(0, n_rows - n_per_step + 1, n_per_step):
@@ -113,41 +113,25 @@ class Adam:
     """Adam's moments of one array."""
 
     def __init__(self, values: Array) -> None:
-        xp = namespace(values)
-        self._mean = xp.zeros_like(values)
-        self._square = xp.zeros_like(values)
-        self._scratch = xp.empty_like(values)
+        self._mean = namespace(values).zeros_like(values)
+        self._square = namespace(values).zeros_like(values)
 
-    def move(
-        self,
-        values: Array,
-        gradient: Array,
-        size: float,
-        step: int,
-    ) -> None:
+    def move(self, values: Array, gradient: Array, size: float, step: int) -> None:
         """Move `values` against the gradient, in place."""
-        mean, square, scratch = self._mean, self._square, self._scratch
+        mean, square = self._mean, self._square
+        mean *= _DECAY_OF_MEAN
+        mean += gradient * (1.0 - _DECAY_OF_MEAN)
+        square *= _DECAY_OF_SQUARE
+        gradient = gradient * gradient
+        gradient *= 1.0 - _DECAY_OF_SQUARE
+        square += gradient
         # The corrections for the start of both means, as one factor of the step.
         unbiased = math.sqrt(1.0 - _DECAY_OF_SQUARE**step)
-        factor = size * unbiased / (1.0 - _DECAY_OF_MEAN**step)
-        mean *= _DECAY_OF_MEAN
-        if is_foreign(values):
-            mean += gradient * (1.0 - _DECAY_OF_MEAN)
-            square *= _DECAY_OF_SQUARE
-            square += gradient**2 * (1.0 - _DECAY_OF_SQUARE)
-            values -= mean / (namespace(values).sqrt(square) + _TINY * unbiased) * factor
-            return
-        np.multiply(gradient, 1.0 - _DECAY_OF_MEAN, out=scratch)
-        mean += scratch
-        square *= _DECAY_OF_SQUARE
-        np.multiply(gradient, gradient, out=scratch)
-        scratch *= 1.0 - _DECAY_OF_SQUARE
-        square += scratch
-        np.sqrt(square, out=scratch)
-        scratch += _TINY * unbiased
-        np.divide(mean, scratch, out=scratch)
-        scratch *= factor
-        values -= scratch
+        change = namespace(square).sqrt(square)
+        change += _TINY * unbiased
+        change = mean / change
+        change *= size * unbiased / (1.0 - _DECAY_OF_MEAN**step)
+        values -= change
 
 
 @dataclass(frozen=True)
@@ -209,9 +193,8 @@ class Refinement:
         lengths[lengths == 0] = 1.0
         xp, self._length = namespace(means), float(np.float32(length))
         columns = np.ascontiguousarray(projection / lengths * self._length, dtype=np.float32)
-        self.projection = like(columns, means)
-        intercept = np.asarray(intercept / lengths * self._length, dtype=np.float32)
-        self.intercept = like(intercept, means)
+        offset = np.asarray(intercept / lengths * self._length, dtype=np.float32)
+        self.projection, self.intercept = like(columns, means), like(offset, means)
         self._refit = refit
         self._score_all = score_all
         self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
@@ -235,8 +218,7 @@ class Refinement:
     @property
     def weights(self) -> NDArray[np.int8]:
         """Weights of the classes, (C, r) in {-1, +1}."""
-        signs: NDArray[Any] = to_host(self._signs)
-        return signs.astype(np.int8)
+        return np.asarray(to_host(self._signs), dtype=np.int8)
 
     def mean_loss(self) -> float:
         """Mean cross-entropy of the rows of the steps since this was last called."""
@@ -256,8 +238,8 @@ class Refinement:
     def step(
         self,
         A: Array,
-        own: NDArray[np.intp],
-        sample_weight: NDArray[np.float32] | None = None,
+        own: Array,
+        sample_weight: Array | None = None,
         targets: Targets | None = None,
     ) -> None:
         """Learn from one mini-batch.
@@ -271,19 +253,18 @@ class Refinement:
         """
         self._steps += 1
         classes = self._scored_classes(A, own)
-        signs = self._signs
-        if classes is not None:
-            signs = namespace(A).astype(take(self._signs, classes), A.dtype)
+        signs = self._signs if classes is None else self._signs[classes].astype(np.float32)
         place = own if classes is None else np.searchsorted(classes, own)
-        factors = np.full(len(own), 1.0 / len(own), dtype=np.float32)
+        n_rows = A.shape[0]
+        factors = namespace(A).full_like(A[:, 0], 1.0 / n_rows)
         if sample_weight is not None:
             factors *= sample_weight
         if is_foreign(A):
-            gradient = self._gradient(A, like(place, A), like(factors, A), signs, targets)
+            gradient = self._gradient(A, place, factors, signs, targets)
             self._losses.append(gradient.loss)
             self._move(gradient)
             return
-        bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
+        bounds = np.linspace(0, n_rows, _PARTS + 1).astype(int)
         parts = [slice(*pair) for pair in pairwise(bounds)]
 
         def gradient_of(part: slice) -> _Gradient:
@@ -311,9 +292,12 @@ class Refinement:
         xp, loss = namespace(A), 0.0
         # Slopes of the cross-entropies by the scores of the classes.
         if targets is None:
-            log_likelihood = SHARE_OF_SIGNS * xp.log(_own_less_one(of_signs, own) + _TINY)
-            log_likelihood += (1.0 - SHARE_OF_SIGNS) * xp.log(_own_less_one(of_tanh, own) + _TINY)
+            at = xp.arange(A.shape[0], device=device(A)), own
+            log_likelihood = SHARE_OF_SIGNS * xp.log(of_signs[at] + _TINY)
+            log_likelihood += (1.0 - SHARE_OF_SIGNS) * xp.log(of_tanh[at] + _TINY)
             loss = -(factors @ log_likelihood)
+            put(of_signs, at, of_signs[at] - 1.0)
+            put(of_tanh, at, of_tanh[at] - 1.0)
         else:
             of_signs -= targets[0]
             of_tanh -= targets[1]
@@ -354,42 +338,37 @@ class Refinement:
         self._latent = xp.clip(self._latent, -1.0, 1.0)
         self._signs = _signs(self._latent)
 
-    def _scored_classes(self, A: Array, own: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    def _scored_classes(
+        self, A: NDArray[np.float32], own: NDArray[np.intp]
+    ) -> NDArray[np.intp] | None:
         """The classes that a step scores, ascending, or None for all of them.
 
         Of very many: those of the rows, those with the nearest codes, and some drawn at random.
         """
         if self._score_all:
             return None
-        n_classes = self._signs.shape[0]
-        scores = A @ self.projection + self.intercept
-        nearest = self._nearest(scores, min(_NEAREST_CLASSES, n_classes))
-        drawn = self._random.integers(n_classes, size=_RANDOM_CLASSES)
-        return np.unique(np.concatenate([own, nearest.ravel(), drawn]))
-
-    def _nearest(self, scores: Array, k: int) -> NDArray[np.int64]:
-        """Indices (m, k) of the classes with the nearest codes, from the scores of the bits."""
-        if is_foreign(scores):
-            signs = namespace(scores).astype(self._signs, scores.dtype, copy=False)
-            found: NDArray[np.int64] = to_host(
-                top_k(_signs(scores) @ signs.T, k, scores.shape[1])[0]
-            )
-            return found
         if self._index is None:
             self._index = HammingIndex(pack(self._signs))
-        return self._index.top_k(pack(scores >= 0), k)[0]
+        codes = pack(A @ self.projection + self.intercept >= 0)
+        nearest, _ = self._index.top_k(codes, min(_NEAREST_CLASSES, len(self._signs)))
+        drawn = self._random.integers(len(self._signs), size=_RANDOM_CLASSES)
+        return np.unique(np.concatenate([own, nearest.ravel(), drawn]))
 
-    def classify(self, A: Array, *, rescored: bool) -> NDArray[np.intp]:
+    def classify(self, A: NDArray[np.float32], *, rescored: bool) -> NDArray[np.intp]:
         """Index of the best class of rows (n, k), shape (n,): the nearest, or by real scores."""
-        xp, n_rows = namespace(A), A.shape[0]
-        found = np.empty(n_rows, dtype=np.intp)
-        for start in range(0, n_rows, _ROWS_PER_BLOCK):
-            part = slice(start, min(start + _ROWS_PER_BLOCK, n_rows))
-            scores = A[part, :] @ self.projection + self.intercept
+        if is_foreign(A):
+            values = A @ self.projection + self.intercept
+            values = namespace(A).tanh(values) if rescored else _signs(values)
+            return to_host(namespace(A).argmax(values @ self._signs.T, axis=1))
+        found = np.empty(len(A), dtype=np.intp)
+        index = HammingIndex(pack(self._signs))
+        for start in range(0, len(A), _ROWS_PER_BLOCK):
+            part = slice(start, start + _ROWS_PER_BLOCK)
+            scores = A[part] @ self.projection + self.intercept
             if rescored and self._score_all:
-                found[part] = to_host(xp.argmax(xp.tanh(scores) @ self._signs.T, axis=1))
+                found[part] = np.argmax(np.tanh(scores) @ self._signs.T, axis=1)
             else:
-                found[part] = self._nearest(scores, 1)[:, 0]
+                found[part] = index.nearest(pack(scores >= 0))[0]
         return found
 
     def close(self) -> None:
@@ -398,25 +377,8 @@ class Refinement:
 
 
 def _signs(values: Array) -> Array:
-    """Signs of float32 values as -1 and +1, in their own type."""
-    if not is_foreign(values):
-        return np.where(values >= 0, np.float32(1), np.float32(-1))
+    """Signs of values, of their own type."""
     return namespace(values).astype(values >= 0, values.dtype) * 2 - 1
-
-
-def _own_less_one(probabilities: Array, own: Array) -> Array:
-    """Probabilities (m,) of the own classes; 1 is then subtracted from them in place."""
-    if not is_foreign(own):
-        at = np.arange(len(own)), own
-        found = probabilities[at]
-        probabilities[at] -= 1.0
-        return found
-    xp = namespace(own)
-    classes = xp.arange(probabilities.shape[1], device=device(own))
-    is_own = xp.astype(own[:, None] == classes, probabilities.dtype)
-    found = xp.sum(probabilities * is_own, axis=1)
-    probabilities -= is_own
-    return found
 
 
 def _latent_weights(values: Array, signs: Array) -> Array:
@@ -437,8 +399,9 @@ def signs_and_tanh(A: Array, Q: Array, t: Array) -> tuple[Array, Array]:
     """Codes of rows (m, k) by signs and by tanh, each (m, r)."""
     scores = A @ Q
     scores += t
-    codes = _signs(scores)
-    return codes, namespace(A).tanh(scores) if is_foreign(A) else np.tanh(scores, out=scores)
+    if is_foreign(A):
+        return _signs(scores), namespace(A).tanh(scores)
+    return _signs(scores), np.tanh(scores, out=scores)
 
 
 def softmax(scores: Array) -> Array:
