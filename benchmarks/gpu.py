@@ -1,14 +1,21 @@
 """Times on one GPU: the pass over 14.2 million rows, the solution, refinement and prediction.
 
-Run with torch where there is CUDA: ``python benchmarks/gpu.py --tiny tinyimagenet100_cnn1280.npz``.
-Each part writes its results as a line of JSON when it ends, and one that fails does not stop the
-others. Shares of the peak are those of a plain product and a plain copy in the same run.
+Run with torch where there is CUDA::
+
+    python benchmarks/gpu.py run --tiny tinyimagenet100_cnn1280.npz --han han.npz
+    python benchmarks/gpu.py table          # writes results/gpu.md
+
+Each part appends its results to `results/gpu.jsonl` when it ends, and one that fails does not stop
+the others. Shares of the peak are those of a plain product and a plain copy in the same run. The
+data sets are npz files of X_train, y_train, X_test and y_test; --cpu fits them on two cores.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
+import pstats
 import time
 import traceback
 from collections.abc import Callable
@@ -19,8 +26,10 @@ import numpy as np
 import torch
 
 from bitclass import BinaryCodeClassifier, set_num_threads
-from bitclass.array_api import add_by_class, add_gram, top_k
+from bitclass.array_api import add_gram, class_sums
+from bitclass.device import device_search
 
+RESULTS = Path(__file__).parent / "results"
 RANK = 96  # of the class means, and of most of what varies within classes
 
 
@@ -62,29 +71,16 @@ class Rows:
 
 
 def limits(device: str, size: int) -> dict[str, Any]:
-    """What the card reaches in plain work, and what parts of the solution take."""
+    """What the card reaches in plain work."""
     found: dict[str, Any] = {"card": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
     for name, kind in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
         A = torch.randn(size, size, device=device).to(kind)
         A @ A
-        found[f"{name}_tflops"] = 2 * size**3 / seconds_of(lambda: A @ A, 5) / 1e12
+        found[f"{name}_tflops"] = 2 * size**3 / seconds_of(lambda A=A: A @ A, 5) / 1e12
     A = torch.randn(4 * size, size, device=device)
     B = torch.empty_like(A)
     B.copy_(A)
     found["copy_gb_per_s"] = 2 * A.nbytes / seconds_of(lambda: B.copy_(A), 5) / 1e9
-    d = size // 2
-    A = torch.randn(2 * d, d, device=device, dtype=torch.float64)
-    A = A.T @ A / d
-    torch.linalg.cholesky(A)
-    found |= {
-        "d": d,
-        "eigh_float64_s": seconds_of(lambda: torch.linalg.eigh(A)),
-        "eigh_float32_s": seconds_of(lambda: torch.linalg.eigh(A.float())),
-        "cholesky_float64_s": seconds_of(lambda: torch.linalg.cholesky(A)),
-        "product_float64_tflops": 2 * d**3 / seconds_of(lambda: A @ A, 3) / 1e12,
-    }
-    A = A[:256, :256].contiguous()
-    found["svd_256_s"] = seconds_of(lambda: torch.linalg.svd(A), 3)
     return found
 
 
@@ -98,27 +94,22 @@ def closed_form(
     taken = []
     for start in range(0, n_rows, batch):
         X, y = rows.draw(min(batch, n_rows - start), space)
-        taken.append(seconds_of(lambda: classifier.partial_fit(X, y)))
+        taken.append(seconds_of(lambda X=X, y=y: classifier.partial_fit(X, y)))
     solve = seconds_of(classifier.solve)
-    pass_s = sum(taken)
     X, y = rows.draw(min(batch, 20_000), space)
     found: dict[str, Any] = {
         "n_bits": n_bits,
         "rows": n_rows,
         "features": d,
         "classes": len(rows.means),
-        "pass_s": pass_s,
+        "pass_s": sum(taken),
         "first_batch_s": taken[0],
         "median_batch_s": float(np.median(taken)),
         "solve_s": solve,
         "accuracy": classifier.score(X, y),
-        "full_product_tflops": 2 * n_rows * d**2 / pass_s / 1e12,
-        "read_gb_per_s": 4 * n_rows * d / pass_s / 1e9,
     }
-    if peak:
-        found["share_of_product"] = found["full_product_tflops"] / peak["bfloat16_tflops"]
-        found["share_of_copy"] = found["read_gb_per_s"] / peak["copy_gb_per_s"]
-    # Where the time of a batch goes.
+    # Where the time of a row goes, and what it could be: operations on and above the diagonal over
+    # those of a plain product, bytes read and written over those of a plain copy.
     X, y = rows.draw(batch, space)
     Z = X[: max(1, (1 << 30) // (4 * d))]
     own = y[: len(Z)]
@@ -127,30 +118,37 @@ def closed_form(
     shift = torch.zeros(d, device=device)
     per_row = 1e9 / len(Z)
     found["ns_per_row"] = {
-        "gram": per_row * seconds_of(lambda: add_gram(Z, gram), 5),
-        "class_sums": per_row * seconds_of(lambda: add_by_class(Z, own, sums), 5),
+        "all": 1e9 * found["median_batch_s"] / min(batch, n_rows),
+        "gram": per_row * seconds_of(lambda: add_gram([Z], gram), 5),
+        "class_sums": per_row * seconds_of(lambda: class_sums(Z, own, None, sums), 5),
         "standardise": per_row * seconds_of(lambda: (Z - shift).mul_(shift), 5),
         "unique": 1e9 / batch * seconds_of(lambda: torch.unique(y, return_inverse=True), 5),
     }
-    found["phases_of_solve"] = phases(classifier)
+    if peak:
+        ns, product, copy = found["ns_per_row"], peak["bfloat16_tflops"], peak["copy_gb_per_s"]
+        found["share_of_peak"] = {
+            "gram": d**2 / ns["gram"] / 1e3 / product,
+            "class_sums": 4 * d / ns["class_sums"] / copy,
+            "standardise": 16 * d / ns["standardise"] / copy,
+            "pass": d**2 * n_rows / found["pass_s"] / 1e12 / product,
+        }
+    classifier._fitted_at = -1  # solve once more
+    found["phases_of_solve"] = profiled(classifier.solve)
     return classifier, found
 
 
-def phases(classifier: BinaryCodeClassifier) -> dict[str, float]:
-    """Seconds of the parts of a solution."""
-    import cProfile
-    import pstats
-
+def profiled(work: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of the functions of the library, as the host sees them."""
     profile = cProfile.Profile()
-    classifier._fitted_at = -1  # solve once more
     profile.enable()
-    classifier.solve()
+    work()
+    synchronize()
     profile.disable()
     parts = {}
     for (file, _, name), (_, _, _, cumulative, _) in pstats.Stats(profile).stats.items():
         if "bitclass" in file and cumulative > 0.01:
             parts[f"{Path(file).stem}.{name}"] = round(cumulative, 4)
-    return dict(sorted(parts.items(), key=lambda item: -item[1]))
+    return dict(sorted(parts.items(), key=lambda item: -item[1])[:30])
 
 
 def prediction(classifier: BinaryCodeClassifier, rows: Rows, n_rows: int) -> dict[str, Any]:
@@ -158,72 +156,71 @@ def prediction(classifier: BinaryCodeClassifier, rows: Rows, n_rows: int) -> dic
     X, y = rows.draw(n_rows)
     accuracy = classifier.score(X, y)
     model = classifier.packed()
-    classifier.predict(X)
-    scale = 1e9 / n_rows
+    search = device_search(model, X)
+    F = search.projected(X, 0)
+    scale, m = 1e9 / n_rows, model.n_rescored
     found: dict[str, Any] = {
         "n_bits": model.n_bits,
         "classes": len(model.classes),
         "rows": n_rows,
         "rescore": model.rescore,
         "accuracy": accuracy,
-        "predict_ns_per_row": scale * seconds_of(lambda: classifier.predict(X), 20),
-        "encode_ns_per_row": scale * seconds_of(lambda: model.encode(X), 20),
+        "predict_ns_per_row": scale * seconds_of(lambda: classifier.predict(X), 50),
+        "projected_ns_per_row": scale * seconds_of(lambda: search.projected(X, 0), 20),
+        "products_ns_per_row": scale * seconds_of(lambda: search._products(F), 20),
+        "nearest_ns_per_row": scale * seconds_of(lambda: search.nearest(F, m), 20),
+        "short_list_ns_per_row": scale * seconds_of(lambda: search.short_list(F, m, 1, 1.0), 20),
     }
-    rescore, model.rescore = model.rescore, 0
-    found["nearest_ns_per_row"] = scale * seconds_of(lambda: model.predict(X), 20)
-    model.rescore = rescore
-    kind = torch.float16 if X.is_cuda else torch.float32
-    codes = torch.randn(n_rows, model.n_bits, device=X.device).sign().to(kind)
-    weights = torch.randn(len(model.classes), model.n_bits, device=X.device).sign().to(kind)
-    products = codes @ weights.T
-    found["product_ns_per_row"] = scale * seconds_of(lambda: codes @ weights.T, 10)
-    found["top_16_ns_per_row"] = scale * seconds_of(lambda: top_k(products, 16, model.n_bits), 10)
-    found["plain_topk_ns_per_row"] = scale * seconds_of(lambda: torch.topk(products, 16), 3)
     sample = X[:2000].cpu().numpy()
     same = classifier.predict(X[:2000]).cpu().numpy() == classifier.predict(sample)
     found["same_as_cpu"] = float(np.mean(same))
     return found
 
 
-def refinement(path: Path, n_bits: int, device: str, with_cpu: bool) -> dict[str, Any]:
-    """Fit with refinement on the device, and on two cores."""
+def load(path: Path) -> list[Any]:
+    """Rows and labels of a data set."""
     with np.load(path) as data:
-        X, X_test = (data[name].astype(np.float32) for name in ("X_train", "X_test"))
-        y, y_test = (data[name].astype(np.int64) for name in ("y_train", "y_test"))
-    found: dict[str, Any] = {"file": path.name, "n_bits": n_bits, "rows": len(X)}
-    X_there, y_there = (torch.asarray(array, device=device) for array in (X, y))
-    T_there, u_there = (torch.asarray(array, device=device) for array in (X_test, y_test))
+        X, T = (data[name].astype(np.float32) for name in ("X_train", "X_test"))
+        return [X, data["y_train"].astype(np.int64), T, data["y_test"].astype(np.int64)]
+
+
+def refinement(path: Path, n_bits: int, device: str) -> dict[str, Any]:
+    """Fit with refinement on the device, or on two cores."""
+    X, y, T, u = load(path)
+    found: dict[str, Any] = {"file": path.stem, "n_bits": n_bits, "device": device, "rows": len(X)}
+    if device != "cpu":
+        X, y, T, u = (torch.asarray(array, device=device) for array in (X, y, T, u))
     for refine in (False, True):
         name = "refined" if refine else "closed_form"
-        classifier = BinaryCodeClassifier(n_bits, refine=refine, random_state=0)
-        for run in ("first_", ""):
-            found[f"{name}_{run}s"] = seconds_of(lambda: classifier.fit(X_there, y_there))
-        found[f"{name}_accuracy"] = classifier.score(T_there, u_there)
+        classifier = BinaryCodeClassifier(n_bits, refine=refine, random_state=0, n_jobs=2)
+        for run in ("first_", "") if device != "cpu" else ("",):
+            taken = seconds_of(lambda classifier=classifier: classifier.fit(X, y))
+            found[f"{name}_{run}s"] = taken
+        found[f"{name}_accuracy"] = classifier.score(T, u)
         found[f"{name}_refinement"] = classifier.refinement_
-    if with_cpu:
-        set_num_threads(2)
-        for refine in (False, True):
-            name = "cpu_refined" if refine else "cpu_closed_form"
-            classifier = BinaryCodeClassifier(n_bits, refine=refine, random_state=0, n_jobs=2)
-            found[f"{name}_s"] = seconds_of(lambda: classifier.fit(X, y))
-            found[f"{name}_accuracy"] = classifier.score(X_test, y_test)
-            found[f"{name}_refinement"] = classifier.refinement_
-        found["ratio"] = found["cpu_refined_s"] / found["refined_s"]
+    if device != "cpu":
+        found["phases"] = profiled(lambda: classifier.fit(X, y))
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("gpu.jsonl"))
-    parser.add_argument("--rows", type=int, default=14_200_000)
-    parser.add_argument("--features", type=int, default=4096)
-    parser.add_argument("--classes", type=int, default=21_841)
-    parser.add_argument("--batch", type=int, default=1 << 19)
-    parser.add_argument("--bits", type=int, nargs="+", default=[128, 256])
-    parser.add_argument("--tiny", type=Path, help="Tiny-ImageNet-100: X_train, y_train and _test")
-    parser.add_argument("--han", type=Path, help="features of Han characters, in the same form")
-    parser.add_argument("--no-cpu", action="store_true", help="no fit on two cores")
-    given = parser.parse_args()
+def accuracy(path: Path, n_bits: int, seeds: int, device: str) -> dict[str, Any]:
+    """Test accuracy in % of the same seeds on the CPU and on the device."""
+    X, y, T, u = load(path)
+    there = [torch.asarray(array, device=device) for array in (X, y, T, u)]
+    found: dict[str, Any] = {"file": path.stem, "n_bits": n_bits, "seeds": seeds}
+    for refine in (False, True):
+        pairs = []
+        for seed in range(seeds):
+            classifier = BinaryCodeClassifier(n_bits, refine=refine, random_state=seed)
+            on_cpu = classifier.fit(X, y).score(T, u)
+            pairs.append((on_cpu, classifier.fit(*there[:2]).score(*there[2:])))
+        name = "refined" if refine else "closed_form"
+        found[name] = [[round(100 * value, 3) for value in pair] for pair in pairs]
+        found[f"{name}_difference"] = round(100 * float(np.mean(np.diff(pairs))), 3)
+    return found
+
+
+def run(given: argparse.Namespace) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
 
     def part(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -235,30 +232,53 @@ def main() -> None:
         line = {"part": name, "took_s": time.perf_counter() - start, **found}
         with given.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        print(json.dumps(line, indent=1), flush=True)
+        print(json.dumps(line), flush=True)
         return {} if "error" in found else found
 
+    if given.cpu:
+        set_num_threads(2)
+        for path in given.refine:
+            for n_bits in given.bits:
+                part("refinement", lambda p=path, b=n_bits: refinement(p, b, "cpu"))
+        return
     peak = part("limits", lambda: limits(device, 8192 if device == "cuda" else 512))
     # Kernels are loaded when they are first used.
     small = Rows(1024, 5000, device)
     part("warm-up", lambda: closed_form(small, 40_000, given.bits[0], 20_000, peak)[1])
-    rows = Rows(given.features, given.classes, device)
-    for n_bits in given.bits:
+    for n_bits in given.bits if given.rows else ():
         fitted = []
+        rows = Rows(given.features, given.classes, device)
 
-        def learn() -> dict[str, Any]:
+        def learn(rows: Rows = rows, n_bits: int = n_bits) -> dict[str, Any]:
             classifier, found = closed_form(rows, given.rows, n_bits, given.batch, peak)
             fitted.append(classifier)
             return found
 
         part("closed form", learn)
         if fitted:
-            part("prediction", lambda: prediction(fitted[0], rows, 20_000))
+            part("prediction", lambda rows=rows: prediction(fitted[0], rows, 20_000))
         fitted.clear()
-    for path in (given.tiny, given.han):
-        if path is not None:
-            for n_bits in given.bits:
-                part("refinement", lambda: refinement(path, n_bits, device, not given.no_cpu))
+    for path in given.refine:
+        for n_bits in given.bits:
+            part("refinement", lambda p=path, b=n_bits: refinement(p, b, device))
+    for path in given.accuracy:
+        n_bits = given.bits[0]
+        part("accuracy", lambda p=path, b=n_bits: accuracy(p, b, given.seeds, device))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=RESULTS / "gpu.jsonl")
+    parser.add_argument("--rows", type=int, default=14_200_000)
+    parser.add_argument("--features", type=int, default=4096)
+    parser.add_argument("--classes", type=int, default=21_841)
+    parser.add_argument("--batch", type=int, default=1 << 19)
+    parser.add_argument("--bits", type=int, nargs="+", default=[128, 256])
+    parser.add_argument("--refine", type=Path, nargs="*", default=[], help="data sets to time")
+    parser.add_argument("--accuracy", type=Path, nargs="*", default=[], help="data sets to compare")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="time --refine on two cores instead")
+    run(parser.parse_args())
 
 
 if __name__ == "__main__":

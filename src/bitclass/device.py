@@ -104,9 +104,7 @@ class DeviceSearch:
         best, found = self._best(products, classes, k, self._n_bits + 2)
         return best, xp.astype((self._n_bits - found) / 2, xp.int32)
 
-    def short_list(
-        self, F: Array, m: int, k: int, steepness: float
-    ) -> tuple[Array, Array, Array]:
+    def short_list(self, F: Array, m: int, k: int, steepness: float) -> tuple[Array, Array, Array]:
         """Indices, scores and distances (n, k) of the best of m classes, by real-valued codes."""
         xp = self._xp
         best, apart = self.nearest(F, m)
