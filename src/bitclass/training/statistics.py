@@ -784,7 +784,8 @@ def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
                 )
     joined = np.concatenate(both)
     joined.sort(kind="stable")  # two runs are merged, where np.unique would hash all labels
-    return joined[np.append(True, joined[1:] != joined[:-1])]
+    distinct: NDArray[Any] = joined[np.append(True, joined[1:] != joined[:-1])]
+    return distinct
 
 
 def check_label_kinds(known: NDArray[Any], new: NDArray[Any]) -> None:
