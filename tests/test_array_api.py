@@ -17,6 +17,7 @@ from sklearn.datasets import load_digits
 from bitclass import BinaryCodeClassifier
 from bitclass.array_api import add_gram, class_sums, is_foreign, namespace, to_host
 from bitclass.codes import pack
+from bitclass.device import device_search
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.training import Statistics
@@ -78,6 +79,8 @@ def test_the_best_classes_of_equals_are_the_first(put, n_classes, k, n_bits):
     distances = (n_bits - X @ weights.T) / 2
     expected = np.argsort(distances, axis=1, kind="stable")[:, :k]
     found, apart = model.top_classes(put(X), k)
+    nearest = device_search(model, put(X)).nearest(put(X), k)
+    np.testing.assert_array_equal(to_host(nearest), expected)
     np.testing.assert_array_equal(to_host(found), expected)
     np.testing.assert_array_equal(to_host(apart), np.take_along_axis(distances, expected, axis=1))
 

@@ -7,7 +7,7 @@ Here are the few things that the standard lacks. No library is imported unless i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from importlib import import_module
@@ -26,11 +26,13 @@ __all__ = [
     "device",
     "hosted",
     "is_foreign",
+    "is_gpu",
     "like",
     "memory_errors",
     "namespace",
     "product",
     "put",
+    "recorded",
     "rounded",
     "take",
     "to_host",
@@ -43,6 +45,8 @@ _T = TypeVar("_T", bound=Any)
 _LIBRARIES = frozenset({"torch", "cupy", "array_api_strict"})
 # Columns of X'X that are one product: what lies below the diagonal is not computed.
 _COLUMNS = 1024
+# In which libraries load their kernels and take memory.
+_CALLS_BEFORE_RECORDING = 3
 
 
 def _library(X: Any) -> str:
@@ -80,16 +84,22 @@ def device(X: Array) -> Any:
     return _compat().device(X) if is_foreign(X) else "cpu"
 
 
+def is_gpu(X: Any) -> bool:
+    """Whether an array lies on a GPU."""
+    return bool(getattr(X, "is_cuda", _library(X) == "cupy"))
+
+
 def check_array(X: Any, name: str = "X", beside: Any = None) -> None:
     """Refuse an array of another library that cannot be computed with, or lies elsewhere."""
     if getattr(X, "requires_grad", False):
         raise ValueError(f"{name} must not require gradients: give {name}.detach()")
-    if is_foreign(X) and is_foreign(beside):
-        if namespace(X) is not namespace(beside) or device(X) != device(beside):
-            raise ValueError(
-                f"{name} must lie where X lies, {_library(beside)} on {device(beside)}, or be a "
-                f"NumPy array; found {_library(X)} on {device(X)}"
-            )
+    if not is_foreign(X) or not is_foreign(beside):
+        return
+    if namespace(X) is not namespace(beside) or device(X) != device(beside):
+        raise ValueError(
+            f"{name} must lie where X lies, {_library(beside)} on {device(beside)}, or be a NumPy "
+            f"array; found {_library(X)} on {device(X)}"
+        )
 
 
 @contextmanager
@@ -159,11 +169,38 @@ def rounded(Z: Array) -> Array:
 
 
 def product(A: Array, B: Array) -> Array:
-    """Product of rounded matrices, summed in float32."""
-    if _library(A) == "torch" and A.is_cuda:
+    """Product of matrices of float32, or rounded ones, summed in float32."""
+    if str(A.dtype) == "torch.bfloat16":
         torch = sys.modules["torch"]
         return torch.mm(A, B, out_dtype=torch.float32)
     return A @ B
+
+
+def recorded(work: Callable[..., Array]) -> Callable[..., Array]:
+    """Work that is done often on arrays of the same shapes and on numbers, and returns an array.
+
+    With CUDA, by torch, it is recorded once and then played, which spares the host the time to
+    start a hundred small kernels. What it changes, it must change in place.
+    """
+    graph, inputs, found, n_calls = None, [], None, 0
+
+    def done(first: Array, *others: Any) -> Array:
+        nonlocal graph, inputs, found, n_calls
+        n_calls, torch = n_calls + 1, sys.modules.get("torch")
+        if n_calls <= _CALLS_BEFORE_RECORDING or torch is None or not getattr(first, "is_cuda", 0):
+            return work(first, *others)
+        given = first, *others
+        if graph is None:
+            inputs = [torch.asarray(value, device=first.device, copy=True) for value in given]
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                found = work(*inputs)
+        for mine, value in zip(inputs, given, strict=True):
+            mine.copy_(value) if isinstance(value, torch.Tensor) else mine.fill_(value)
+        graph.replay()
+        return found.clone()
+
+    return done
 
 
 def add_gram(blocks: Iterable[Array], gram: Array) -> None:

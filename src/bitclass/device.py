@@ -1,4 +1,4 @@
-"""Search where the rows lie: what the kernels do for NumPy arrays, by the array API.
+"""Prediction where the rows lie: what the kernels do for NumPy arrays, by the array API.
 
 Codes come from one product of rows and projection, and the nearest classes from one product of
 codes and weights, which is exact; so are ties.
@@ -13,12 +13,25 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bitclass._native.reference import MAX_ACTIVATION
-from bitclass.array_api import Array, device, like, namespace, product, rounded, take
+from bitclass.array_api import (
+    Array,
+    check_array,
+    device,
+    is_gpu,
+    like,
+    namespace,
+    product,
+    rounded,
+    take,
+    to_host,
+)
 
 __all__ = ["DeviceSearch", "device_search"]
 
 # Classes of one group, of which only the best is compared at first.
 _GROUP = 32
+# Products of codes and weights, and numbers of rows, that are held at once.
+_PRODUCTS_PER_BLOCK, _NUMBERS_PER_BLOCK = 1 << 29, 1 << 28
 # Sums of up to so many ones are exact in float16, and integers up to this in float32.
 _EXACT_IN_FLOAT16, _EXACT_IN_FLOAT32 = 2048, 1 << 24
 
@@ -27,7 +40,10 @@ _KNOWN: WeakKeyDictionary[Any, tuple[Any, DeviceSearch]] = WeakKeyDictionary()
 
 
 def device_search(model: Any, X: Array) -> DeviceSearch:
-    """The search of a `PackedModel` without kernel anchors, where X lies."""
+    """The arrays of a `PackedModel` of linear codes, where rows X lie that it can take."""
+    check_array(X)
+    if X.ndim != 2 or X.shape[1] != model.n_features:
+        raise ValueError(f"X must have shape (n, {model.n_features}), found {tuple(X.shape)}")
     place = namespace(X), device(X)
     known = _KNOWN.get(model)
     if known is None or known[0] != place:
@@ -39,8 +55,10 @@ class DeviceSearch:
     """The arrays of a model where the rows lie: see `device_search`."""
 
     def __init__(self, model: Any, X: Array) -> None:
-        self._xp, self._device = namespace(X), device(X)
+        self._xp, self._device, self._classes = namespace(X), device(X), model.classes
         self._n_classes, self._n_bits = len(model.classes), model.n_bits
+        if model.classes.dtype.kind in "iu":
+            self._classes = like(model.classes, X)
         P, centre = model.hash_function.projection, model.hash_function.centre
         centre = np.zeros(len(P), dtype=np.float32) if centre is None else centre
         t = model.hash_function.intercept + centre.astype(np.float64) @ P.astype(np.float64)
@@ -49,94 +67,88 @@ class DeviceSearch:
         self._projection = like(P, X) if self._in_float32 else rounded(like(P, X))
         self._weights = like(model.unpacked_weights().astype(np.float32), X)
         # Neighbours are one group, and what is compared in a product lies a whole line apart, which
-        # takes a quarter of the time. The last class fills up its group.
+        # takes a quarter of the time.
         self._n_groups = -(-self._n_classes // _GROUP)
         order = np.arange(self._n_groups * _GROUP).reshape(-1, _GROUP).T.ravel()
         self._grouped = take(self._weights, order.clip(max=self._n_classes - 1))
-        on_gpu = getattr(self._weights, "is_cuda", hasattr(self._weights, "get"))
-        if on_gpu and self._n_bits <= _EXACT_IN_FLOAT16:
+        if is_gpu(X) and self._n_bits <= _EXACT_IN_FLOAT16:
             self._grouped = self._xp.astype(self._grouped, self._xp.float16)
 
-    def projected(self, X: Array, first_row: int) -> Array:
+    def projected(self, X: Array) -> Array:
         """Scores of the bits (n, r) float32; their signs are the codes."""
-        xp = self._xp
-        X = X if X.dtype == xp.float64 else xp.astype(X, xp.float32, copy=False)
-        Z = xp.astype(X - xp.astype(self._centre, X.dtype, copy=False), xp.float32, copy=False)
-        F = Z @ self._projection if self._in_float32 else product(rounded(Z), self._projection)
-        F += self._intercept
+        xp, step = self._xp, max(1, _NUMBERS_PER_BLOCK // X.shape[1])
+        found = []
+        for start in range(0, max(X.shape[0], 1), step):
+            Z = X[start : min(start + step, X.shape[0]), :]
+            Z = Z if Z.dtype == xp.float64 else xp.astype(Z, xp.float32, copy=False)
+            Z = xp.astype(Z - xp.astype(self._centre, Z.dtype, copy=False), xp.float32, copy=False)
+            rows = Z if self._in_float32 else rounded(Z)
+            found.append(product(rows, self._projection) + self._intercept)
+        F = xp.concat(found) if len(found) > 1 else found[0]
         if not bool(xp.all(xp.isfinite(F))):
-            wrong = xp.astype(~xp.isfinite(xp.sum(F, axis=1)), xp.int8)
-            row = first_row + int(xp.argmax(wrong))
+            row = int(xp.argmax(xp.astype(~xp.isfinite(xp.sum(F, axis=1)), xp.int8)))
             raise ValueError(f"X must be finite: row {row} has NaN, infinity or a larger number")
         return F
 
-    def encode(self, F: Array) -> Array:
-        """Packed codes (n, ceil(r / 8)), uint8."""
-        xp, n = self._xp, F.shape[0]
-        padding = xp.zeros((n, -self._n_bits % 8), dtype=xp.bool, device=self._device)
-        bits = xp.reshape(xp.concat([F >= 0, padding], axis=1), (n, -1, 8))
-        values = xp.astype(bits, xp.uint8) * like(2 ** np.arange(8, dtype=np.uint8), F)
-        return xp.sum(values, axis=2, dtype=xp.uint8)
+    def predict(self, X: Array, n_rescored: int, steepness: float) -> Array:
+        """Labels (n,) of the best classes: integers lie there too, all others are in NumPy."""
+        xp, F = self._xp, self.projected(X)
+        step, found = max(1, _PRODUCTS_PER_BLOCK // self._n_classes), []
+        for start in range(0, max(F.shape[0], 1), step):
+            part = F[start : min(start + step, F.shape[0]), :]
+            best = self.nearest(part, max(n_rescored, 1))
+            if n_rescored:
+                best = self._rescored(part, best, steepness)
+            found.append(best[:, 0])
+        indices = xp.concat(found)
+        if isinstance(self._classes, np.ndarray):
+            return self._classes[to_host(indices)]
+        return take(self._classes, indices)
 
-    def _products(self, F: Array) -> Array:
-        """Inner products (n, classes of a group, groups) of codes and class weights."""
-        codes = self._xp.astype(F >= 0, self._grouped.dtype) * 2 - 1
-        return self._xp.reshape(codes @ self._grouped.T, (F.shape[0], _GROUP, self._n_groups))
-
-    def scores(self, F: Array) -> Array:
-        """Inner products (n, C) of codes and class weights, float64."""
-        xp, in_order = self._xp, self._xp.permute_dims(self._products(F), (0, 2, 1))
-        products = xp.reshape(in_order, (F.shape[0], -1))[:, : self._n_classes]
-        return xp.astype(products, xp.float64)
-
-    def nearest(self, F: Array, k: int) -> tuple[Array, Array]:
-        """Indices and Hamming distances (n, k) of the nearest classes, of equals the first."""
-        xp, products = self._xp, self._products(F)
+    def nearest(self, F: Array, k: int) -> Array:
+        """Indices (n, k) of the nearest classes, of equals the first."""
+        xp, weights = self._xp, self._grouped
+        codes = xp.astype(F >= 0, weights.dtype) * 2 - 1
+        products = xp.reshape(codes @ weights.T, (F.shape[0], _GROUP, self._n_groups))
+        n_padding = self._n_groups * _GROUP - self._n_classes
+        products[:, _GROUP - n_padding :, -1] = -self._n_bits - 2  # classes that there are not
         # The best k are in those k groups whose best are the best.
         groups = xp.arange(self._n_groups, device=self._device)[None, :]
         if k < self._n_groups:
-            groups, _ = self._best(xp.max(products, axis=1), groups, k, self._n_bits)
+            groups = self._first_best(xp.max(products, axis=1), groups, k, self._n_groups)
             products = xp.take_along_axis(products, groups[:, None, :], axis=2)
-        within = xp.arange(_GROUP, device=self._device)[None, :, None]
-        classes = xp.reshape(groups[:, None, :] * _GROUP + within, (groups.shape[0], -1))
-        products = xp.reshape(products, (F.shape[0], -1))
-        products = xp.where(classes < self._n_classes, products, -self._n_bits - 2)
-        best, found = self._best(products, classes, k, self._n_bits + 2)
-        return best, xp.astype((self._n_bits - found) / 2, xp.int32)
+        groups = xp.astype(groups, xp.float32)[:, None, :] * _GROUP
+        classes = groups + xp.arange(_GROUP, dtype=xp.float32, device=self._device)[None, :, None]
+        products, classes = (xp.reshape(part, (part.shape[0], -1)) for part in (products, classes))
+        return self._first_best(products, classes, k, self._n_groups * _GROUP)
 
-    def short_list(self, F: Array, m: int, k: int, steepness: float) -> tuple[Array, Array, Array]:
-        """Indices, scores and distances (n, k) of the best of m classes, by real-valued codes."""
+    def _rescored(self, F: Array, listed: Array, steepness: float) -> Array:
+        """Index (n, 1) of the best of some classes (n, k), by real-valued codes."""
         xp = self._xp
-        best, apart = self.nearest(F, m)
         # In the steps that the kernels take.
         real = xp.round(float(MAX_ACTIVATION) * xp.tanh(F * steepness))
-        listed = take(self._weights, xp.reshape(best, (-1,)))
-        listed = xp.reshape(listed, (*best.shape, self._n_bits))
-        scores = (listed @ real[:, :, None])[:, :, 0]
-        places = xp.arange(m, device=self._device)[None, :]
-        order, scores = self._best(scores, places, k, self._n_bits * MAX_ACTIVATION)
-        best, apart = (xp.take_along_axis(values, order, axis=1) for values in (best, apart))
-        return best, scores / float(MAX_ACTIVATION), apart
+        weights = take(self._weights, xp.reshape(listed, (-1,)))
+        weights = xp.reshape(weights, (*listed.shape, self._n_bits))
+        places = xp.arange(listed.shape[1], device=self._device)[None, :]
+        scores, largest = (weights @ real[:, :, None])[:, :, 0], self._n_bits * MAX_ACTIVATION
+        best = self._first_best(scores, places, 1, listed.shape[1], largest)
+        return xp.take_along_axis(listed, best, axis=1)
 
-    def _best(self, scores: Array, places: Array, k: int, largest: int) -> tuple[Array, Array]:
-        """Places and scores (n, k) of the best, of equals the lowest places.
+    def _first_best(
+        self, scores: Array, places: Array, k: int, n_places: int, largest: int | None = None
+    ) -> Array:
+        """Places (n, k) of the best of integer scores (n, w), of equals the first.
 
-        Parameters
-        ----------
-        scores : (n, w) of integers, in any type
-        places : (n or 1, w) of integers, below the number of classes and groups
-        k : int
-        largest : int, that no score exceeds in size
+        Keys that no two share are compared: the score, then the place. No score is larger in size
+        than `largest`, by default that of products.
         """
-        xp = self._xp
-        base = 1 << (self._n_groups * _GROUP).bit_length()
-        fits = (largest + 1) * base < _EXACT_IN_FLOAT32
-        kind = xp.float32 if fits else xp.float64
+        xp, base = self._xp, 1 << (n_places - 1).bit_length()
+        largest = self._n_bits + 2 if largest is None else largest
+        kind = xp.float32 if (largest + 1) * base < _EXACT_IN_FLOAT32 else xp.float64
         keys = xp.astype(scores, kind) * base + (base - 1 - xp.astype(places, kind))
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(keys, torch.Tensor):
             keys = torch.topk(keys, k, dim=1).values
         else:
             keys = xp.sort(keys, axis=1, descending=True)[:, :k]
-        found = xp.floor(keys / base)
-        return xp.astype(base - 1 - (keys - found * base), xp.int64), found
+        return xp.astype(base - 1 - (keys - xp.floor(keys / base) * base), xp.int64)

@@ -204,6 +204,11 @@ class HashFunction:
         return self.encoder.n_features if self.anchors is None else self.anchors.n_features
 
     @property
+    def is_linear(self) -> bool:
+        """Whether P is applied to all features as they are."""
+        return self.anchors is None and self.columns is None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the arrays that encoding needs."""
         arrays = (

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -22,17 +24,7 @@ from bitclass._native import (
     predict_rescored,
 )
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, TextPredictor, as_texts
-from bitclass.array_api import (
-    Array,
-    check_array,
-    device,
-    is_foreign,
-    like,
-    namespace,
-    put,
-    take,
-    to_host,
-)
+from bitclass.array_api import is_foreign, like, to_host
 from bitclass.codes import unpack
 from bitclass.device import device_search
 from bitclass.hash_function import HashFunction
@@ -42,12 +34,35 @@ __all__ = ["PackedModel"]
 
 # Entries of scores that are held at once where not all are asked for.
 _SCORES_PER_BLOCK = 1 << 22
-# Products of codes and class weights that a device holds at once.
-_PRODUCTS_PER_BLOCK = 1 << 29
 # Rows of one call into the kernels, between which an interrupt is heard.
 _ROWS_PER_CALL = 1 << 16
 # Far less than the smallest difference of two scores of a short list, 1 / 127.
 _TIE = 1e-9
+
+
+def _answers_in_kind(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method take arrays of another library, and answer with such arrays.
+
+    Their codes are computed where they lie, the search in these is done by the kernels.
+    """
+
+    @wraps(method)
+    def answered(model: PackedModel, X: Any, *arguments: Any, **options: Any) -> Any:
+        if not is_foreign(X):
+            return method(model, X, *arguments, **options)
+        found = method(*model._hosted(X), *arguments, **options)
+        return (
+            tuple(_in_kind(part, X) for part in found)
+            if isinstance(found, tuple)
+            else (_in_kind(found, X))
+        )
+
+    return answered
+
+
+def _in_kind(found: NDArray[Any], X: Any) -> Any:
+    """Numbers where X lies; text stays in NumPy."""
+    return like(found, X) if found.dtype.kind in "iuf" else found
 
 
 class PackedModel:
@@ -187,6 +202,7 @@ class PackedModel:
         """Class weights of shape (C, r) in {-1, +1}."""
         return unpack(self.weights, self.n_bits)
 
+    @_answers_in_kind
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes h(x).
 
@@ -198,11 +214,7 @@ class PackedModel:
         -------
         ndarray of shape (n, ceil(r / 8)), uint8
         """
-        features = self._rows(X)
-        if is_foreign(features):
-            search, blocks = device_search(self, features), self._blocks(features)
-            return namespace(features).concat([search.encode(F) for _, F in blocks])
-        return self.hash_function.encode(features)
+        return self.hash_function.encode(self._rows(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Label of the best class: the nearest one, or the best of the rescored short list.
@@ -217,16 +229,19 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
+        if is_foreign(X) and self.hash_function.is_linear:
+            return device_search(self, X).predict(X, self.n_rescored, self.steepness)
+        if is_foreign(X):
+            return _in_kind(self.predict(to_host(X)), X)
         if self._of_texts is not None and self.n_probe is None and _are_texts(X):
             return self.classes[self._best_of_texts(as_texts(X))]
         features = self._rows(X)
         if features.shape[0] <= _ROWS_PER_CALL and self.hash_function.takes(features):
             return self.classes[self._best(features, 0)]
-        xp, place = namespace(features), device(features)
-        indices = xp.empty(features.shape[0], dtype=xp.int64, device=place)
+        indices = np.empty(features.shape[0], dtype=np.int64)
         for rows, block in self._blocks(features):
             indices[rows] = self._best(block, rows.start)
-        return self._labels(indices)
+        return self.classes[indices]
 
     def _best_of_texts(self, texts: list[str | bytes]) -> NDArray[np.int64]:
         """Index of the predicted class (n,) of texts, from their bytes to the class in one pass."""
@@ -245,10 +260,9 @@ class PackedModel:
         """Index of the predicted class (n,) of a block of features."""
         if self.rescore:
             return self._short_list(self._searched, block, 1, first_row)[0][:, 0]
-        if is_foreign(block):
-            return device_search(self, block).nearest(block, 1)[0][:, 0]
         return predict(self.hash_function.encoder, self._searched, block, first_row=first_row)[0]
 
+    @_answers_in_kind
     def top_classes(
         self, X: ArrayLike, k: int, *, probabilities: bool = False
     ) -> tuple[NDArray[Any], ...]:
@@ -273,18 +287,18 @@ class PackedModel:
         """
         k = self._check_k(k)
         features = self._rows(X)
-        xp, shape, place = namespace(features), (features.shape[0], k), device(features)
-        indices = xp.empty(shape, dtype=xp.int64, device=place)
-        distances = xp.empty(shape, dtype=xp.int32, device=place)
-        shares = xp.empty(shape, dtype=xp.float64, device=place) if probabilities else None
+        indices = np.empty((features.shape[0], k), dtype=np.int64)
+        distances = np.empty((features.shape[0], k), dtype=np.int32)
+        shares = np.empty((features.shape[0], k)) if probabilities else None
         for rows, block in self._blocks(features):
-            indices[rows, :], distances[rows, :] = self._top(block, k, rows.start)
+            indices[rows], distances[rows] = self._top(block, k, rows.start)
             if shares is not None:
-                shares[rows, :] = self._probabilities(block, indices[rows, :])
+                shares[rows] = self._probabilities(block, indices[rows])
         if shares is None:
-            return self._labels(indices), distances
-        return self._labels(indices), distances, shares
+            return self.classes[indices], distances
+        return self.classes[indices], distances, shares
 
+    @_answers_in_kind
     def scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores of all classes, the largest that of the predicted one.
 
@@ -301,12 +315,12 @@ class PackedModel:
         ndarray of shape (n, C)
         """
         features = self._rows(X)
-        xp, shape = namespace(features), (features.shape[0], len(self.classes))
-        scores = xp.empty(shape, dtype=xp.float64, device=device(features))
+        scores = np.empty((features.shape[0], len(self.classes)))
         for rows, block in self._blocks(features):
-            scores[rows, :] = self._scores(block, rows.start)
+            scores[rows] = self._scores(block, rows.start)
         return scores
 
+    @_answers_in_kind
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities, dense: `top_classes` gives those of a few classes.
 
@@ -320,6 +334,7 @@ class PackedModel:
         """
         return self._softmax(self.scores(X))
 
+    @_answers_in_kind
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Logarithms of the class probabilities, which do not underflow.
 
@@ -332,8 +347,7 @@ class PackedModel:
         ndarray of shape (n, C)
         """
         scores = self._below_best(self.scores(X))
-        xp = namespace(scores)
-        scores -= xp.log(xp.sum(xp.exp(scores), axis=1, keepdims=True))
+        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
         return scores
 
     def to_onnx(self, path: str | os.PathLike[str], *, k: int = 1) -> None:
@@ -371,9 +385,6 @@ class PackedModel:
         self, index: HammingIndex, block: NDArray[Any], k: int, first_row: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
         """Indices, scores and distances (n, k) of the best classes of the short list."""
-        if is_foreign(block):
-            search = device_search(self, block)
-            return search.short_list(block, self.n_rescored, k, self.steepness)
         return predict_rescored(
             self.hash_function.encoder,
             index,
@@ -395,67 +406,48 @@ class PackedModel:
             best, _, apart = self._short_list(index, block, min(k, m), first_row)
             if k <= m:
                 return best, apart
-        if is_foreign(block):
-            found, distances = device_search(self, block).nearest(block, k)
-        else:
-            codes = self.hash_function.encoder.encode(block, first_row=first_row)
-            found, distances = index.top_k(codes, k)
+        codes = self.hash_function.encoder.encode(block, first_row=first_row)
+        found, distances = index.top_k(codes, k)
         if m:
             found[:, :m], distances[:, :m] = best, apart
         return found, distances
 
     def _scores(self, block: NDArray[Any], first_row: int = 0) -> NDArray[np.float64]:
         """Scores of all classes (n, C) for a block of features."""
-        if is_foreign(block):
-            scores = device_search(self, block).scores(block)
-        else:
-            codes = self.hash_function.encoder.encode(block, first_row=first_row)
-            scores = self._index.scores(codes, self.n_bits).astype(np.float64)
+        codes = self.hash_function.encoder.encode(block, first_row=first_row)
+        scores = self._index.scores(codes, self.n_bits).astype(np.float64)
         m = self.n_rescored
         if m:
             best, rescored, apart = self._short_list(self._index, block, m, first_row)
-            xp = namespace(scores)
-            farthest = xp.astype(xp.max(apart, axis=1, keepdims=True), xp.float64)
-            scores += rescored[:, -1:] - (self.n_bits - 2.0 * farthest) - 1.0
+            farthest = self.n_bits - 2.0 * apart.max(axis=1, keepdims=True)
+            scores += rescored[:, -1:] - farthest - 1.0
             # Equal scores stay in the order of the list, of which the first is predicted.
-            rows = np.arange(scores.shape[0])[:, None]
-            put(scores, (rows, best), rescored - like(_TIE * np.arange(m), scores))
+            np.put_along_axis(scores, best, rescored - _TIE * np.arange(m), axis=1)
         return scores
 
     def _probabilities(
         self, block: NDArray[Any], indices: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Probabilities of some classes (n, k) of a block of features."""
-        xp, n_rows = namespace(indices), indices.shape[0]
-        shares = xp.empty(indices.shape, dtype=xp.float64, device=device(indices))
+        shares = np.empty(indices.shape)
         step = max(1, _SCORES_PER_BLOCK // len(self.classes))
-        for start in range(0, n_rows, step):
-            part = slice(start, min(start + step, n_rows)), slice(None)
+        for start in range(0, len(indices), step):
+            part = slice(start, start + step)
             probabilities = self._softmax(self._scores(block[part]))
-            shares[part] = xp.take_along_axis(probabilities, indices[part], axis=1)
+            shares[part] = np.take_along_axis(probabilities, indices[part], axis=1)
         return shares
 
     def _softmax(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probabilities of all classes from their scores (n, C), which are overwritten."""
-        if is_foreign(scores):
-            scores = namespace(scores).exp(self._below_best(scores))
-        else:
-            np.exp(self._below_best(scores), out=scores)
-        scores /= namespace(scores).sum(scores, axis=1, keepdims=True)
+        np.exp(self._below_best(scores), out=scores)
+        scores /= scores.sum(axis=1, keepdims=True)
         return scores
 
     def _below_best(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """By how much scores (n, C) are below the best of their row, over the temperature."""
         scores /= self.temperature
-        scores -= namespace(scores).max(scores, axis=1, keepdims=True)
+        scores -= scores.max(axis=1, keepdims=True)
         return scores
-
-    def _labels(self, indices: Array) -> Array:
-        """Labels of classes by index: integers where the indices lie, all others in NumPy."""
-        if not is_foreign(indices) or self.classes.dtype.kind not in "iu":
-            return self.classes[to_host(indices)]
-        flat = take(like(self.classes, indices), namespace(indices).reshape(indices, (-1,)))
-        return namespace(indices).reshape(flat, indices.shape)
 
     def __repr__(self) -> str:
         return (
@@ -502,22 +494,21 @@ class PackedModel:
         ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
         return [(ngram, share / total) for ngram, share in ordered[:n_ngrams]]
 
+    def _hosted(self, X: Any) -> tuple[PackedModel, NDArray[Any]]:
+        """A model and rows in NumPy that stand for this one and for rows of another library."""
+        if not self.hash_function.is_linear:
+            return self, to_host(X)
+        model, bits = copy(self), np.eye(self.n_bits, dtype=np.float32)
+        model.hash_function = HashFunction(bits, np.zeros(self.n_bits), precision="float32")
+        return model, to_host(device_search(self, X).projected(X))
+
     def _rows(self, X: Any) -> Features:
         if self.text is not None and _are_texts(X):
             return HashedTexts(self.text, as_texts(X))
-        check_array(X)
-        if self.hash_function.anchors is not None or self.hash_function.columns is not None:
-            X = to_host(X)
         return as_features(X, self.n_features, self.feature_names)
 
     def _blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Blocks of what is projected, between which an interrupt is heard."""
-        if is_foreign(X):
-            step = max(1, min(_ROWS_PER_CALL, _PRODUCTS_PER_BLOCK // len(self.classes)))
-            for start in range(0, X.shape[0], step):
-                rows = slice(start, min(start + step, X.shape[0]))
-                yield rows, device_search(self, X).projected(X[rows, :], start)
-            return
         for start in range(0, X.shape[0], _ROWS_PER_CALL):
             part = X[start : start + _ROWS_PER_CALL]
             for rows, block in self.hash_function.feature_blocks(part):

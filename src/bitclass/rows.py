@@ -51,18 +51,17 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
         X = X[list(feature_names)]
     if hasattr(X, "tocsr"):
         X = X.tocsr()
-    elif not isinstance(X, np.ndarray) and not hasattr(X, "indptr") and not is_foreign(X):
+    elif not isinstance(X, np.ndarray) and not hasattr(X, "indptr"):
         X = np.asarray(X)
-    kind = (to_host(X[:0, ...]) if is_foreign(X) else X).dtype.kind
-    if kind == "O":
+    if X.dtype.kind == "O":
         try:
             X = X.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"X must hold numbers: {error}") from None
-    if kind not in "biufO":
+    if X.dtype.kind not in "biuf":
         raise ValueError(f"X must hold real numbers, found values of type {X.dtype}")
     if X.ndim != 2 or X.shape[1] != n_features:
-        raise ValueError(f"X must have shape (n, {n_features}), found {tuple(X.shape)}")
+        raise ValueError(f"X must have shape (n, {n_features}), found {X.shape}")
     return X
 
 

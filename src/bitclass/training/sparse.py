@@ -435,7 +435,7 @@ class SparseLearner:
         n_steps = n_epochs * per_epoch
         schedule = Schedule(n_steps, _STEP_OF_LATER_BATCHES if later else 1.0)
         assert self._latent is not None
-        of_intercept, of_weights = Adam(self.intercept.shape), Adam(self._latent.shape)
+        of_intercept, of_weights = Adam(self.intercept), Adam(self._latent)
         step = 0
         for epoch, sample in enumerate(samples, start=1):
             losses = []
@@ -517,7 +517,7 @@ class SparseLearner:
         on_epoch: Callable[[int, int, float], bool],
     ) -> None:
         schedule: Schedule | None = None
-        of_intercept = Adam(self.intercept.shape)
+        of_intercept = Adam(self.intercept)
         step = renewed = 0
         index: HammingIndex | None = None
         for epoch, sample in enumerate(samples, start=1):

@@ -345,14 +345,15 @@ class Statistics:
     def feature_sums(self) -> NDArray[np.float64]:
         """``sum weight z`` over the rows of each class, shape (C, d)."""
         if self._rows_of_classes is not None:
-            self._buffer, self._rows_of_classes = self._buffer[self._rows_of_classes], None
-        return self._buffer[: len(self.classes)]
+            self._buffer, self._rows_of_classes = take(self._buffer, self._rows_of_classes), None
+        return self._buffer[: len(self.classes), :]
 
     @feature_sums.setter
     def feature_sums(self, values: NDArray[np.float64]) -> None:
         self._buffer, self._rows_of_classes = values, None
 
     def __getstate__(self) -> dict[str, Any]:
+        self.to_host()
         return self.__dict__ | {"_buffer": self.feature_sums, "_rows_of_classes": None}
 
     # ---------------------------------------------------------------------------------------------
@@ -508,27 +509,27 @@ class Statistics:
         updates = []
         adopted = own and len(self.classes) == 0 and len(union) == len(sums.classes)
         if adopted:
-            grown["_buffer"] = sums.feature_sums
+            xp = namespace(sums.feature_sums)
+            grown["_buffer"] = xp.astype(sums.feature_sums, xp.float64, copy=False)
         else:
             buffer, rows = self._buffer, self._rows_of_classes
             if grows:
                 buffer, rows = self._with_room(old, len(union))
                 grown |= {"_buffer": buffer, "_rows_of_classes": rows}
             rows = new if rows is None else rows[new]
-            before = buffer[rows]
+            before = take(buffer, rows)
             updates.append((buffer, rows, before, before + sums.feature_sums))
         for name, added in per_class:
             values = getattr(self, name)
-            if adopted and added is not None and not is_foreign(added):
+            if adopted and added is not None:
                 grown[name] = added
                 continue
             if grows:
-                shape, xp = (len(union), *values.shape[1:]), namespace(values)
-                values = xp.zeros(shape, dtype=values.dtype, device=device(values))
-                put(values, (old,), getattr(self, name))
+                values = np.zeros((len(union), *values.shape[1:]))
+                values[old] = getattr(self, name)
                 grown[name] = values
-            if added is not None and len(new):
-                before = take(values, new)
+            if added is not None and len(added):
+                before = values[new]
                 updates.append((values, new, before, before + added))
         if sums.n_rows:
             grown["gram"] = self.gram + sums.gram
@@ -569,10 +570,11 @@ class Statistics:
         n_classes : number of all classes
         """
         buffer, n_known = self._buffer, len(old)
-        if len(buffer) < n_classes:
+        if buffer.shape[0] < n_classes:
             # Memory is taken when rows are written; room costs no more than addresses.
-            buffer = np.zeros((n_classes + n_known, buffer.shape[1]))
-            buffer[:n_known] = self._buffer[:n_known]
+            xp, shape = namespace(buffer), (n_classes + n_known, buffer.shape[1])
+            buffer = xp.zeros(shape, dtype=xp.float64, device=device(buffer))
+            buffer[:n_known, :] = self._buffer[:n_known, :]
         rows = np.full(n_classes, -1)
         rows[old] = np.arange(n_known) if self._rows_of_classes is None else self._rows_of_classes
         rows[rows < 0] = np.arange(n_known, n_classes)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex, effective_threads
-from bitclass.array_api import Array, device, is_foreign, like, namespace, put, to_host
+from bitclass.array_api import Array, device, is_foreign, like, namespace, put, recorded, to_host
 from bitclass.codes import pack
 
 __all__ = [
@@ -125,7 +125,7 @@ class Adam:
         gradient *= 1.0 - _DECAY_OF_SQUARE
         square += gradient
         # The corrections for the start of both means, as one factor of the step.
-        unbiased = math.sqrt(1.0 - _DECAY_OF_SQUARE**step)
+        unbiased = (1.0 - _DECAY_OF_SQUARE**step) ** 0.5
         change = namespace(square).sqrt(square)
         change += _TINY * unbiased
         change = mean / change
@@ -211,13 +211,14 @@ class Refinement:
         if refit is None:
             self._latent = _latent_weights(means @ self.projection + self.intercept, self._signs)
             self._of_weights = Adam(self._latent)
+        self._step_there = recorded(self._learn)
         self._index: HammingIndex | None = None
         self._pool = ThreadPoolExecutor(min(_PARTS, effective_threads(None)))
 
     @property
     def weights(self) -> NDArray[np.int8]:
         """Weights of the classes, (C, r) in {-1, +1}."""
-        return np.asarray(to_host(self._signs), dtype=np.int8)
+        return np.array(to_host(self._signs), dtype=np.int8)
 
     def mean_loss(self) -> float:
         """Mean cross-entropy of the rows of the steps since this was last called."""
@@ -254,16 +255,15 @@ class Refinement:
         classes = self._scored_classes(A, own)
         signs = self._signs if classes is None else self._signs[classes].astype(np.float32)
         place = own if classes is None else np.searchsorted(classes, own)
-        n_rows = A.shape[0]
-        factors = namespace(A).full_like(A[:, 0], 1.0 / n_rows)
+        factors = namespace(A).full_like(A[:, 0], 1.0 / A.shape[0])
         if sample_weight is not None:
             factors *= sample_weight
+        factor = self._schedule.at(self._steps)
         if is_foreign(A):
-            gradient = self._gradient(A, place, factors, signs, targets)
-            self._losses.append(gradient.loss)
-            self._move(gradient)
+            self._losses.append(self._step_there(A, own, factors, factor, self._steps))
+            self._refit_weights()
             return
-        bounds = np.linspace(0, n_rows, _PARTS + 1).astype(int)
+        bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
         parts = [slice(*pair) for pair in pairwise(bounds)]
 
         def gradient_of(part: slice) -> _Gradient:
@@ -274,7 +274,14 @@ class Refinement:
         self._losses.append(gradient.loss + sum(other.loss for other in others))
         for other in others:
             gradient.add(other)
-        self._move(gradient)
+        self._move(gradient, factor, self._steps)
+        self._refit_weights()
+
+    def _learn(self, A: Array, own: Array, factors: Array, factor: float, step: int) -> Array:
+        """A step on a device, and its loss."""
+        gradient = self._gradient(A, own, factors, self._signs, None)
+        self._move(gradient, factor, step)
+        return gradient.loss
 
     def _gradient(
         self,
@@ -313,29 +320,31 @@ class Refinement:
         of_scores -= of_scores * scores
         return _Gradient(loss, A.T @ of_scores, xp.sum(of_scores, axis=0), of_weights)
 
-    def _move(self, gradient: _Gradient) -> None:
-        factor = self._schedule.at(self._steps)
+    def _move(self, gradient: _Gradient, factor: float, step: int) -> None:
         size = factor * self._step_of_projection
-        self._of_projection.move(self.projection, gradient.projection, size, self._steps)
+        self._of_projection.move(self.projection, gradient.projection, size, step)
         size = factor * self._step_of_intercept
-        self._of_intercept.move(self.intercept, gradient.intercept, size, self._steps)
+        self._of_intercept.move(self.intercept, gradient.intercept, size, step)
         xp = namespace(self.projection)
         if is_foreign(self.projection):
             squares = xp.sum(self.projection**2, axis=0)
         else:
             squares = np.einsum("dr,dr->r", self.projection, self.projection)
-        self.projection *= self._length / xp.clip(xp.sqrt(squares), _TINY, None)
-        if self._refit is not None:
-            if self._steps % self._steps_between_refits == 0 or self.finished:
-                found = self._refit(self.projection, self.intercept)
-                self._signs = xp.astype(found, self._signs.dtype, copy=False)
-                self._index = None
+        self.projection *= self._length / xp.maximum(xp.sqrt(squares), 0 * squares + _TINY)
+        if gradient.weights is not None:
+            size = factor * STEP_OF_WEIGHTS
+            self._of_weights.move(self._latent, gradient.weights, size, step)
+            one = xp.ones_like(self._latent)
+            self._latent[...] = xp.maximum(xp.minimum(self._latent, one), -one)
+            self._signs[...] = _signs(self._latent)
+
+    def _refit_weights(self) -> None:
+        if self._refit is None:
             return
-        assert gradient.weights is not None
-        size = factor * STEP_OF_WEIGHTS
-        self._of_weights.move(self._latent, gradient.weights, size, self._steps)
-        self._latent = xp.clip(self._latent, -1.0, 1.0)
-        self._signs = _signs(self._latent)
+        if self._steps % self._steps_between_refits == 0 or self.finished:
+            found = self._refit(self.projection, self.intercept)
+            self._signs[...] = namespace(found).astype(found, self._signs.dtype, copy=False)
+            self._index = None
 
     def _scored_classes(
         self, A: NDArray[np.float32], own: NDArray[np.intp]
