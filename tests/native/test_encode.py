@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import HammingIndex, Projection, _kernels, predict, reference
+from bitclass._native import HammingIndex, Projection, _kernels, predict, reference, thread_limit
 
 FEATURE_TYPES = (np.float16, np.float32, np.float64)
 THREADS = (1, 2, 3, 7)
@@ -123,9 +123,9 @@ def test_results_do_not_depend_on_threads_or_neighbours(level, precision, dtype)
     rng = np.random.default_rng(5)
     X, projection = integers(rng, 500, 65).astype(dtype), integers(rng, 65, 33)
     hash_function = Projection(projection, np.zeros(33), precision=precision)
-    codes = hash_function.encode(X, n_threads=1)
+    codes = thread_limit(1)(hash_function.encode)(X)
     for threads in THREADS:
-        assert_array_equal(hash_function.encode(X, n_threads=threads), codes)
+        assert_array_equal(thread_limit(threads)(hash_function.encode)(X), codes)
     assert_array_equal([hash_function.encode(row[None])[0] for row in X], codes)
 
 
@@ -190,9 +190,9 @@ def test_the_first_entry_that_is_not_finite_is_named(level, dtype, standardise, 
         message = f"X must be finite: row {row}, feature {column} is {found}$"
         for threads in (1, 3):
             with pytest.raises(ValueError, match=message):
-                hash_function.encode(bad, n_threads=threads)
+                thread_limit(threads)(hash_function.encode)(bad)
             with pytest.raises(ValueError, match=message):
-                predict(hash_function, index, bad, n_threads=threads)
+                thread_limit(threads)(predict)(hash_function, index, bad)
         for alone in (bad[row : row + 1], np.asfortranarray(bad[row : row + 2])):
             with pytest.raises(ValueError, match=message):
                 hash_function.encode(alone, first_row=row)

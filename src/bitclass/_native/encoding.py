@@ -102,17 +102,13 @@ class Projection:
         """What the scores are computed in, "float32" or "int8"."""
         return self._arguments[2]
 
-    def encode(
-        self, X: NDArray[Any], *, n_threads: int | None = None, first_row: int = 0
-    ) -> NDArray[np.uint8]:
+    def encode(self, X: NDArray[Any], *, first_row: int = 0) -> NDArray[np.uint8]:
         """Encode rows of features.
 
         Parameters
         ----------
         X : (n, d) float16, float32 or float64
             Any strides.
-        n_threads : int or None
-            See :func:`bitclass._native.threads.effective_threads`.
         first_row : int
             Number of the first row, for errors.
 
@@ -127,7 +123,7 @@ class Projection:
             If a row is not finite, or too large for the numbers it is computed in.
         """
         self.check(X)
-        threads = effective_threads(n_threads, name="n_threads")
+        threads = effective_threads()
         codes = np.empty((len(X), packed_width(self.n_bits)), dtype=np.uint8)
         if self._quantised is not None:
             for rows, block in adjacent_rows(X):

@@ -22,9 +22,7 @@ __all__ = ["add_gram"]
 _BLOCK_ROWS = 4096
 
 
-def add_gram(
-    blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64], *, n_threads: int | None = None
-) -> None:
+def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
     """Add ``Z' Z`` of all blocks of rows to `gram`.
 
     A block's product has Z's own precision; blocks are short enough that float32 keeps its digits,
@@ -36,12 +34,10 @@ def add_gram(
     ----------
     blocks : (n, d) float32 or float64 each
     gram : (d, d) float64, changed in place
-    n_threads : int or None
-        See :func:`bitclass._native.threads.effective_threads`.
     """
     if gram.dtype != np.float64:
         raise TypeError(f"gram: expected float64, found {gram.dtype}")
-    threads = effective_threads(n_threads, name="n_threads")
+    threads = effective_threads()
     pending: deque[Future[NDArray[Any]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for Z in blocks:

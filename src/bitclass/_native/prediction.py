@@ -24,7 +24,6 @@ def predict(
     index: HammingIndex,
     X: Any,
     *,
-    n_threads: int | None = None,
     first_row: int = 0,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Find the nearest class of each row of features, block by block.
@@ -37,8 +36,6 @@ def predict(
     index : HammingIndex
         Of classes with as many bits as `projection` gives.
     X : (n, d) float16, float32 or float64, or SparseRows
-    n_threads : int or None
-        See :func:`bitclass._native.threads.effective_threads`.
     first_row : int
         Number of the first row, for errors.
 
@@ -53,7 +50,7 @@ def predict(
         If a row is not finite.
     """
     projection.check(X)
-    threads = threads_for(len(X), _ROWS_PER_CHUNK, n_threads)
+    threads = threads_for(len(X), _ROWS_PER_CHUNK)
     indices = np.empty(len(X), dtype=np.int64)
     distances = np.empty(len(X), dtype=np.int32)
     if projection.quantised is not None:
@@ -76,7 +73,6 @@ def predict_rescored(
     k: int = 1,
     scale: float | NDArray[np.float32] = 1.0,
     *,
-    n_threads: int | None = None,
     first_row: int = 0,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
     """Rank the nearest classes of each row by their inner products with its real-valued code.
@@ -96,8 +92,6 @@ def predict_rescored(
     k : int in [1, n_candidates]
         How many of them to return.
     scale : float or (r,) float32
-    n_threads : int or None
-        See :func:`bitclass._native.threads.effective_threads`.
     first_row : int
         Number of the first row, for errors.
 
@@ -119,7 +113,7 @@ def predict_rescored(
         raise ValueError(f"k: expected at most n_candidates, {n_candidates}, found {k}")
     scales = np.empty(projection.n_bits, dtype=np.float32)
     scales[:] = scale
-    threads = threads_for(len(X), _ROWS_PER_CHUNK, n_threads)
+    threads = threads_for(len(X), _ROWS_PER_CHUNK)
     indices = np.empty((len(X), k), dtype=np.int64)
     scores = np.empty((len(X), k), dtype=np.int32)
     distances = np.empty((len(X), k), dtype=np.int32)

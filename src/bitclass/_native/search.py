@@ -50,16 +50,12 @@ class HammingIndex:
         """The compiled index, which writes to arrays of the caller."""
         return self._prepared
 
-    def nearest(
-        self, codes: NDArray[np.uint8], *, n_threads: int | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def nearest(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Find the class at the smallest distance of each code, the lowest index among equals.
 
         Parameters
         ----------
         codes : (n, bytes) uint8
-        n_threads : int or None
-            See :func:`bitclass._native.threads.effective_threads`.
 
         Returns
         -------
@@ -67,14 +63,14 @@ class HammingIndex:
         distances : (n,) int32
         """
         codes = np.ascontiguousarray(codes)
-        threads = threads_for(len(codes), _CODES_PER_CHUNK, n_threads)
+        threads = threads_for(len(codes), _CODES_PER_CHUNK)
         indices = np.empty(len(codes), dtype=np.int64)
         distances = np.empty(len(codes), dtype=np.int32)
         self._prepared.nearest(codes, indices, distances, threads)
         return indices, distances
 
     def top_k(
-        self, codes: NDArray[np.uint8], k: int, *, n_threads: int | None = None
+        self, codes: NDArray[np.uint8], k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Find the k nearest classes of each code, ordered by distance, then by class index.
 
@@ -82,8 +78,6 @@ class HammingIndex:
         ----------
         codes : (n, bytes) uint8
         k : int in [1, C]
-        n_threads : int or None
-            See :func:`bitclass._native.threads.effective_threads`.
 
         Returns
         -------
@@ -94,13 +88,11 @@ class HammingIndex:
         codes = np.ascontiguousarray(codes)
         indices = np.empty((len(codes), k), dtype=np.int64)
         distances = np.empty((len(codes), k), dtype=np.int32)
-        threads = effective_threads(n_threads, name="n_threads")
+        threads = effective_threads()
         self._prepared.top_k(codes, indices, distances, threads)
         return indices, distances
 
-    def scores(
-        self, codes: NDArray[np.uint8], n_bits: int, *, n_threads: int | None = None
-    ) -> NDArray[np.int32]:
+    def scores(self, codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.int32]:
         """Inner products of all codes with the weights of all classes.
 
         Parameters
@@ -108,8 +100,6 @@ class HammingIndex:
         codes : (n, bytes) uint8
         n_bits : int
             Number of bits r of a code, of which the last byte may hold fewer than 8.
-        n_threads : int or None
-            See :func:`bitclass._native.threads.effective_threads`.
 
         Returns
         -------
@@ -118,7 +108,7 @@ class HammingIndex:
         """
         codes = np.ascontiguousarray(codes)
         scores = np.empty((len(codes), self._prepared.n_classes), dtype=np.int32)
-        threads = effective_threads(n_threads, name="n_threads")
+        threads = effective_threads()
         self._prepared.scores(codes, n_bits, scores, threads)
         return scores
 
@@ -137,8 +127,6 @@ class HammingIndex:
         return HammingIndex, (self._weights,)
 
 
-def threads_for(n_items: int, items_per_chunk: int, n_threads: int | None) -> int:
+def threads_for(n_items: int, items_per_chunk: int) -> int:
     """Threads for so many items; a single chunk needs one, and asks nobody."""
-    if n_threads is None and n_items <= items_per_chunk:
-        return 1
-    return effective_threads(n_threads, name="n_threads")
+    return 1 if n_items <= items_per_chunk else effective_threads()

@@ -115,7 +115,6 @@ def sparse_scores(
     projection: NDArray[np.float32],
     *,
     rows: NDArray[np.int64] | None = None,
-    n_threads: int | None = None,
 ) -> NDArray[np.float32]:
     """Rows times a projection of all their columns.
 
@@ -124,8 +123,6 @@ def sparse_scores(
     X : SparseRows, (n, d)
     projection : (d, r) float32
     rows : (m,) int64, which rows to take, all by default
-    n_threads : int or None
-        See :func:`bitclass._native.threads.effective_threads`.
 
     Returns
     -------
@@ -143,7 +140,7 @@ def sparse_scores(
         projection,
         None,
         scores,
-        effective_threads(n_threads, name="n_threads"),
+        effective_threads(),
     )
     return scores
 
@@ -155,8 +152,6 @@ def sparse_step(
     projection: NDArray[np.float32],
     squares: NDArray[np.float32],
     counts: NDArray[np.int32],
-    *,
-    n_threads: int | None = None,
 ) -> None:
     """Move the rows of a projection that belong to the columns of a mini-batch, in place.
 
@@ -172,10 +167,8 @@ def sparse_step(
     projection : (d, r) float32
     squares : (d,) float32, running means
     counts : (d,) int32, steps in which each column occurred
-    n_threads : int or None
-        See :func:`bitclass._native.threads.effective_threads`.
     """
-    threads = effective_threads(n_threads, name="n_threads")
+    threads = effective_threads()
     _kernels.sparse_step(
         X.indptr, X.indices, X.data, None, gradients, size, projection, squares, counts, threads
     )
@@ -297,13 +290,11 @@ class SparseProjection:
             require_finite(X[rows], bad, first_row + rows.start)
             yield rows, codes
 
-    def encode(
-        self, X: Any, *, n_threads: int | None = None, first_row: int = 0
-    ) -> NDArray[np.uint8]:
+    def encode(self, X: Any, *, first_row: int = 0) -> NDArray[np.uint8]:
         """Packed codes (n, ceil(r / 8)) of rows; a row that is not finite is refused."""
         self.check(X)
         codes = np.empty((len(X), packed_width(self.n_bits)), dtype=np.uint8)
-        threads = effective_threads(n_threads, name="n_threads")
+        threads = effective_threads()
         for rows, block in self.float_blocks(X, threads, first_row):
             codes[rows] = block
         return codes

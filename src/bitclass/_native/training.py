@@ -34,8 +34,6 @@ def half_margins(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],
     own: NDArray[np.intp],
-    *,
-    n_threads: int | None = None,
 ) -> NDArray[np.int16]:
     """Half the margins of every row against every class.
 
@@ -44,7 +42,6 @@ def half_margins(
     codes : (n, bytes) packed
     weights : (C, bytes) packed
     own : (n,) index of each row's own class
-    n_threads : int or None
 
     Returns
     -------
@@ -55,7 +52,7 @@ def half_margins(
     codes, weights = np.ascontiguousarray(codes), np.ascontiguousarray(weights)
     half = np.empty((codes.shape[0], weights.shape[0]), dtype=np.int16)
     own = np.ascontiguousarray(own)
-    _kernels.half_margins(codes, weights, own, half, effective_threads(n_threads))
+    _kernels.half_margins(codes, weights, own, half, effective_threads())
     return half
 
 
@@ -67,8 +64,6 @@ def pair_sums(
     row_weights: NDArray[np.float64],
     tables: NDArray[np.float64],
     sums: NDArray[np.float64],
-    *,
-    n_threads: int | None = None,
 ) -> None:
     """Add, class pair by class pair, table values at the half margins without one bit.
 
@@ -87,7 +82,6 @@ def pair_sums(
         To entry [0, k, q, c] is added ``row_weight * tables[k]`` for each row of class q whose bit
         is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
         left alone: a class has no margin to itself.
-    n_threads : int or None
     """
     tables = np.ascontiguousarray(tables)
     if tables.shape[-1] // 2 > _MAX_BITS:
@@ -103,7 +97,7 @@ def pair_sums(
         np.ascontiguousarray(row_weights),
         tables,
         sums,
-        effective_threads(n_threads),
+        effective_threads(),
     )
 
 
@@ -111,8 +105,6 @@ def flip_bits(
     H: NDArray[np.float64],
     g: NDArray[np.float64],
     w: NDArray[np.int8],
-    *,
-    n_threads: int | None = None,
 ) -> tuple[NDArray[np.int8], float]:
     """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
 
@@ -123,7 +115,6 @@ def flip_bits(
     H : (C, C) symmetric, diagonal 0
     g : (C,)
     w : (C,) the starting point, -1/+1
-    n_threads : int or None
 
     Returns
     -------
@@ -140,7 +131,7 @@ def flip_bits(
         np.ascontiguousarray(H),
         np.ascontiguousarray(g),
         w,
-        effective_threads(n_threads),
+        effective_threads(),
     )
     return w, decrease
 
@@ -153,8 +144,6 @@ def update_codes(
     n_bits: int,
     values: NDArray[np.float64],
     log_step: float,
-    *,
-    n_threads: int | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """B-step: each bit of each code in turn takes the sign of smaller loss; ties keep the bit.
 
@@ -170,7 +159,6 @@ def update_codes(
         0, or, for a loss that grows by the factor ``exp(log_step)`` with each unit of half margin,
         that logarithm. Such a loss is looked up relative to the largest half margin of the row,
         so that it neither overflows nor vanishes.
-    n_threads : int or None
 
     Returns
     -------
@@ -196,7 +184,7 @@ def update_codes(
         log_step,
         new_codes,
         log_decreases,
-        effective_threads(n_threads),
+        effective_threads(),
     )
     return new_codes, log_decreases
 
@@ -204,8 +192,6 @@ def update_codes(
 def group_rows(
     labels: NDArray[np.intp],
     codes: NDArray[np.uint8],
-    *,
-    n_threads: int | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Find the rows that share both label and code.
 
@@ -213,7 +199,6 @@ def group_rows(
     ----------
     labels : (n,)
     codes : (n, bytes) packed
-    n_threads : int or None
 
     Returns
     -------
@@ -225,7 +210,7 @@ def group_rows(
     first = np.empty(codes.shape[0], dtype=np.intp)
     inverse = np.empty(codes.shape[0], dtype=np.intp)
     n_groups = _kernels.group_rows(
-        np.ascontiguousarray(labels), codes, first, inverse, effective_threads(n_threads)
+        np.ascontiguousarray(labels), codes, first, inverse, effective_threads()
     )
     return first[:n_groups].copy(), inverse
 
@@ -235,8 +220,6 @@ def class_sums(
     labels: NDArray[np.intp],
     row_weights: NDArray[np.float64] | None,
     sums: NDArray[np.float64],
-    *,
-    n_threads: int | None = None,
 ) -> None:
     """Add each row to the sum of its class, in row order.
 
@@ -246,7 +229,6 @@ def class_sums(
     labels : (n,) index of each row's class
     row_weights : (n,), or None for ones
     sums : (C, d), changed in place
-    n_threads : int or None
     """
     X = np.ascontiguousarray(X)
     if row_weights is None:
@@ -257,5 +239,5 @@ def class_sums(
         np.ascontiguousarray(labels),
         np.ascontiguousarray(row_weights),
         sums,
-        effective_threads(n_threads),
+        effective_threads(),
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DataFileError", "listed", "reading", "require"]
+__all__ = ["DataFileError", "listed", "more", "reading", "require"]
 
 _MAX_NAMES = 20
 _MAX_CHARACTERS = 300
@@ -92,3 +92,8 @@ def listed(names: Iterable[object]) -> str:
     if len(words) > _MAX_NAMES:
         words = [*words[: _MAX_NAMES - 1], f"... ({len(words)} in all)"]
     return ", ".join(words) or "none"
+
+
+def more(files: Sized) -> str:
+    """What follows the name of the first file in a message about several."""
+    return f" and {len(files) - 1} more" if len(files) > 1 else ""
