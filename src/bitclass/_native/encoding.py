@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from bitclass._native.reference import QuantisedProjection, quantise_projection
 from bitclass._native.threads import effective_threads
 from bitclass.codes import packed_width
 
-__all__ = ["Precision", "Projection"]
+__all__ = ["Encoder", "Precision", "Projection"]
 
 Precision = Literal["float32", "int8"]
 
@@ -26,7 +27,87 @@ _BLOCK_FEATURES = 1 << 22
 _MIN_BLOCK_ROWS = 16
 
 
-class Projection:
+class Encoder(ABC):
+    """What hash functions of dense and of sparse rows share: from scores to packed codes."""
+
+    __slots__ = ()
+
+    n_bits: int
+    n_features: int
+    _arguments: tuple[Any, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+    @property
+    def quantised(self) -> _kernels.Int8Projection | None:
+        """The compiled int8 projection; None where codes are made from scores."""
+        return None
+
+    @abstractmethod
+    def check(self, X: Any) -> None:
+        """Raise TypeError or ValueError unless `X` are rows that this can encode."""
+
+    @abstractmethod
+    def score_blocks(
+        self, X: Any, threads: int
+    ) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
+        """Scores in blocks of rows; X is checked already.
+
+        Yields
+        ------
+        rows : slice
+        scores : (rows, r) float32 or float64
+            ``X[rows] @ projection``, valid until the next block.
+        intercept : (r,) of the same type
+        """
+
+    def float_blocks(
+        self, X: Any, threads: int, first_row: int = 0
+    ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
+        """Slices of rows and their packed codes, made from scores."""
+        for rows, scores, intercept in self.score_blocks(X, threads):
+            codes = np.empty((len(scores), packed_width(self.n_bits)), dtype=np.uint8)
+            in_float32 = scores.dtype == np.float32
+            pack = _kernels.pack_signs_float32 if in_float32 else _kernels.pack_signs_float64
+            # So little work that no other thread is woken for it.
+            bad = pack(scores, intercept, codes, 1)
+            require_finite(X[rows], bad, first_row + rows.start)
+            yield rows, codes
+
+    def encode(self, X: Any, *, first_row: int = 0) -> NDArray[np.uint8]:
+        """Encode rows of features.
+
+        Parameters
+        ----------
+        X : (n, d) float16, float32 or float64 of any strides, or SparseRows
+        first_row : int
+            Number of the first row, for errors.
+
+        Returns
+        -------
+        (n, ceil(r / 8)) uint8
+            Packed codes.
+
+        Raises
+        ------
+        ValueError
+            If a row is not finite, or too large for the numbers it is computed in.
+        """
+        self.check(X)
+        threads = effective_threads()
+        codes = np.empty((len(X), packed_width(self.n_bits)), dtype=np.uint8)
+        if self.quantised is not None:
+            for rows, block in adjacent_rows(X):
+                bad = self.quantised.encode(block, codes[rows], threads)
+                require_finite(block, bad, first_row + rows.start)
+        else:
+            for rows, block in self.float_blocks(X, threads, first_row):
+                codes[rows] = block
+        return codes
+
+
+class Projection(Encoder):
     """A hash function ``sign(X @ projection + intercept)``, prepared for encoding.
 
     Parameters
@@ -56,16 +137,12 @@ class Projection:
            [3]], dtype=uint8)
     """
 
-    n_bits: int
-    n_features: int
-
     __slots__ = ("_arguments", "_intercepts", "_projections", "_quantised", "n_bits", "n_features")
 
     def __init__(
         self,
         projection: NDArray[np.float32],
         intercept: NDArray[np.float64],
-        *,
         precision: Precision = "float32",
         centre: NDArray[np.float32] | None = None,
         scale: NDArray[np.float32] | None = None,
@@ -100,39 +177,8 @@ class Projection:
     @property
     def precision(self) -> Precision:
         """What the scores are computed in, "float32" or "int8"."""
-        return self._arguments[2]
-
-    def encode(self, X: NDArray[Any], *, first_row: int = 0) -> NDArray[np.uint8]:
-        """Encode rows of features.
-
-        Parameters
-        ----------
-        X : (n, d) float16, float32 or float64
-            Any strides.
-        first_row : int
-            Number of the first row, for errors.
-
-        Returns
-        -------
-        (n, ceil(r / 8)) uint8
-            Packed codes.
-
-        Raises
-        ------
-        ValueError
-            If a row is not finite, or too large for the numbers it is computed in.
-        """
-        self.check(X)
-        threads = effective_threads()
-        codes = np.empty((len(X), packed_width(self.n_bits)), dtype=np.uint8)
-        if self._quantised is not None:
-            for rows, block in adjacent_rows(X):
-                bad = self._quantised.encode(block, codes[rows], threads)
-                require_finite(block, bad, first_row + rows.start)
-        else:
-            for rows, block in self.float_blocks(X, threads, first_row):
-                codes[rows] = block
-        return codes
+        precision: Precision = self._arguments[2]
+        return precision
 
     def check(self, X: NDArray[Any]) -> None:
         """Raise TypeError or ValueError unless `X` are rows of features of a type we encode."""
@@ -145,15 +191,7 @@ class Projection:
     def score_blocks(
         self, X: NDArray[Any], threads: int
     ) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
-        """Scores by NumPy's product, in blocks of rows; X is checked already.
-
-        Yields
-        ------
-        rows : slice
-        scores : (rows, r) float32 or float64
-            ``X[rows] @ projection``, valid until the next block.
-        intercept : (r,) of the same type
-        """
+        """Scores by NumPy's product, see `Encoder`."""
         dtype = X.dtype if X.dtype != np.float16 else np.dtype(np.float32)
         projection, intercept = self._operands(dtype)
         block_rows = min(len(X), max(_MIN_BLOCK_ROWS, _BLOCK_SCORES // self.n_bits))
@@ -173,25 +211,6 @@ class Projection:
                 np.matmul(block, projection, out=scores[:n])
             yield rows, scores[:n], intercept
 
-    def float_blocks(
-        self, X: NDArray[Any], threads: int, first_row: int = 0
-    ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
-        """Encode with NumPy's product, block by block.
-
-        Yields
-        ------
-        rows : slice
-        codes : (rows, ceil(r / 8)) uint8
-        """
-        for rows, scores, intercept in self.score_blocks(X, threads):
-            codes = np.empty((len(scores), packed_width(self.n_bits)), dtype=np.uint8)
-            in_float32 = scores.dtype == np.float32
-            pack = _kernels.pack_signs_float32 if in_float32 else _kernels.pack_signs_float64
-            # So little work that no other thread is woken for it.
-            bad = pack(scores, intercept, codes, 1)
-            require_finite(X[rows], bad, first_row + rows.start)
-            yield rows, codes
-
     @property
     def quantised(self) -> _kernels.Int8Projection | None:
         """The compiled int8 projection, None where the precision is float32."""
@@ -199,9 +218,9 @@ class Projection:
 
     def in_integers(self) -> QuantisedProjection:
         """The hash function in eight-bit integers: that which was given, or else made anew."""
-        projection, intercept, _, centre, scale, quantised = self._arguments
-        if quantised is not None:
-            return quantised
+        projection, intercept, _, centre, scale, given = self._arguments
+        if given is not None:
+            return QuantisedProjection(*given)
         with np.errstate(over="ignore", invalid="ignore"):
             return quantise_projection(projection, intercept, centre, scale)
 
@@ -213,27 +232,6 @@ class Projection:
         if intercept is None:
             intercept = self._intercepts[dtype] = self._arguments[1].astype(dtype)
         return projection, intercept
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, self._arguments
-
-
-def _rebuild(
-    projection: NDArray[np.float32],
-    intercept: NDArray[np.float64],
-    precision: Precision,
-    centre: NDArray[np.float32] | None,
-    scale: NDArray[np.float32] | None,
-    quantised: QuantisedProjection | None,
-) -> Projection:
-    return Projection(
-        projection,
-        intercept,
-        precision=precision,
-        centre=centre,
-        scale=scale,
-        quantised=quantised,
-    )
 
 
 def adjacent_rows(X: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:

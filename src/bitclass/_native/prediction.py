@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
-from bitclass._native.encoding import Projection, adjacent_rows, require_finite
+from bitclass._native.encoding import Encoder, adjacent_rows, require_finite
 from bitclass._native.reference import MAX_ACTIVATION
 from bitclass._native.search import HammingIndex, threads_for
-from bitclass._native.sparse import SparseProjection
 
 __all__ = ["predict", "predict_rescored"]
 
@@ -20,7 +19,7 @@ _ROWS_PER_CHUNK = 96
 
 
 def predict(
-    projection: Projection | SparseProjection,
+    projection: Encoder,
     index: HammingIndex,
     X: Any,
     *,
@@ -32,7 +31,7 @@ def predict(
 
     Parameters
     ----------
-    projection : Projection or SparseProjection
+    projection : Encoder
     index : HammingIndex
         Of classes with as many bits as `projection` gives.
     X : (n, d) float16, float32 or float64, or SparseRows
@@ -66,7 +65,7 @@ def predict(
 
 
 def predict_rescored(
-    projection: Projection | SparseProjection,
+    projection: Encoder,
     index: HammingIndex,
     X: Any,
     n_candidates: int,
@@ -84,7 +83,7 @@ def predict_rescored(
 
     Parameters
     ----------
-    projection : Projection or SparseProjection
+    projection : Encoder
     index : HammingIndex
         Of classes with as many bits as `projection` gives.
     X : (n, d) float16, float32 or float64, or SparseRows

@@ -32,12 +32,6 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
 
     The libraries that read the formats raise many types on a damaged file, KeyError and
     AttributeError among them, so all are caught.
-
-    Parameters
-    ----------
-    path : Path
-    format_name : str
-        For the message.
     """
     try:
         yield
@@ -55,22 +49,7 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
 
 
 def require(module: str, extra: str, path: Path, format_name: str) -> Any:
-    """Import an optional dependency, or say what to install.
-
-    Parameters
-    ----------
-    module : str
-        Name of the module.
-    extra : str
-        The extra of this package that installs it.
-    path : Path
-    format_name : str
-        For the message.
-
-    Returns
-    -------
-    module
-    """
+    """Import an optional dependency, or say which extra of this package installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
