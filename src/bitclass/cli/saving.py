@@ -99,18 +99,8 @@ def save_model(
 ) -> None:
     """Write a model and, if asked for, its statistics; to be called under `model_lock`.
 
-    Parameters
-    ----------
-    classifier : BinaryCodeClassifier
-    path : path
-    projection : {"float32", "float16", "int8"}, or None for the default of `save`
-    keep_statistics : bool
-    notes : mapping, optional
-        For the statistics file.
-    record : mapping, optional
-        What else the summary of the model holds: "extractor", "text_column"; None is left out.
-    text : NgramFeatures, optional
-        What turns texts into rows.
+    `notes` go to the statistics file, `record` ("extractor", "text_column", if not None) to the
+    summary of the model, and `text` is what turns texts into rows.
     """
     model = classifier.packed()
     if text is not None:
@@ -137,18 +127,7 @@ def file_versions(rows: Rows) -> list[list[int]]:
 
 
 def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: bool) -> None:
-    """Print what was trained and how, from the summary that the model file holds.
-
-    Parameters
-    ----------
-    path : path
-        The model file.
-    model : PackedModel
-    data : str
-        What the rows are.
-    seconds : float
-    as_json : bool
-    """
+    """Print what was trained on which data and how, from the summary of the model."""
     summary = model.summary
     facts: dict[str, Any] = {
         "model": str(path),
@@ -180,12 +159,7 @@ def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: b
 class Checkpoint:
     """Statistics saved from time to time, from which a killed `fit` resumes.
 
-    Parameters
-    ----------
-    folder : path
-        Made if it does not exist.
-    run : mapping
-        What identifies the run: files, rows, parameters. A checkpoint of another run is refused.
+    `run` identifies the run: files, rows, parameters. A checkpoint of another one is refused.
     """
 
     seconds_between_saves = 30.0
