@@ -16,6 +16,7 @@ from bitclass._native import (
     reference,
     thread_limit,
 )
+from bitclass._native.encoding import quantise_projection
 
 
 def small_problem(dtype=np.float32, n=300, d=70, r=45, n_classes=90):
@@ -144,7 +145,7 @@ def test_activations_follow_the_true_projection():
     projection = (rng.standard_normal((200, 64)) / sizes[:, None] / 14).astype(np.float32)
     intercept = rng.standard_normal(64) - means.astype(float) @ projection.astype(float)
     exact = np.tanh(0.7 * (X.astype(float) @ projection.astype(float) + intercept))
-    quantised = reference.quantise_projection(projection, intercept, means, sizes)
+    quantised = quantise_projection(projection, intercept, means, sizes)
     active = reference.activations_int8(X, quantised, np.full(64, 0.7, np.float32)) / 127
     assert np.abs(active - exact).max() < 0.06
     assert np.abs(active - exact).mean() < 0.01

@@ -19,7 +19,7 @@ from bitclass._native import (
     sparse_step,
     thread_limit,
 )
-from bitclass._native.reference import quantise_projection
+from bitclass._native.encoding import quantise_projection
 
 THREADS = (1, 2, 3, 7)
 

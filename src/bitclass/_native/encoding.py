@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
-from bitclass._native.reference import QuantisedProjection, quantise_projection
 from bitclass._native.threads import effective_threads
 from bitclass.codes import packed_width
 
-__all__ = ["Encoder", "Precision", "Projection"]
+__all__ = ["Encoder", "Precision", "Projection", "QuantisedProjection", "quantise_projection"]
 
 Precision = Literal["float32", "int8"]
 
@@ -25,6 +24,62 @@ _BLOCK_SCORES = 1 << 20
 # Features that a block of rows may take where they have to be copied.
 _BLOCK_FEATURES = 1 << 22
 _MIN_BLOCK_ROWS = 16
+
+# The largest magnitude of a quantised number. -128 is left out, which keeps sums of two products
+# within 16 bits.
+QUANTISED_MOST = np.float32(127)
+# A row whose largest entry is smaller, or not a finite number, is taken for a row of zeros.
+LEAST_ENTRY = np.float32(1e-30)
+
+
+class QuantisedProjection(NamedTuple):
+    """A hash function in eight-bit integers.
+
+    Attributes
+    ----------
+    weights : (d, r) int8, columns of the projection, each scaled by its own largest magnitude
+    thresholds : (r,) float64, the intercept in the units of each column
+    centre, inverse_scale : (d,) float32 or None, how rows are standardised before quantisation
+    steps : (r,) float64, what 1 stands for in each column
+    """
+
+    weights: NDArray[np.int8]
+    thresholds: NDArray[np.float64]
+    centre: NDArray[np.float32] | None
+    inverse_scale: NDArray[np.float32] | None
+    steps: NDArray[np.float64]
+
+
+def quantise_projection(
+    projection: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+    centre: NDArray[np.float32] | None = None,
+    scale: NDArray[np.float32] | None = None,
+) -> QuantisedProjection:
+    """Quantise a hash function of rows x to eight-bit integers for rows (x - centre) / scale.
+
+    Standardising has no part in the function itself; it makes the entries of a row alike in size,
+    so that one scale per row serves all of them.
+
+    Parameters
+    ----------
+    projection : (d, r) float32
+    intercept : (r,) float64
+    centre, scale : (d,) float32 or None
+        None stands for 0 and 1.
+    """
+    folded = projection.astype(np.float64)
+    inverse_scale = None
+    if centre is not None or scale is not None:
+        centre = np.zeros(len(projection), np.float32) if centre is None else centre
+        scale = np.ones(len(projection), np.float32) if scale is None else scale
+        intercept = intercept + (folded * centre[:, None]).sum(axis=0)
+        folded *= scale[:, None]
+        inverse_scale = np.float32(1) / scale
+    largest = np.abs(folded).max(axis=0)
+    unit = float(QUANTISED_MOST) / np.where(largest > 0, largest, QUANTISED_MOST)
+    weights = np.rint(folded * unit).astype(np.int8)
+    return QuantisedProjection(weights, intercept * unit, centre, inverse_scale, 1.0 / unit)
 
 
 class Encoder(ABC):

@@ -9,8 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
-from bitclass._native.encoding import Encoder, Precision
-from bitclass._native.reference import QuantisedProjection, quantise_projection
+from bitclass._native.encoding import (
+    Encoder,
+    Precision,
+    QuantisedProjection,
+    quantise_projection,
+)
 from bitclass._native.threads import effective_threads
 
 __all__ = ["SparseProjection", "SparseRows", "sparse_scores", "sparse_step"]

@@ -9,6 +9,9 @@ nothing of use.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from bitclass._native import _kernels, reference
 from bitclass._native.threads import effective_threads
 
 __all__ = [
+    "add_gram",
     "class_sums",
     "flip_bits",
     "group_rows",
@@ -28,6 +32,9 @@ __all__ = [
 
 # The compiled look-ups have 16-bit indices. Longer codes are left to the twins.
 _MAX_BITS = 8191
+# Rows of one float32 product: the more, the fewer digits; the fewer, the more often the product,
+# (d, d), has to be added to the total.
+_BLOCK_ROWS = 4096
 
 
 def half_margins(
@@ -68,7 +75,7 @@ def pair_sums(
     """Add, class pair by class pair, table values at the half margins without one bit.
 
     The heavy part of the W-step in one bit: n * C table look-ups. Rows may come in several calls:
-    the sums go on where they stood.
+    sums accumulate.
 
     Parameters
     ----------
@@ -124,7 +131,7 @@ def flip_bits(
     Raises
     ------
     ValueError
-        Where the diagonal is not 0, or flips do not end, for want of symmetry.
+        If the diagonal is not 0, or H is not symmetric, so that flips do not end.
     """
     w = np.array(w, order="C")
     decrease = _kernels.flip_bits(
@@ -241,3 +248,45 @@ def class_sums(
         sums,
         effective_threads(),
     )
+
+
+def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
+    """Add ``Z' Z`` of all blocks of rows to `gram`, by symmetric BLAS calls.
+
+    A block's product has Z's own precision; blocks are short enough that float32 keeps its digits,
+    and they are added up in float64, in their order. Each product runs on one thread, several at a
+    time, so that BLAS threads, which spin while they wait, are not needed, and the result does not
+    depend on the number of threads.
+
+    Parameters
+    ----------
+    blocks : (n, d) float32 or float64 each
+    gram : (d, d) float64, changed in place
+    """
+    if gram.dtype != np.float64:
+        raise TypeError(f"gram: expected float64, found {gram.dtype}")
+    threads = effective_threads()
+    pending: deque[Future[NDArray[Any]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for Z in blocks:
+            _check_gram(Z, gram)
+            for begin in range(0, Z.shape[0], _BLOCK_ROWS):
+                pending.append(pool.submit(_product, Z[begin : begin + _BLOCK_ROWS]))
+                while len(pending) > threads:
+                    gram += pending.popleft().result()
+        while pending:
+            gram += pending.popleft().result()
+
+
+def _product(Z: NDArray[Any]) -> NDArray[Any]:
+    block = np.ascontiguousarray(Z)
+    with np.errstate(over="ignore", invalid="ignore"):  # the sums are checked by the caller
+        # NumPy answers this with a symmetric product: half the multiplications.
+        return np.asarray(block.T @ block)
+
+
+def _check_gram(Z: NDArray[Any], gram: NDArray[np.float64]) -> None:
+    if Z.ndim != 2 or Z.dtype not in (np.float32, np.float64):
+        raise TypeError(f"Z: expected a matrix of float32 or float64, found {Z.ndim}-d {Z.dtype}")
+    if gram.shape != (Z.shape[1], Z.shape[1]):
+        raise ValueError(f"gram: expected shape ({Z.shape[1]}, {Z.shape[1]}), found {gram.shape}")
