@@ -157,7 +157,7 @@ def prediction(classifier: BinaryCodeClassifier, rows: Rows, n_rows: int) -> dic
     accuracy = classifier.score(X, y)
     model = classifier.packed()
     search = device_search(model, X)
-    F = search.projected(X, 0)
+    F = search.projected(X)
     scale, m = 1e9 / n_rows, model.n_rescored
     found: dict[str, Any] = {
         "n_bits": model.n_bits,
@@ -166,10 +166,10 @@ def prediction(classifier: BinaryCodeClassifier, rows: Rows, n_rows: int) -> dic
         "rescore": model.rescore,
         "accuracy": accuracy,
         "predict_ns_per_row": scale * seconds_of(lambda: classifier.predict(X), 50),
-        "projected_ns_per_row": scale * seconds_of(lambda: search.projected(X, 0), 20),
-        "products_ns_per_row": scale * seconds_of(lambda: search._products(F), 20),
+        "projected_ns_per_row": scale * seconds_of(lambda: search.projected(X), 20),
         "nearest_ns_per_row": scale * seconds_of(lambda: search.nearest(F, m), 20),
-        "short_list_ns_per_row": scale * seconds_of(lambda: search.short_list(F, m, 1, 1.0), 20),
+        "short_list_ns_per_row": scale
+        * seconds_of(lambda: search._rescored(F, search.nearest(F, m), 1.0), 20),
     }
     sample = X[:2000].cpu().numpy()
     same = classifier.predict(X[:2000]).cpu().numpy() == classifier.predict(sample)
@@ -192,7 +192,7 @@ def refinement(path: Path, n_bits: int, device: str) -> dict[str, Any]:
         X, y, T, u = (torch.asarray(array, device=device) for array in (X, y, T, u))
     for refine in (False, True):
         name = "refined" if refine else "closed_form"
-        classifier = BinaryCodeClassifier(n_bits, refine=refine, random_state=0, n_jobs=2)
+        classifier = BinaryCodeClassifier(n_bits, refine=refine, random_state=0)
         for run in ("first_", "") if device != "cpu" else ("",):
             taken = seconds_of(lambda classifier=classifier: classifier.fit(X, y))
             found[f"{name}_{run}s"] = taken

@@ -161,11 +161,13 @@ def unique_inverse(labels: Array) -> tuple[NDArray[Any], Array]:
     return to_host(found.values), found.inverse_indices
 
 
-def rounded(Z: Array) -> Array:
-    """An array as `product` takes it: float32, of torch with CUDA bfloat16."""
+def rounded(Z: Array, centre: Array = 0.0) -> Array:
+    """Rows less a centre as `product` takes them: float32, of torch with CUDA bfloat16."""
     if _library(Z) == "torch" and Z.is_cuda:
-        return Z.bfloat16()
-    return namespace(Z).astype(Z, namespace(Z).float32, copy=False)
+        torch = sys.modules["torch"]
+        found = torch.empty_like(Z, dtype=torch.bfloat16)
+        return torch.sub(Z, centre, out=found)
+    return namespace(Z).astype(Z - centre, namespace(Z).float32, copy=False)
 
 
 def product(A: Array, B: Array) -> Array:

@@ -29,7 +29,7 @@ from bitclass.array_api import (
 __all__ = ["DeviceSearch", "device_search"]
 
 # Classes of one group, of which only the best is compared at first.
-_GROUP = 32
+_GROUP, _PART = 32, 8
 # Products of codes and weights, and numbers of rows, that are held at once.
 _PRODUCTS_PER_BLOCK, _NUMBERS_PER_BLOCK = 1 << 29, 1 << 28
 # Sums of up to so many ones are exact in float16, and integers up to this in float32.
@@ -68,7 +68,7 @@ class DeviceSearch:
         self._weights = like(model.unpacked_weights().astype(np.float32), X)
         # Neighbours are one group, and what is compared in a product lies a whole line apart, which
         # takes a quarter of the time.
-        self._n_groups = -(-self._n_classes // _GROUP)
+        self._n_groups = -(-self._n_classes // (_GROUP * _PART)) * _PART
         order = np.arange(self._n_groups * _GROUP).reshape(-1, _GROUP).T.ravel()
         self._grouped = take(self._weights, order.clip(max=self._n_classes - 1))
         if is_gpu(X) and self._n_bits <= _EXACT_IN_FLOAT16:
@@ -81,9 +81,9 @@ class DeviceSearch:
         for start in range(0, max(X.shape[0], 1), step):
             Z = X[start : min(start + step, X.shape[0]), :]
             Z = Z if Z.dtype == xp.float64 else xp.astype(Z, xp.float32, copy=False)
-            Z = xp.astype(Z - xp.astype(self._centre, Z.dtype, copy=False), xp.float32, copy=False)
-            rows = Z if self._in_float32 else rounded(Z)
-            found.append(product(rows, self._projection) + self._intercept)
+            centre = xp.astype(self._centre, Z.dtype, copy=False)
+            Z = xp.astype(Z - centre, xp.float32) if self._in_float32 else rounded(Z, centre)
+            found.append(product(Z, self._projection) + self._intercept)
         F = xp.concat(found) if len(found) > 1 else found[0]
         if not bool(xp.all(xp.isfinite(F))):
             row = int(xp.argmax(xp.astype(~xp.isfinite(xp.sum(F, axis=1)), xp.int8)))
@@ -110,15 +110,16 @@ class DeviceSearch:
         xp, weights = self._xp, self._grouped
         codes = xp.astype(F >= 0, weights.dtype) * 2 - 1
         products = xp.reshape(codes @ weights.T, (F.shape[0], _GROUP, self._n_groups))
-        n_padding = self._n_groups * _GROUP - self._n_classes
-        products[:, _GROUP - n_padding :, -1] = -self._n_bits - 2  # classes that there are not
+        # Classes that there are not, in the last groups.
+        first, rest = divmod(self._n_classes, _GROUP)
+        products[:, rest:, first : first + 1] = products[:, :, first + 1 :] = -self._n_bits - 2
         # The best k are in those k groups whose best are the best.
         groups = xp.arange(self._n_groups, device=self._device)[None, :]
         if k < self._n_groups:
             groups = self._first_best(xp.max(products, axis=1), groups, k, self._n_groups)
             products = xp.take_along_axis(products, groups[:, None, :], axis=2)
-        groups = xp.astype(groups, xp.float32)[:, None, :] * _GROUP
-        classes = groups + xp.arange(_GROUP, dtype=xp.float32, device=self._device)[None, :, None]
+        within = xp.arange(_GROUP, dtype=xp.float32, device=self._device)[:, None]
+        classes = xp.astype(groups, xp.float32)[:, None, :] * _GROUP + within
         products, classes = (xp.reshape(part, (part.shape[0], -1)) for part in (products, classes))
         return self._first_best(products, classes, k, self._n_groups * _GROUP)
 
@@ -146,9 +147,18 @@ class DeviceSearch:
         largest = self._n_bits + 2 if largest is None else largest
         kind = xp.float32 if (largest + 1) * base < _EXACT_IN_FLOAT32 else xp.float64
         keys = xp.astype(scores, kind) * base + (base - 1 - xp.astype(places, kind))
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(keys, torch.Tensor):
-            keys = torch.topk(keys, k, dim=1).values
-        else:
-            keys = xp.sort(keys, axis=1, descending=True)[:, :k]
+        if keys.shape[1] >= 2 * _PART * k and keys.shape[1] % _PART == 0:  # again the best of each
+            parts = xp.reshape(keys, (keys.shape[0], _PART, -1))
+            best = _top_k(xp, xp.max(parts, axis=1), k)[1]
+            keys = xp.reshape(xp.take_along_axis(parts, best[:, None, :], axis=2), (-1, _PART * k))
+        keys = _top_k(xp, keys, k)[0]
         return xp.astype(base - 1 - (keys - xp.floor(keys / base) * base), xp.int64)
+
+
+def _top_k(xp: Any, keys: Array, k: int) -> tuple[Array, Array]:
+    """The largest keys (n, k), in order, and where they are."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(keys, torch.Tensor):
+        return torch.topk(keys, k, dim=1)
+    order = xp.argsort(keys, axis=1, descending=True)[:, :k]
+    return xp.take_along_axis(keys, order, axis=1), order

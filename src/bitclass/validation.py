@@ -208,7 +208,7 @@ def check_classes(classes: ArrayLike | None, labels: NDArray[Any]) -> NDArray[An
 def check_rows(
     estimator: Any,
     X: Features,
-    y: ArrayLike,
+    y: Any,
     sample_weight: ArrayLike | None,
     *,
     reset: bool,

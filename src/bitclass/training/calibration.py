@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import scipy.optimize
 import scipy.special
 from numpy.typing import NDArray
 
+from bitclass._native import effective_threads, thread_limit
 from bitclass.array_api import like, namespace, take, to_host
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -81,21 +83,26 @@ def _score_gaps(
     counts = np.zeros((len(own), width))
     right = np.empty(len(own), dtype=bool)
     step = max(1, _SCORES_PER_BLOCK // len(model.classes))
-    for begin in range(0, len(own), step):
+
+    def measure(begin: int) -> None:
         part = slice(begin, min(begin + step, len(own)))
-        gaps = to_host(model.scores(X[part, :]))
+        with thread_limit(1):  # each of several threads
+            gaps = to_host(model.scores(X[part, :]))
         right[part] = gaps.argmax(axis=1) == own[part]
         np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
         rows = np.arange(len(gaps))
         if m == len(model.classes):
             listed[part, :m] = np.sort(gaps, axis=1)
-            continue
+            return
         listed[part] = np.sort(np.partition(gaps, m, axis=1)[:, : m + 1], axis=1)
         below = np.rint((gaps - listed[part, m:]) / 2.0).astype(np.intp)
         others = gaps >= listed[part, m:]  # the short list is above all others
         places = (below + width * rows[:, None])[others]
         found = np.bincount(places, minlength=width * len(gaps))
         counts[part] = found.reshape(-1, width)
+
+    with ThreadPoolExecutor(effective_threads(None)) as pool:
+        list(pool.map(measure, range(0, len(own), step)))
     return listed, counts, right
 
 

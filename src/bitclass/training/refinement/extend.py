@@ -211,7 +211,7 @@ def _targets(
     signs = weights[~is_new].astype(np.float32)
     new_rows = np.flatnonzero(is_new[own])
 
-    def targets(codes: NDArray[np.float32], sharp: np.float32) -> NDArray[np.float32]:
+    def targets(codes: NDArray[np.float32], sharp: float) -> NDArray[np.float32]:
         found = np.zeros((len(own), n_classes), dtype=np.float32)
         found[:, ~is_new] = softmax(codes @ signs.T * sharp)
         found[new_rows] = 0.0

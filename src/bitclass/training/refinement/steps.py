@@ -254,7 +254,7 @@ class Refinement:
         self._steps += 1
         classes = self._scored_classes(A, own)
         signs = self._signs if classes is None else self._signs[classes].astype(np.float32)
-        place = own if classes is None else np.searchsorted(classes, own)
+        place: Array = own if classes is None else np.searchsorted(classes, own)
         factors = namespace(A).full_like(A[:, 0], 1.0 / A.shape[0])
         if sample_weight is not None:
             factors *= sample_weight
