@@ -26,7 +26,6 @@ __all__ = [
     "device",
     "hosted",
     "is_foreign",
-    "is_gpu",
     "like",
     "memory_errors",
     "namespace",
@@ -36,6 +35,7 @@ __all__ = [
     "rounded",
     "take",
     "to_host",
+    "top_k",
     "unique_inverse",
 ]
 
@@ -84,11 +84,6 @@ def device(X: Array) -> Any:
     return _compat().device(X) if is_foreign(X) else "cpu"
 
 
-def is_gpu(X: Any) -> bool:
-    """Whether an array lies on a GPU."""
-    return bool(getattr(X, "is_cuda", _library(X) == "cupy"))
-
-
 def check_array(X: Any, name: str = "X", beside: Any = None) -> None:
     """Refuse an array of another library that cannot be computed with, or lies elsewhere."""
     if getattr(X, "requires_grad", False):
@@ -126,8 +121,8 @@ def to_host(X: Any) -> Any:
 
 
 def like(values: Array, reference: Array) -> Array:
-    """Values of NumPy where `reference` lies; as they are where that is NumPy too."""
-    if is_foreign(values) or not is_foreign(reference):
+    """Numbers of NumPy where `reference` lies; as they are where that is NumPy too, as is text."""
+    if is_foreign(values) or not is_foreign(reference) or values.dtype.kind not in "biuf":
         return values
     return namespace(reference).asarray(np.ascontiguousarray(values), device=device(reference))
 
@@ -161,13 +156,19 @@ def unique_inverse(labels: Array) -> tuple[NDArray[Any], Array]:
     return to_host(found.values), found.inverse_indices
 
 
-def rounded(Z: Array, centre: Array = 0.0) -> Array:
-    """Rows less a centre as `product` takes them: float32, of torch with CUDA bfloat16."""
-    if _library(Z) == "torch" and Z.is_cuda:
-        torch = sys.modules["torch"]
-        found = torch.empty_like(Z, dtype=torch.bfloat16)
-        return torch.sub(Z, centre, out=found)
-    return namespace(Z).astype(Z - centre, namespace(Z).float32, copy=False)
+def top_k(scores: Array, k: int) -> tuple[Array, Array]:
+    """The largest of each row (n, k), in order, and where they are."""
+    if _library(scores) == "torch":
+        return sys.modules["torch"].topk(scores, k, dim=1)
+    order = namespace(scores).argsort(scores, axis=1, descending=True)[:, :k]
+    return namespace(scores).take_along_axis(scores, order, axis=1), order
+
+
+def rounded(Z: Array) -> Array:
+    """An array as `product` takes it: float32, of torch with CUDA bfloat16."""
+    if getattr(Z, "is_cuda", False):
+        return Z.bfloat16()
+    return namespace(Z).astype(Z, namespace(Z).float32, copy=False)
 
 
 def product(A: Array, B: Array) -> Array:

@@ -15,7 +15,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
-from bitclass.array_api import is_foreign, like, memory_errors, namespace, take, to_host
+from bitclass.array_api import is_foreign, like, memory_errors, take, to_host
 from bitclass.blas import prediction_threads, training_threads
 from bitclass.model import PackedModel
 from bitclass.rows import Features
@@ -44,7 +44,6 @@ from bitclass.validation import (
     check_initial_codes,
     check_rows,
     settings_of,
-    stand_in,
 )
 
 __all__ = ["BinaryCodeClassifier"]
@@ -776,8 +775,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
         self.solve()
         # The kernels refuse what is not finite, at no cost.
-        checked = validate_data(self, stand_in(X), reset=False, ensure_all_finite=False, **ACCEPTED)
-        return self._solved().model, X if is_foreign(X) else checked
+        if not is_foreign(X):  # which the model checks itself
+            X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
+        return self._solved().model, X
 
     @contextmanager
     def _threads(self, model: PackedModel) -> Iterator[None]:
@@ -791,12 +791,10 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Columns of `classes_` from those of the classes that have samples."""
         if values.shape[1] == len(self.classes_):
             return values
-        place = np.full(len(self.classes_), values.shape[1])
+        columns = np.full((values.shape[0], len(self.classes_)), of_others)
         known = np.searchsorted(self.classes_, self._solved().model.classes)
-        place[known] = np.arange(values.shape[1])
-        xp = namespace(values)
-        padded = xp.concat([values, xp.full_like(values[:, :1], of_others)], axis=1)
-        return xp.take(padded, like(place, values), axis=1)
+        columns[:, known] = to_host(values)
+        return like(columns, values)
 
     # ---------------------------------------------------------------------------------------------
     # Attributes

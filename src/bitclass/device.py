@@ -6,7 +6,6 @@ codes and weights, which is exact; so are ties.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,13 +16,13 @@ from bitclass.array_api import (
     Array,
     check_array,
     device,
-    is_gpu,
     like,
     namespace,
     product,
     rounded,
     take,
     to_host,
+    top_k,
 )
 
 __all__ = ["DeviceSearch", "device_search"]
@@ -34,6 +33,9 @@ _GROUP, _PART = 32, 8
 _PRODUCTS_PER_BLOCK, _NUMBERS_PER_BLOCK = 1 << 29, 1 << 28
 # Sums of up to so many ones are exact in float16, and integers up to this in float32.
 _EXACT_IN_FLOAT16, _EXACT_IN_FLOAT32 = 2048, 1 << 24
+
+# Deviations that a feature's mean may be away from 0.
+_NEAR = 4.0
 
 # For as long as there is the model, on the device that it was last used on.
 _KNOWN: WeakKeyDictionary[Any, tuple[Any, DeviceSearch]] = WeakKeyDictionary()
@@ -59,11 +61,13 @@ class DeviceSearch:
         self._n_classes, self._n_bits = len(model.classes), model.n_bits
         if model.classes.dtype.kind in "iu":
             self._classes = like(model.classes, X)
-        P, centre = model.hash_function.projection, model.hash_function.centre
-        centre = np.zeros(len(P), dtype=np.float32) if centre is None else centre
-        t = model.hash_function.intercept + centre.astype(np.float64) @ P.astype(np.float64)
-        self._centre, self._intercept = like(centre, X), like(t.astype(np.float32), X)
-        self._in_float32 = model.hash_function.precision == "float32"
+        hashed, self._centre = model.hash_function, None
+        P, t, self._in_float32 = hashed.projection, hashed.intercept, hashed.precision == "float32"
+        if hashed.centre is not None and (np.abs(hashed.centre) > _NEAR * hashed.scale).any():
+            # Less the centre, rows are smaller, and rounding changes them less.
+            t = t + hashed.centre.astype(np.float64) @ P.astype(np.float64)
+            self._centre = like(hashed.centre, X)
+        self._intercept = like(t.astype(np.float32), X)
         self._projection = like(P, X) if self._in_float32 else rounded(like(P, X))
         self._weights = like(model.unpacked_weights().astype(np.float32), X)
         # Neighbours are one group, and what is compared in a product lies a whole line apart, which
@@ -71,7 +75,8 @@ class DeviceSearch:
         self._n_groups = -(-self._n_classes // (_GROUP * _PART)) * _PART
         order = np.arange(self._n_groups * _GROUP).reshape(-1, _GROUP).T.ravel()
         self._grouped = take(self._weights, order.clip(max=self._n_classes - 1))
-        if is_gpu(X) and self._n_bits <= _EXACT_IN_FLOAT16:
+        on_gpu = getattr(X, "is_cuda", hasattr(X, "get"))
+        if on_gpu and self._n_bits <= _EXACT_IN_FLOAT16:
             self._grouped = self._xp.astype(self._grouped, self._xp.float16)
 
     def projected(self, X: Array) -> Array:
@@ -81,8 +86,9 @@ class DeviceSearch:
         for start in range(0, max(X.shape[0], 1), step):
             Z = X[start : min(start + step, X.shape[0]), :]
             Z = Z if Z.dtype == xp.float64 else xp.astype(Z, xp.float32, copy=False)
-            centre = xp.astype(self._centre, Z.dtype, copy=False)
-            Z = xp.astype(Z - centre, xp.float32) if self._in_float32 else rounded(Z, centre)
+            if self._centre is not None:
+                Z = Z - xp.astype(self._centre, Z.dtype, copy=False)
+            Z = xp.astype(Z, xp.float32, copy=False) if self._in_float32 else rounded(Z)
             found.append(product(Z, self._projection) + self._intercept)
         F = xp.concat(found) if len(found) > 1 else found[0]
         if not bool(xp.all(xp.isfinite(F))):
@@ -149,16 +155,7 @@ class DeviceSearch:
         keys = xp.astype(scores, kind) * base + (base - 1 - xp.astype(places, kind))
         if keys.shape[1] >= 2 * _PART * k and keys.shape[1] % _PART == 0:  # again the best of each
             parts = xp.reshape(keys, (keys.shape[0], _PART, -1))
-            best = _top_k(xp, xp.max(parts, axis=1), k)[1]
+            best = top_k(xp.max(parts, axis=1), k)[1]
             keys = xp.reshape(xp.take_along_axis(parts, best[:, None, :], axis=2), (-1, _PART * k))
-        keys = _top_k(xp, keys, k)[0]
+        keys = top_k(keys, k)[0]
         return xp.astype(base - 1 - (keys - xp.floor(keys / base) * base), xp.int64)
-
-
-def _top_k(xp: Any, keys: Array, k: int) -> tuple[Array, Array]:
-    """The largest keys (n, k), in order, and where they are."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(keys, torch.Tensor):
-        return torch.topk(keys, k, dim=1)
-    order = xp.argsort(keys, axis=1, descending=True)[:, :k]
-    return xp.take_along_axis(keys, order, axis=1), order

@@ -50,19 +50,10 @@ def _answers_in_kind(method: Callable[..., Any]) -> Callable[..., Any]:
     def answered(model: PackedModel, X: Any, *arguments: Any, **options: Any) -> Any:
         if not is_foreign(X):
             return method(model, X, *arguments, **options)
-        found = method(*model._hosted(X), *arguments, **options)
-        return (
-            tuple(_in_kind(part, X) for part in found)
-            if isinstance(found, tuple)
-            else (_in_kind(found, X))
-        )
+        found = method(*model.on_host(X), *arguments, **options)
+        return tuple(like(p, X) for p in found) if isinstance(found, tuple) else like(found, X)
 
     return answered
-
-
-def _in_kind(found: NDArray[Any], X: Any) -> Any:
-    """Numbers where X lies; text stays in NumPy."""
-    return like(found, X) if found.dtype.kind in "iuf" else found
 
 
 class PackedModel:
@@ -232,7 +223,7 @@ class PackedModel:
         if is_foreign(X) and self.hash_function.is_linear:
             return device_search(self, X).predict(X, self.n_rescored, self.steepness)
         if is_foreign(X):
-            return _in_kind(self.predict(to_host(X)), X)
+            return like(self.predict(to_host(X)), X)
         if self._of_texts is not None and self.n_probe is None and _are_texts(X):
             return self.classes[self._best_of_texts(as_texts(X))]
         features = self._rows(X)
@@ -494,8 +485,11 @@ class PackedModel:
         ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
         return [(ngram, share / total) for ngram, share in ordered[:n_ngrams]]
 
-    def _hosted(self, X: Any) -> tuple[PackedModel, NDArray[Any]]:
-        """A model and rows in NumPy that stand for this one and for rows of another library."""
+    def on_host(self, X: Any) -> tuple[PackedModel, NDArray[Any]]:
+        """A model and rows in NumPy that stand for this one and rows of another library.
+
+        The rows are the scores of their bits, which were computed where they lie.
+        """
         if not self.hash_function.is_linear:
             return self, to_host(X)
         model, bits = copy(self), np.eye(self.n_bits, dtype=np.float32)

@@ -37,7 +37,6 @@ __all__ = [
     "check_initial_codes",
     "check_rows",
     "settings_of",
-    "stand_in",
 ]
 
 #: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
@@ -221,7 +220,7 @@ def check_rows(
     if not _stays_there(estimator, X):
         X, y = to_host(X), to_host(y)
     options = {"reset": reset, "ensure_all_finite": not is_foreign(X), **ACCEPTED}
-    checked, labels = validate_data(estimator, stand_in(X), stand_in(y), **options)
+    checked, labels = validate_data(estimator, _stand_in(X), _stand_in(y), **options)
     X = X if is_foreign(X) else checked
     if is_foreign(y):
         labels = y
@@ -250,7 +249,7 @@ def check_rows(
     return X, labels, weights
 
 
-def stand_in(X: Any) -> Any:
+def _stand_in(X: Any) -> Any:
     """What scikit-learn checks in the place of an array of another library: its first entry."""
     return np.broadcast_to(to_host(X[:1, ...]), tuple(X.shape)) if is_foreign(X) else X
 

@@ -12,7 +12,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from bitclass._native import effective_threads, thread_limit
-from bitclass.array_api import like, namespace, take, to_host
+from bitclass.array_api import is_foreign, like, namespace, take, to_host
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.training.discriminant import Coordinates
@@ -46,8 +46,9 @@ def fitted_temperature(
     sample_weight : (n,), or None for ones
     """
     n_rows = max(256, _MAX_CALIBRATION_PAIRS // len(model.classes))
-    own = own[:n_rows]
-    X = X[: len(own), :]
+    if is_foreign(X):
+        model, X = model.on_host(X)
+    X, own = X[:n_rows], own[:n_rows]
     sample_weight = None if sample_weight is None else sample_weight[:n_rows]
     listed, counts, right = _score_gaps(model, X, own)
     steps = 2.0 * np.arange(counts.shape[1])
@@ -79,15 +80,15 @@ def _score_gaps(
     right : (n,) whether the own class is the predicted one
     """
     m, width = model.n_rescored, model.n_bits + 1
-    listed = np.zeros((len(own), m + 1))
-    counts = np.zeros((len(own), width))
-    right = np.empty(len(own), dtype=bool)
+    listed = np.zeros((len(X), m + 1))
+    counts = np.zeros((len(X), width))
+    right = np.empty(len(X), dtype=bool)
     step = max(1, _SCORES_PER_BLOCK // len(model.classes))
 
     def measure(begin: int) -> None:
-        part = slice(begin, min(begin + step, len(own)))
+        part = slice(begin, begin + step)
         with thread_limit(1):  # each of several threads
-            gaps = to_host(model.scores(X[part, :]))
+            gaps = model.scores(X[part])
         right[part] = gaps.argmax(axis=1) == own[part]
         np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
         rows = np.arange(len(gaps))
@@ -102,7 +103,7 @@ def _score_gaps(
         counts[part] = found.reshape(-1, width)
 
     with ThreadPoolExecutor(effective_threads(None)) as pool:
-        list(pool.map(measure, range(0, len(own), step)))
+        list(pool.map(measure, range(0, len(X), step)))
     return listed, counts, right
 
 

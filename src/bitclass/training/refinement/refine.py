@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from bitclass.array_api import Array, device, is_foreign, like, namespace, take, to_host
+from bitclass.array_api import Array, device, like, namespace, take, to_host
 from bitclass.codes import pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -276,7 +276,7 @@ def _started(
         schedule,
         random,
         refit,
-        score_all=refit is None or is_foreign(coordinates.means),  # which a device is fast at
+        score_all=refit is None,
     )
 
 

@@ -22,7 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex, effective_threads
-from bitclass.array_api import Array, device, is_foreign, like, namespace, put, recorded, to_host
+from bitclass.array_api import (
+    Array,
+    device,
+    is_foreign,
+    like,
+    namespace,
+    put,
+    recorded,
+    take,
+    to_host,
+    top_k,
+)
 from bitclass.codes import pack
 
 __all__ = [
@@ -198,7 +209,8 @@ class Refinement:
         self._score_all = score_all
         self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
         # With very many classes, a step scores only some of them, and converts only their signs.
-        self._signs = xp.astype(like(weights, means), xp.float32 if score_all else xp.int8)
+        in_floats = score_all or is_foreign(means)
+        self._signs = xp.astype(like(weights, means), xp.float32 if in_floats else xp.int8)
         self._schedule = schedule
         self._random = random
         self._steps = 0
@@ -252,15 +264,18 @@ class Refinement:
         targets : probabilities to learn in the place of the own class, where all are scored
         """
         self._steps += 1
+        factor = self._schedule.at(self._steps)
         classes = self._scored_classes(A, own)
         signs = self._signs if classes is None else self._signs[classes].astype(np.float32)
         place: Array = own if classes is None else np.searchsorted(classes, own)
         factors = namespace(A).full_like(A[:, 0], 1.0 / A.shape[0])
         if sample_weight is not None:
             factors *= sample_weight
-        factor = self._schedule.at(self._steps)
         if is_foreign(A):
-            self._losses.append(self._step_there(A, own, factors, factor, self._steps))
+            drawn = own
+            if not self._score_all:
+                drawn = like(self._random.integers(signs.shape[0], size=_RANDOM_CLASSES), A)
+            self._losses.append(self._step_there(A, own, factors, drawn, factor, self._steps))
             self._refit_weights()
             return
         bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
@@ -277,9 +292,19 @@ class Refinement:
         self._move(gradient, factor, self._steps)
         self._refit_weights()
 
-    def _learn(self, A: Array, own: Array, factors: Array, factor: float, step: int) -> Array:
-        """A step on a device, and its loss."""
-        gradient = self._gradient(A, own, factors, self._signs, None)
+    def _learn(
+        self, A: Array, own: Array, factors: Array, drawn: Array, factor: float, step: int
+    ) -> Array:
+        """A step on a device, and its loss; of classes that come twice, the first is scored."""
+        xp, signs, bias = namespace(A), self._signs, None
+        if not self._score_all:
+            codes = _signs(A @ self.projection + self.intercept)
+            nearest = top_k(codes @ signs.T, min(_NEAREST_CLASSES, signs.shape[0]))[1]
+            classes = xp.sort(xp.concat([own, xp.reshape(nearest, (-1,)), drawn]))
+            again = xp.astype(classes[1:] == classes[:-1], A.dtype)
+            bias = xp.concat([xp.zeros_like(again[:1]), -1e9 * again])
+            signs, own = take(signs, classes), xp.searchsorted(classes, own)
+        gradient = self._gradient(A, own, factors, signs, None, bias)
         self._move(gradient, factor, step)
         return gradient.loss
 
@@ -290,11 +315,12 @@ class Refinement:
         factors: Array,
         signs: Array,
         targets: Targets | None,
+        bias: Array | None = None,
     ) -> _Gradient:
         """Gradient of some rows; `factors` (m,) are their shares of the loss."""
         codes, scores = signs_and_tanh(A, self.projection, self.intercept)
-        of_signs = softmax(codes @ signs.T * self._sharp_signs)
-        of_tanh = softmax(scores @ signs.T * self._sharp_tanh)
+        of_signs = softmax(codes @ signs.T * self._sharp_signs, bias)
+        of_tanh = softmax(scores @ signs.T * self._sharp_tanh, bias)
         xp, loss = namespace(A), 0.0
         # Slopes of the cross-entropies by the scores of the classes.
         if targets is None:
@@ -353,7 +379,7 @@ class Refinement:
 
         Of very many: those of the rows, those with the nearest codes, and some drawn at random.
         """
-        if self._score_all:
+        if self._score_all or is_foreign(A):
             return None
         if self._index is None:
             self._index = HammingIndex(pack(self._signs))
@@ -366,7 +392,8 @@ class Refinement:
         """Index of the best class of rows (n, k), shape (n,): the nearest, or by real scores."""
         if is_foreign(A):
             values = A @ self.projection + self.intercept
-            values = namespace(A).tanh(values) if rescored else _signs(values)
+            by_tanh = rescored and self._score_all
+            values = namespace(A).tanh(values) if by_tanh else _signs(values)
             return to_host(namespace(A).argmax(values @ self._signs.T, axis=1))
         found = np.empty(len(A), dtype=np.intp)
         index = HammingIndex(pack(self._signs))
@@ -412,9 +439,11 @@ def signs_and_tanh(A: Array, Q: Array, t: Array) -> tuple[Array, Array]:
     return _signs(scores), np.tanh(scores, out=scores)
 
 
-def softmax(scores: Array) -> Array:
+def softmax(scores: Array, bias: Array | None = None) -> Array:
     """Probabilities of the classes from their scores (m, C), which are overwritten."""
     xp = namespace(scores)
+    if bias is not None:
+        scores += bias
     scores -= xp.max(scores, axis=1, keepdims=True)
     scores = xp.exp(scores) if is_foreign(scores) else np.exp(scores, out=scores)
     scores /= xp.sum(scores, axis=1, keepdims=True)
