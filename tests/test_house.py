@@ -17,7 +17,7 @@ LEARNING = MODEL | {"_warn", "blas", "losses", "training"}
 ESTIMATOR = LEARNING | {"summary", "validation", "classifier"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
-    "array_api": set(),
+    "array_api": {"_native"},
     "codes": set(),
     "rows": {"array_api"},
     "device": FOUNDATION,

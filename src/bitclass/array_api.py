@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass import _native
+from bitclass._native import add_gram as add_gram_of_numpy
+from bitclass._native import class_sums as class_sums_of_numpy
 
 __all__ = [
     "Array",
@@ -212,7 +213,7 @@ def add_gram(blocks: Iterable[Array], gram: Array) -> None:
     Rounded rows are nearby rows: so the sum of their squares stays positive definite.
     """
     if not is_foreign(gram):
-        _native.add_gram(blocks, gram)
+        add_gram_of_numpy(blocks, gram)
         return
     xp, d = namespace(gram), gram.shape[0]
     total = xp.zeros_like(gram)
@@ -229,7 +230,7 @@ def class_sums(
 ) -> None:
     """Add rows (n, d) times their weights to the rows of `total` (C, d) that `own` (n,) tells."""
     if not is_foreign(Z):
-        _native.class_sums(Z, own, sample_weight, total)
+        class_sums_of_numpy(Z, own, sample_weight, total)
         return
     xp, own = namespace(Z), like(own, Z)
     Z = xp.astype(Z, total.dtype, copy=False)

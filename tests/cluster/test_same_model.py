@@ -155,6 +155,22 @@ def test_delayed_partitions_of_sparse_rows_some_empty(client):
     np.testing.assert_array_equal(codes.compute(), found.to_local().encode(X))
 
 
+@pytest.mark.parametrize("library", ["array_api_strict", "torch"])
+def test_tensors_that_the_workers_make(client, library):
+    # One GPU per worker: each task makes its tensors on the device of the worker that runs it.
+    asarray = pytest.importorskip(library).asarray
+    X, y = problem(n=900)
+    parts = [slice(0, 300), slice(300, 900)]
+    rows = [dask.delayed(asarray)(X[part]) for part in parts]
+    labels = [dask.delayed(asarray)(y[part]) for part in parts]
+    found = fitted(HINGE, rows, labels)
+    expected = on_one_machine(HINGE, X, y, 300)
+    predicted = found.predict(rows).compute()
+    assert isinstance(predicted, np.ndarray)
+    assert np.mean(predicted == expected.predict(X)) > 0.95
+    assert found.score(rows, labels) > 0.9 * expected.score(X, y)
+
+
 def test_files_that_the_workers_read(client, tmp_path):
     io = pytest.importorskip("bitclass.io")
     X, y = problem()

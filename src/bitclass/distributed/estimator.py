@@ -12,6 +12,7 @@ from dask.delayed import Delayed
 from sklearn.utils.validation import check_is_fitted
 
 from bitclass._native import thread_limit
+from bitclass.array_api import is_foreign, to_host
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.codes import packed_width
 from bitclass.distributed.cluster import (
@@ -301,9 +302,11 @@ class _Predictor:
 
     def ask(self, method: str, X: Any, **arguments: Any) -> Any:
         """What a method of the classifier gives for rows with columns in any order."""
-        X = as_features(X, self.classifier.n_features_in_, self.names)
+        if not is_foreign(X):
+            X = as_features(X, self.classifier.n_features_in_, self.names)
         with thread_limit(worker_threads(self.classifier.n_jobs)):
-            return getattr(self.classifier, method)(X, **arguments)
+            found = getattr(self.classifier, method)(X, **arguments)
+        return tuple(map(to_host, found)) if isinstance(found, tuple) else to_host(found)
 
 
 def _predicted(

@@ -17,6 +17,7 @@ from distributed import Client
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from bitclass.array_api import is_foreign, take, to_host
 from bitclass.blas import training_threads
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.distributed.cluster import named_errors, results, worker_addresses, worker_threads
@@ -170,7 +171,7 @@ def _sample_partition(
         max_rows = max(256, SAMPLE_BYTES // (8 * max(1, X.shape[1])))
         quota = -(-quota * min(max_rows, SAMPLE_ROWS) // SAMPLE_ROWS)
         rows = np.sort(np.random.default_rng(seed).permutation(counting)[:quota])
-        drawn = X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+        drawn = X.iloc[rows] if hasattr(X, "iloc") else to_host(take(X, rows))
         return _PartitionSample(X.shape[0], column_names(X), drawn, labels[rows])
 
 
@@ -366,7 +367,7 @@ def _add(
 ) -> list[SelectedRows]:
     """Add a batch of rows; those that are selected for refinement, if any."""
     n_features = start.checks.n_features_in_
-    X = as_features(X, n_features, start.names)
+    X = X if is_foreign(X) else as_features(X, n_features, start.names)
     X, labels, weights = check_rows(start.checks, X, y, sample_weight, reset=False)
     rows = np.arange(first_row, first_row + len(labels))
     chosen = uniform(rows, start.seed, 0) < start.share
@@ -376,12 +377,12 @@ def _add(
         counts = weights > 0
         chosen &= counts
         if counts.any():
-            statistics.add(X[counts], labels[counts], weights[counts])
+            statistics.add(take(X, np.flatnonzero(counts)), labels[counts], weights[counts])
     if not chosen.any():
         return []
     # Class weights are applied where these rows are used.
     own = None if sample_weight is None else sample_weight[chosen]
-    return [(first_row, X[chosen], labels[chosen], own)]
+    return [(first_row, to_host(take(X, np.flatnonzero(chosen))), labels[chosen], own)]
 
 
 def _merged(sums: list[Delayed]) -> Delayed:

@@ -18,6 +18,7 @@ from dask.optimization import cull
 from distributed import Client, Future, futures_of
 from numpy.typing import NDArray
 
+from bitclass.array_api import to_host
 from bitclass.distributed.cluster import PartitionError
 from bitclass.rows import Features
 
@@ -138,6 +139,7 @@ def row_batches(parts: Sequence[Any]) -> Iterator[RowBatch]:
     X, y, weights = (next(computed) if isinstance(part, Lazy) else part for part in parts)
     if np.ndim(X) != 2 and not hasattr(X, "tocsr"):
         raise ValueError(f"X must have 2 dimensions, found shape {np.shape(X)}")
+    y, weights = to_host(y), to_host(weights)
     for name, values in (("labels", y), ("sample weights", weights)):
         if values is not None and len(values) != X.shape[0]:
             raise ValueError(f"has {X.shape[0]} rows and {len(values)} {name}")
