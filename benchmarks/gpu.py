@@ -1,13 +1,15 @@
 """Times on one GPU: the pass over 14.2 million rows, the solution, refinement and prediction.
 
-Run with torch where there is CUDA::
+Run with torch where there is CUDA, for instance::
 
-    python benchmarks/gpu.py run --tiny tinyimagenet100_cnn1280.npz --han han.npz
-    python benchmarks/gpu.py table          # writes results/gpu.md
+    python benchmarks/gpu.py --refine tinyimagenet100_cnn1280.npz --accuracy letter16.npz
+    taskset -c 0,1 python benchmarks/gpu.py --cpu --refine tinyimagenet100_cnn1280.npz
+    python benchmarks/gpu.py --table
 
 Each part appends its results to `results/gpu.jsonl` when it ends, and one that fails does not stop
-the others. Shares of the peak are those of a plain product and a plain copy in the same run. The
-data sets are npz files of X_train, y_train, X_test and y_test; --cpu fits them on two cores.
+the others; `--table` writes them to `results/gpu.md`. Shares of the peak are those of a plain
+product and a plain copy in the same run. Data sets are npz files of X_train, y_train, X_test and
+y_test.
 """
 
 from __future__ import annotations
@@ -266,6 +268,68 @@ def run(given: argparse.Namespace) -> None:
         part("accuracy", lambda p=path, b=n_bits: accuracy(p, b, given.seeds, device))
 
 
+def table(results: Path) -> None:
+    """Write the results as tables."""
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+
+    def found(part: str) -> list[dict[str, Any]]:
+        return [line for line in lines if line["part"] == part and "error" not in line]
+
+    peak = found("limits")[0]
+    text = [
+        "# One GPU\n",
+        f"Written by `benchmarks/gpu.py --table`. {peak['card']}: {peak['bfloat16_tflops']:.0f} "
+        f"TFLOP/s in bfloat16, {peak['float32_tflops']:.0f} in float32, a copy moves "
+        f"{peak['copy_gb_per_s']:,.0f} GB/s.\n",
+        "| bits | rows x features, classes | pass, s | solution, s | prediction, ns per row | "
+        "accuracy, % |\n|---|---|---|---|---|---|",
+    ]
+    predicted = {line["n_bits"]: line for line in found("prediction")}
+    for line in found("closed form"):
+        there = predicted[line["n_bits"]]
+        text.append(
+            f"| {line['n_bits']} | {line['rows']:,} x {line['features']:,}, {line['classes']:,} | "
+            f"{line['pass_s']:.2f} | {line['solve_s']:.2f} | {there['predict_ns_per_row']:.0f} | "
+            f"{100 * there['accuracy']:.1f} |"
+        )
+    text.append(
+        "\n| phase of the pass | ns per row | share of the peak | limit |\n|---|---|---|---|"
+    )
+    first = found("closed form")[0]
+    limit = {"gram": "product", "class_sums": "atomic additions", "standardise": "memory"}
+    for phase, name in limit.items():
+        share = 100 * first["share_of_peak"][phase]
+        text.append(f"| {phase} | {first['ns_per_row'][phase]:.0f} | {share:.0f} % | {name} |")
+    text.append(f"| all | {first['ns_per_row']['all']:.0f} | | |")
+    text.append("\n| prediction | ns per row, 128 bits | 256 bits |\n|---|---|---|")
+    for phase in ("projected", "nearest", "short_list", "predict"):
+        times = (f"{line[f'{phase}_ns_per_row']:.0f}" for line in predicted.values())
+        text.append(f"| {phase} | {' | '.join(times)} |")
+    text.append(
+        "\n| fit with refinement | bits | GPU, s | 2 cores, s | ratio | accuracy, % | on 2 cores |"
+        "\n|---|---|---|---|---|---|---|"
+    )
+    fits = {(line["file"], line["n_bits"], line["device"]): line for line in found("refinement")}
+    for (file, n_bits, device), line in fits.items():
+        other = fits.get((file, n_bits, "cpu"))
+        if device != "cpu" and other is not None:
+            text.append(
+                f"| {file} | {n_bits} | {line['refined_s']:.2f} | {other['refined_s']:.2f} | "
+                f"{other['refined_s'] / line['refined_s']:.1f} | "
+                f"{100 * line['refined_accuracy']:.2f} | {100 * other['refined_accuracy']:.2f} |"
+            )
+    text.append(
+        "\n| accuracy, %, 128 bits | seeds | closed form: CPU | GPU | refined: CPU | GPU | "
+        "difference |\n|---|---|---|---|---|---|---|"
+    )
+    for line in found("accuracy"):
+        means = [np.mean(line[name], axis=0) for name in ("closed_form", "refined")]
+        cells = " | ".join(f"{value:.2f}" for pair in means for value in pair)
+        change = line["refined_difference"]
+        text.append(f"| {line['file']} | {line['seeds']} | {cells} | {change:+.2f} |")
+    results.with_suffix(".md").write_text("\n".join(text) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=RESULTS / "gpu.jsonl")
@@ -278,7 +342,9 @@ def main() -> None:
     parser.add_argument("--accuracy", type=Path, nargs="*", default=[], help="data sets to compare")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cpu", action="store_true", help="time --refine on two cores instead")
-    run(parser.parse_args())
+    parser.add_argument("--table", action="store_true", help="write what was measured as tables")
+    given = parser.parse_args()
+    table(given.out) if given.table else run(given)
 
 
 if __name__ == "__main__":

@@ -197,6 +197,7 @@ def test_other_codes_are_learned_in_numpy(put, digits, options):
     expected = BinaryCodeClassifier(32, random_state=0, refine=False, **options).fit(X, y)
     found = BinaryCodeClassifier(32, random_state=0, refine=False, **options).fit(put(X), put(y))
     np.testing.assert_array_equal(found.weights_, expected.weights_)
+    assert type(found.predict(put(X_test))) is type(put(X))
     assert found.score(put(X_test), put(y_test)) == pytest.approx(
         expected.score(X_test, y_test), abs=0.02
     )
@@ -301,6 +302,28 @@ def test_gradients_and_mixed_places_are_refused(digits):
         classifier.fit(torch.asarray(X), array_api_strict.asarray(y))
     with pytest.raises(ValueError, match="X must not require gradients"):
         classifier.fit(X, y).predict(rows)
+
+
+def test_a_device_without_float64_is_refused(put, digits, monkeypatch):
+    X, y, *_ = digits
+    rows = put(X)
+    xp = namespace(rows)
+
+    def zeros(shape, dtype=None, device=None):
+        raise TypeError("no float64 here")
+
+    monkeypatch.setattr(xp, "zeros", zeros)
+    classifier = BinaryCodeClassifier(16)
+    with pytest.raises(ValueError, match="X lies on .*, which has no float64"):
+        classifier.fit(rows, put(y))
+    assert not hasattr(classifier, "n_features_in_")
+
+
+def test_no_rows_have_no_labels(put, digits):
+    X, y, *_ = digits
+    model = BinaryCodeClassifier(16, refine=False, random_state=0).fit(X, y).packed()
+    assert model.predict(put(X[:0])).shape == (0,)
+    assert model.scores(put(X[:0])).shape == (0, 10)
 
 
 class OutOfMemoryError(RuntimeError):

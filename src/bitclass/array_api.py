@@ -197,7 +197,7 @@ def recorded(work: Callable[..., Array]) -> Callable[..., Array]:
         if graph is None:
             inputs = [torch.asarray(value, device=first.device, copy=True) for value in given]
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 found = work(*inputs)
         for mine, value in zip(inputs, given, strict=True):
             mine.copy_(value) if isinstance(value, torch.Tensor) else mine.fill_(value)

@@ -99,8 +99,10 @@ class DeviceSearch:
     def predict(self, X: Array, n_rescored: int, steepness: float) -> Array:
         """Labels (n,) of the best classes: integers lie there too, all others are in NumPy."""
         xp, F = self._xp, self.projected(X)
+        if not F.shape[0]:
+            return self._classes[:0]
         step, found = max(1, _PRODUCTS_PER_BLOCK // self._n_classes), []
-        for start in range(0, max(F.shape[0], 1), step):
+        for start in range(0, F.shape[0], step):
             part = F[start : min(start + step, F.shape[0]), :]
             best = self.nearest(part, max(n_rescored, 1))
             if n_rescored:

@@ -407,8 +407,9 @@ class Refinement:
         return found
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, and release what was recorded."""
         self._pool.shutdown()
+        del self._step_there
 
 
 def _signs(values: Array) -> Array:
