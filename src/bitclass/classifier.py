@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Self
 
@@ -779,13 +779,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
         return self._solved().model, X
 
-    @contextmanager
-    def _threads(self, model: PackedModel) -> Iterator[None]:
+    def _threads(self, model: PackedModel) -> AbstractContextManager[None]:
         """Hold prediction to `n_jobs` threads; in float32 it is BLAS that has them."""
-        in_integers = model.hash_function.precision == "int8"
-        limit = thread_limit if in_integers else prediction_threads
-        with memory_errors(), limit(self.n_jobs):
-            yield
+        if model.hash_function.precision == "int8":
+            return thread_limit(self.n_jobs)
+        return prediction_threads(self.n_jobs)
 
     def _of_all_classes(self, values: NDArray[np.float64], of_others: float) -> NDArray[np.float64]:
         """Columns of `classes_` from those of the classes that have samples."""

@@ -24,7 +24,7 @@ from bitclass._native import (
     predict_rescored,
 )
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, TextPredictor, as_texts
-from bitclass.array_api import is_foreign, like, to_host
+from bitclass.array_api import is_foreign, like, memory_errors, to_host
 from bitclass.codes import unpack
 from bitclass.device import device_search
 from bitclass.hash_function import HashFunction
@@ -50,7 +50,8 @@ def _answers_in_kind(method: Callable[..., Any]) -> Callable[..., Any]:
     def answered(model: PackedModel, X: Any, *arguments: Any, **options: Any) -> Any:
         if not is_foreign(X):
             return method(model, X, *arguments, **options)
-        found = method(*model.on_host(X), *arguments, **options)
+        with memory_errors():
+            found = method(*model.on_host(X), *arguments, **options)
         return tuple(like(p, X) for p in found) if isinstance(found, tuple) else like(found, X)
 
     return answered
@@ -220,10 +221,11 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
-        if is_foreign(X) and self.hash_function.is_linear:
-            return device_search(self, X).predict(X, self.n_rescored, self.steepness)
         if is_foreign(X):
-            return like(self.predict(to_host(X)), X)
+            if not self.hash_function.is_linear:
+                return like(self.predict(to_host(X)), X)
+            with memory_errors():
+                return device_search(self, X).predict(X, self.n_rescored, self.steepness)
         if self._of_texts is not None and self.n_probe is None and _are_texts(X):
             return self.classes[self._best_of_texts(as_texts(X))]
         features = self._rows(X)
