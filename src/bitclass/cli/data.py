@@ -202,6 +202,10 @@ class Inputs:
             for batch in texts.batches():
                 hasher.partial_fit(batch.texts)
                 progress("counting", batch.first_row + len(batch), texts.n_rows)
+        try:
+            hasher.check_columns()
+        except ValueError as error:
+            raise UsageError(f"{texts.paths[0]}: {str(error).removeprefix('X ')}") from error
         return TextRows(texts, hasher.features_), None
 
     def _are_images(self) -> bool:
