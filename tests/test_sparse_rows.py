@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -18,6 +19,7 @@ from altered_files import with_data, without_tensor
 from bitclass import BinaryCodeClassifier
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
+from bitclass.training import save_statistics
 from bitclass.training import sparse as wide
 from bitclass.training.refinement.steps import softmax
 from format_reader import Reader
@@ -342,6 +344,19 @@ def test_a_row_of_weight_k_is_about_a_row_repeated_k_times(kind, k, request):
     repeated = make().fit(X[np.repeat(np.arange(1000), weight)], np.repeat(y, weight))
     assert once.score(test, labels) > repeated.score(test, labels) - 0.05
     assert np.mean(make().fit(X, y).predict(test) == labels) < once.score(test, labels) - 0.1
+
+
+def test_what_cannot_be_continued_says_so(fitted, tmp_path):
+    path = tmp_path / "model.safetensors"
+    fitted.save(path)
+    X, y = problem(n=50)
+    for again in (BinaryCodeClassifier.load(path), pickle.loads(pickle.dumps(fitted))):
+        with pytest.raises(ValueError, match="text and other wide rows .* keep the estimator in"):
+            again.partial_fit(X, y)
+    with pytest.raises(TypeError, match="wide rows are learned without sums"):
+        save_statistics(tmp_path / "sums", fitted.statistics_)
+    with pytest.raises(ValueError, match="groups must be None for rows of 20,000 features"):
+        make().fit(X, y, groups=np.arange(50) % 5)
 
 
 def test_a_small_later_batch_is_learned_from(fitted):

@@ -586,6 +586,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _require_statistics(self, error: type[Exception]) -> Statistics | SparseState:
         if self._statistics is None:
+            if "columns" in ((self._fitted and self._fitted.refinement) or {}):
+                raise error(
+                    "what models of text and other wide rows learn on from is in neither a model "
+                    "file nor a pickle: keep the estimator in memory, or call fit with all rows"
+                )
             raise error(
                 "the sums over earlier rows are not in a model file or a pickle: keep them with "
                 "bitclass.training.save_statistics and give them to "

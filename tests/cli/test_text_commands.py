@@ -155,6 +155,17 @@ def test_a_text_of_unknown_letters_is_as_likely_in_every_class(folder):
     assert float(row["probability"]) == pytest.approx(1 / 4)
 
 
+def test_a_model_of_texts_cannot_be_updated(folder, tmp_path):
+    model = tmp_path / "model.safetensors"
+    options = ["--text", "text", "--labels", "intent"]
+    done = bitclass("fit", folder / "texts.csv", *options, "--model", model, "--keep-statistics")
+    assert "--keep-statistics has no effect on text" in done.stderr
+    before = model.read_bytes()
+    done = bitclass("update", model, folder / "texts.csv", *options)
+    assert_one_line(done, 2, "model.safetensors", "cannot be updated", "fit it again")
+    assert model.read_bytes() == before
+
+
 def test_wide_rows_have_no_checkpoint(tmp_path):
     path, model = tmp_path / "rows.svm", tmp_path / "model.safetensors"
     path.write_text("".join(f"{i % 2} {1 + i}:1 {100 + i % 2}:1 9000:1\n" for i in range(60)))
