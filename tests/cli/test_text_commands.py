@@ -4,8 +4,10 @@ import csv
 import io
 import json
 
+import model2vec
 import numpy as np
 import pytest
+import tokenizers
 from running import assert_one_line, bitclass, succeed
 
 from bitclass import load
@@ -71,8 +73,6 @@ def test_the_n_grams_that_spoke_are_told(folder):
 
 
 def test_embeddings_are_an_extractor_by_name(folder, tmp_path):
-    model2vec = pytest.importorskip("model2vec", reason="pip install model2vec")
-    tokenizers = pytest.importorskip("tokenizers")
     texts, _ = sentences()
     words = sorted({word for text in texts for word in text.split()})
     vocabulary = {"[UNK]": 0} | {word: i + 1 for i, word in enumerate(words)}

@@ -151,23 +151,33 @@ class ColumnSums:
     def add(self, X: Features, sample_weight: NDArray[np.float64] | None = None) -> None:
         """Count rows (n, d) of given weights (n,), or of weight 1."""
         n, d = X.shape
-        weight = np.ones(n) if sample_weight is None else sample_weight
         self.n_rows += n
-        self.total_weight += float(weight.sum())
+        self.total_weight += n if sample_weight is None else float(sample_weight.sum())
         if isinstance(X, np.ndarray):
             for rows, block in row_blocks(X):
-                present = block != 0
-                self.counts += np.count_nonzero(present, axis=0)
-                self.weights += weight[rows] @ present
-                self.sums += weight[rows] @ block
-                self.squares += np.einsum("n,nd,nd->d", weight[rows], block, block)
+                counts = np.count_nonzero(block, axis=0)
+                self.counts += counts
+                if sample_weight is None:
+                    self.weights += counts
+                    self.sums += block.sum(axis=0, dtype=np.float64)
+                    self.squares += np.einsum("nd,nd->d", block, block, dtype=np.float64)
+                else:
+                    values = block.astype(np.float64)
+                    self.weights += sample_weight[rows] @ (values != 0)
+                    self.sums += sample_weight[rows] @ values
+                    self.squares += sample_weight[rows] @ np.square(values, out=values)
             return
-        values = X.data.astype(np.float64)
-        of_entry = np.repeat(weight, np.diff(X.indptr))
-        self.counts += np.bincount(X.indices, minlength=d)
-        self.weights += np.bincount(X.indices, of_entry, minlength=d)
-        self.sums += np.bincount(X.indices, values * of_entry, minlength=d)
-        self.squares += np.bincount(X.indices, values * values * of_entry, minlength=d)
+        counts = np.bincount(X.indices, minlength=d)
+        values = weighted = X.data.astype(np.float64)
+        self.counts += counts
+        if sample_weight is None:
+            self.weights += counts
+        else:
+            of_entry = np.repeat(sample_weight, np.diff(X.indptr))
+            self.weights += np.bincount(X.indices, of_entry, minlength=d)
+            weighted = values * of_entry
+        self.sums += np.bincount(X.indices, weighted, minlength=d)
+        self.squares += np.bincount(X.indices, weighted * values, minlength=d)
 
     def copy(self) -> ColumnSums:
         """An independent copy."""
