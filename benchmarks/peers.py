@@ -152,7 +152,7 @@ class Faiss:
 class Softmax(Linear):
     """A linear layer and softmax, trained by Adam on standardised rows."""
 
-    def __init__(self, epochs: int = 10, cpu_limit: float = 600.0) -> None:
+    def __init__(self, epochs: int = 10, cpu_limit: float = 300.0) -> None:
         self._epochs, self._cpu_limit = epochs, cpu_limit
 
     def fit(self, X, y):
