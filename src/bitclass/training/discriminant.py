@@ -269,6 +269,7 @@ def best_alpha(
     Z: NDArray[np.floating],
     own: NDArray[np.intp],
     anchors: RbfAnchors | None = None,
+    sample_weight: NDArray[np.float64] | None = None,
 ) -> float:
     """The largest penalty at which linear discriminant analysis is nearly at its best.
 
@@ -278,6 +279,7 @@ def best_alpha(
     Z : (n, d) held-out rows, as they are summed
     own : (n,) index of each row's class
     anchors : RbfAnchors, if Z are similarities to kernel anchors
+    sample_weight : (n,), or None for ones
     """
     slack = _ALPHA_SLACK if anchors is None else _KERNEL_ALPHA_SLACK
     own = own[:_MAX_ALPHA_ROWS]
@@ -293,7 +295,9 @@ def best_alpha(
         inverse = like((1.0 / scatter.lengths(alpha)).astype(np.float32), Z)
         white = means * inverse
         scores = (rows * inverse) @ white.T - 0.5 * xp.linalg.vecdot(white, white)
-        accuracies[alpha] = float(np.mean(classes[to_host(xp.argmax(scores, axis=1))] == own))
+        right = classes[to_host(xp.argmax(scores, axis=1))] == own
+        weights = None if sample_weight is None else sample_weight[: len(own)]
+        accuracies[alpha] = float(np.average(right, weights=weights))
     return max(
         alpha
         for alpha, accuracy in accuracies.items()
