@@ -24,7 +24,7 @@ demo: setup  ## read 2,200 characters in unseen typefaces, beside linear models 
 	$(BIN)/bitclass demo
 
 test: setup lint  ## lint, types and all tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-faults: setup  ## workers, clients and schedulers of a cluster killed in each phase (minutes)
 	$(BIN)/python -m pytest -n 0 -m faults tests/cluster
