@@ -130,14 +130,6 @@ def test_mincut_resolves_couplings_many_orders_apart():
         assert excess <= 1e-13 * (np.abs(H).sum() + np.abs(g).sum())
 
 
-def test_flip_ends_in_a_local_optimum_where_mincut_finds_the_global_one():
-    H, g, w = np.array([[0.0, -3.0], [-3.0, 0.0]]), np.ones(2), np.ones(2, dtype=np.int8)
-    column, decrease = SOLVERS["flip"](H, g, w)  # both flips at once would gain, one would not
-    assert (column.tolist(), decrease) == ([1, 1], 0.0)
-    column, decrease = SOLVERS["mincut"](H, g, w)
-    assert (column.tolist(), decrease) == ([-1, -1], 4.0)
-
-
 @pytest.mark.parametrize("noise", [0.0, 4e-16, -4e-16])
 def test_flips_that_gain_alike_but_for_rounding_go_by_index(noise):
     H, g = np.ones((3, 3)) - np.eye(3), np.array([-1.1, -1.1 + noise, -1.1 - noise])
@@ -283,7 +275,7 @@ def test_grouping_equal_codes_changes_nothing_bit_for_bit(seed, name, solver):
     assert one.n_rounds == other.n_rounds
 
 
-@pytest.mark.parametrize("n_bits", [1, 7, 64, 127, 128, 1000, 2048])
+@pytest.mark.parametrize("n_bits", [1, 127, 2048])
 @pytest.mark.parametrize("name", EVERY_LOSS)
 def test_any_length_learns_without_overflow(name, n_bits):
     rng = np.random.default_rng(n_bits)

@@ -100,16 +100,6 @@ def test_the_short_list_is_ranked_by_real_scores_and_the_rest_by_distance(given)
         assert np.all(np.diff(ranked, axis=1) <= model.n_bits / 127 + 1e-5)
 
 
-@given(st.fixed_dictionaries(MODELS))
-@settings(max_examples=40, deadline=None)
-def test_without_a_short_list_the_scores_are_inner_products(given):
-    model, X = random_model(**{**given, "rescore": 0})
-    order, _ = nearest_first(model, X)
-    np.testing.assert_array_equal(model.predict(X), order[:, 0])
-    codes = unpack(model.encode(X), model.n_bits).astype(int)
-    np.testing.assert_array_equal(model.scores(X), codes @ model.unpacked_weights().T.astype(int))
-
-
 # -------------------------------------------------------------------------------------------------
 # The estimator
 # -------------------------------------------------------------------------------------------------

@@ -131,15 +131,6 @@ def test_the_solution_is_the_ridge_of_that_penalty(shape):
     assert auto.explained == pytest.approx(plain.explained)
 
 
-def test_units_of_features_change_nothing():
-    X, B = problem(3, 50, 8)
-    units = np.exp(np.linspace(-4, 4, 8))
-    plain, h = fitted(X, B, shift=X[0])
-    found, scaled = fitted(X * units, B, shift=X[0] * units)
-    assert found.alpha == plain.alpha
-    np.testing.assert_allclose(scaled.projection * units[:, None], h.projection, rtol=1e-4)
-
-
 def test_a_weight_is_so_many_rows():
     X, B = problem(4, 30, 10)
     times = np.random.default_rng(0).integers(1, 4, 30)

@@ -131,19 +131,6 @@ def test_cross_follows_rows_whose_code_differs_from_their_class():
     np.testing.assert_array_equal(code_sum, weights @ codes)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8, np.int64])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_every_kind_of_features_gives_the_same_sums(dtype, sparse):
-    if sparse and dtype == np.float16:
-        pytest.skip("SciPy has no sparse matrices of float16")
-    rng = np.random.default_rng(1)
-    X, labels = rng.integers(0, 5, size=(40, 6)).astype(dtype), rng.integers(0, 3, 40)
-    starting = projection(rng, 6, 16)
-    found = summed(starting, (csr_array(X) if sparse else X, labels), shift=2.0, scale=1.0)
-    expected = summed(starting, (X.astype(np.float64), labels), shift=2.0, scale=1.0)
-    assert_same_sums(expected, found)
-
-
 # -------------------------------------------------------------------------------------------------
 # All or nothing
 # -------------------------------------------------------------------------------------------------
@@ -262,15 +249,6 @@ def test_labels_of_integers_and_floats_join_where_both_are_exact():
         2.5,
         3.0,
     ]
-
-
-def test_labels_of_text_and_numbers_do_not_mix():
-    rng, X, labels, _ = problem()
-    found = summed(projection(rng, 5, 8), (X, labels))
-    before = state(found)
-    with pytest.raises(ValueError, match="text and numbers"):
-        found.add(X, np.array(["a", "b"] * 30))
-    assert state(found) == before
 
 
 # -------------------------------------------------------------------------------------------------

@@ -41,8 +41,6 @@ def test_the_environment_chooses_level_and_threads(level):
 @pytest.mark.parametrize("name", ["sse9", "AVX2 ", "neon,avx2"])
 def test_an_unknown_level_is_an_error_that_names_the_variable(name):
     done = run("import bitclass; bitclass.show_config()", BITCLASS_SIMD=name)
-    if name.strip() in _kernels.available_levels():
-        pytest.skip("spelt right after all")
     assert done.returncode != 0
     assert "ValueError: BITCLASS_SIMD: " in done.stderr
     assert "portable" in done.stderr

@@ -16,7 +16,7 @@ from bitclass._native import HammingIndex, Projection, _kernels, predict, refere
 FEATURE_TYPES = (np.float16, np.float32, np.float64)
 THREADS = (1, 2, 3, 7)
 any_fixture = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -158,13 +158,12 @@ def test_any_strides_and_alignment_are_read(level, precision, dtype):
         unaligned[:, 1:51],
         np.broadcast_to(wide[:1, :50], (9, 50)),
     ):
-        assert_array_equal(hash_function.encode(X), hash_function.encode(X.copy()))
-        assert_array_equal(
-            hash_function.encode(X[:, :]),
-            reference.encode_int8(X, reference.quantise_projection(projection, np.zeros(20)))
-            if precision == "int8"
-            else reference.encode(X, projection, np.zeros(20)),
-        )
+        if precision == "int8":
+            quantised = reference.quantise_projection(projection, np.zeros(20))
+            expected = reference.encode_int8(X, quantised)
+        else:
+            expected = reference.encode(X, projection, np.zeros(20))
+        assert_array_equal(hash_function.encode(X), expected)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

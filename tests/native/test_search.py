@@ -35,7 +35,7 @@ def assert_equal_pairs(found, expected):
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(
-    max_examples=120,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -57,7 +57,7 @@ def test_nearest_and_top_k_equal_the_twin(level, n, n_classes, n_bytes, values, 
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -94,13 +94,6 @@ def test_ties_go_to_the_lowest_class_wherever_it_stands(level):
             weights[first:] = code
             indices, distances = HammingIndex(weights).nearest(code)
             assert (indices[0], distances[0]) == (first, 0)
-
-
-def test_all_classes_equal_are_listed_in_order(level):
-    weights = np.zeros((77, 3), dtype=np.uint8)
-    indices, distances = HammingIndex(weights).top_k(np.full((2, 3), 255, np.uint8), 77)
-    assert_array_equal(indices, [np.arange(77)] * 2)
-    assert_array_equal(distances, np.full((2, 77), 24))
 
 
 @pytest.mark.parametrize("n_bytes", [1, 16, 32, 124, 125, 1000, 4100, 125_000])

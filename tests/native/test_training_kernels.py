@@ -16,7 +16,7 @@ from bitclass._native import reference
 N_BITS = [1, 7, 64, 127, 128, 200]
 
 kernel_settings = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

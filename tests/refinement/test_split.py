@@ -246,8 +246,7 @@ def instances(n_classes, rows_per_class, noise, d=40):
     return X[~is_test], y[~is_test], X[is_test], y[is_test]
 
 
-@pytest.mark.parametrize("limit", [2048, 50])
-@pytest.mark.parametrize("initial_codes", ["means", "projection"])
+@pytest.mark.parametrize(("initial_codes", "limit"), [("means", 2048), ("projection", 50)])
 def test_classes_of_few_rows_are_refined_for_the_better(initial_codes, limit, monkeypatch):
     """Judged with codes that know the rows held out, no refinement would be taken."""
     monkeypatch.setattr(refining, "_MAX_LEARNED_CLASSES", limit)
