@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bitclass.codes import pack, unpack
@@ -57,7 +57,6 @@ def program(codes, weights, labels, name, scale, k, row_weights=None):
 
 
 @given(problems, st.sampled_from([1.0, 0.3]))
-@settings(max_examples=60, deadline=None)
 def test_differences_of_the_program_are_differences_of_the_objective(problem, scale):
     seed, n_classes, n_bits, name = problem
     rng = np.random.default_rng(seed)
@@ -77,7 +76,6 @@ def test_differences_of_the_program_are_differences_of_the_objective(problem, sc
 
 
 @given(problems)
-@settings(max_examples=60, deadline=None)
 def test_after_bit_flipping_no_single_flip_improves(problem):
     seed, n_classes, n_bits, name = problem
     rng = np.random.default_rng(seed)
@@ -139,7 +137,6 @@ def test_flips_that_gain_alike_but_for_rounding_go_by_index(noise):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
 def test_closed_forms_of_the_hinge_loss_equal_brute_force(seed, n_classes, n_bits):
     rng = np.random.default_rng(seed)
     codes, _, labels = random_problem(rng, 3 * n_classes, n_classes, n_bits)
@@ -173,7 +170,6 @@ def codes_after(codes, weights, labels, name, scale=1.0, row_weights=None):
 
 
 @given(problems, st.sampled_from([1.0, 0.3]))
-@settings(max_examples=60, deadline=None)
 def test_every_bit_takes_the_sign_of_smaller_loss_and_ties_keep_it(problem, scale):
     seed, n_classes, n_bits, name = problem
     codes, weights, labels = random_problem(
@@ -256,7 +252,6 @@ def test_the_history_holds_while_the_objective_falls_by_hundreds_of_orders():
 @given(st.integers(0, 10_000), st.sampled_from(EVERY_LOSS), st.sampled_from(["flip", "mincut"]))
 @example(93, "hinge", "flip")  # two sums that cancel
 @example(9134, "crammer_singer", "flip")  # two gains that are equal
-@settings(max_examples=60, deadline=None)
 def test_grouping_equal_codes_changes_nothing_bit_for_bit(seed, name, solver):
     rng = np.random.default_rng(seed)
     few, labels = clustered(rng, 12, 4, 10, noise=0.3)
@@ -306,7 +301,6 @@ class TestDistinctWeights:
         np.testing.assert_array_equal(distinct, [[1, 1, 1], [-1, 1, 1]])
 
     @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 40))
-    @settings(max_examples=60, deadline=None)
     def test_no_two_classes_share_a_pattern_while_a_spare_one_exists(self, seed, n_bits, n):
         rng = np.random.default_rng(seed)
         weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(n, n_bits))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bitclass import BinaryCodeClassifier
@@ -122,7 +122,6 @@ def test_the_rotation_brings_means_near_their_signs(monkeypatch):
 
 
 @given(st.integers(0, 1000), st.sampled_from([2, 5, 40]), st.floats(-2, 2), st.floats(-30, 30))
-@settings(max_examples=30, deadline=None)
 def test_units_and_zero_of_the_features_do_not_matter(seed, n_classes, log_unit, shift):
     X, own, weights = problem(seed, n_classes=n_classes)
     unit = 10.0 ** (log_unit * np.linspace(-1, 1, D))

@@ -159,7 +159,7 @@ def test_a_projection_of_zeros_can_be_saved_in_anything(tmp_path, projection):
 
 
 @given(hnp.arrays(st.sampled_from(["<U6", "|S4", "<i2", "<f4", "M8[s]"]), st.integers(1, 8)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_labels_come_back_or_are_refused(tmp_path_factory, labels):
     try:
         distinct = len(np.unique(labels)) == len(labels) and np.array_equal(labels, labels)

@@ -58,7 +58,7 @@ MODELS = {
 
 
 @given(st.fixed_dictionaries(MODELS))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_every_method_gives_one_answer(given):
     model, X = random_model(**given)
     predicted, scores, shares = model.predict(X), model.scores(X), model.predict_proba(X)
@@ -84,7 +84,6 @@ def test_every_method_gives_one_answer(given):
 
 
 @given(st.fixed_dictionaries(MODELS))
-@settings(max_examples=60, deadline=None)
 def test_the_short_list_is_ranked_by_real_scores_and_the_rest_by_distance(given):
     model, X = random_model(**given)
     m = min(given["rescore"], given["n_classes"])
@@ -118,7 +117,7 @@ def problem(n_classes=12, n=900, noise=2.5, seed=0):
     st.sampled_from([(None, "int8"), (None, "float32"), ("rbf", "float32"), ("rbf", "int8")]),
     st.sampled_from([False, "auto"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_predict_is_the_argmax_of_decision_function_and_probabilities(
     seed, n_classes, rescore, kind, refine

@@ -109,7 +109,7 @@ def errors_by_definition(X, B):
     st.sampled_from([0.05, 0.5, 3.0]),
 )
 @example(6917, (20, 100), 0.05)  # both parts of the error vanish with the penalty
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_penalty_has_the_smallest_error_by_definition(seed, shape, noise):
     """Also where there are more features than rows."""
     X, B = problem(seed, *shape, noise=noise)

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -67,7 +67,6 @@ def test_sums_are_what_their_names_say():
 
 
 @given(st.integers(0, 1000), st.lists(st.integers(0, 60), max_size=4), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_any_split_gives_the_same_sums(seed, cuts, keep_codes):
     rng, X, labels, weights = problem(seed)
     starting = projection(rng, 5, 12)
@@ -79,7 +78,6 @@ def test_any_split_gives_the_same_sums(seed, cuts, keep_codes):
 
 
 @given(st.integers(0, 1000), st.integers(1, 59))
-@settings(max_examples=30, deadline=None)
 def test_merging_two_halves_with_different_shifts_gives_the_whole(seed, cut):
     rng, X, labels, weights = problem(seed)
     labels[:cut] = np.minimum(labels[:cut], 2)  # the halves need not know the same classes

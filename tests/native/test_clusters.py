@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -26,11 +26,6 @@ def random_codes(rng, n, n_bytes, values=256):
     n_probe=st.integers(1, 200),
     values=st.sampled_from([1, 2, 256]),
     seed=st.integers(0, 2**32 - 1),
-)
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_nearest_and_top_k_equal_the_twin(level, n, n_classes, n_bytes, n_probe, values, seed):
     rng = np.random.default_rng(seed)

@@ -21,7 +21,7 @@ def accuracy_held_out(classifier, X, y):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 9), st.floats(0.0, 1.0), st.sampled_from([3, 17, 40]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_it_is_never_worse_on_the_rows_held_out(seed, n_classes, share_of_noise, n_bits):
     rng = np.random.default_rng(seed)
