@@ -182,6 +182,25 @@ def assert_one_line(done, code, *words):
     assert not done.stdout
 
 
+def assert_refused(cases, folder, **options):
+    """Runs by name fail with their exit code and one line that has the words, and write nothing.
+
+    A case is the arguments, the exit code, or None for any but 0, and the words. Lines about images
+    that were skipped may come before.
+    """
+    before, wrong = contents(folder), {}
+    for name, (arguments, code, words) in cases.items():
+        done = bitclass(*arguments, cwd=folder, **options)
+        lines = done.stderr.splitlines(keepends=True)
+        done.stderr = "".join(line for line in lines if "warning: skipped" not in line)
+        try:
+            assert_one_line(done, done.returncode or 2 if code is None else code, *words)
+        except AssertionError as error:
+            wrong[name] = error
+    assert not wrong
+    assert contents(folder) == before
+
+
 def contents(folder):
     """All files below a folder with their bytes."""
     return {

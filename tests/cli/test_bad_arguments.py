@@ -19,6 +19,7 @@ from running import (
     COMMAND,
     all_at_once,
     assert_one_line,
+    assert_refused,
     bitclass_process,
     contents,
     environment,
@@ -153,29 +154,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def outcomes(folder):
-    """All cases, run at once; and what they left behind."""
-    before = contents(folder)
-    done = in_forks([arguments for arguments, _, _ in CASES.values()], folder)
-    return dict(zip(CASES, done, strict=True)), before, contents(folder)
-
-
-def test_the_command_itself_gives_the_same_line(folder, outcomes):
-    done = bitclass_process(*CASES["wrong key"][0], cwd=folder)
-    assert_one_line(done, 1, *CASES["wrong key"][2])
-    assert done.stderr == outcomes[0]["wrong key"].stderr
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_bad_input_is_one_line(outcomes, case):
-    done, _, _ = outcomes
-    assert_one_line(done[case], CASES[case][1], *CASES[case][2])
-
-
-def test_bad_input_leaves_nothing_behind(outcomes):
-    _, before, after = outcomes
-    assert after == before
+def test_bad_input_is_one_line(folder):
+    assert_refused(CASES, folder)
+    arguments, code, words = CASES["wrong key"]
+    assert_one_line(bitclass_process(*arguments, cwd=folder), code, *words)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from running import (
     COMMAND,
     Forks,
     assert_one_line,
-    bitclass,
+    assert_refused,
     contents,
     environment,
     problem,
@@ -86,23 +86,21 @@ def test_what_cannot_be_done_changes_nothing(folder, rows):
     X = X.copy()
     X[7, 3] = 1e20  # the square of which no sum can hold
     np.savez(folder / "large.npz", X=X, y=y)
-    before = contents(folder)
+    shutil.copy(folder / "m.safetensors", folder / "alone.safetensors")
+    update = ("update", "m.safetensors")
     every = [part for name in NAMES[1:4] for part in ("--remove", name)]
-    for arguments, code, words in (
-        (["--remove", "fox"], 2, ["'fox'", "ant, bee, cat, dog"]),
-        (every, 1, ["class"]),
-        (["narrow.npz"], 1, [5, 8]),
-        (["large.npz"], 1, []),
-        ([], 2, ["--remove"]),
-    ):
-        done = bitclass("update", "m.safetensors", *arguments, cwd=folder)
-        assert_one_line(done, code, *words)
-    assert contents(folder) == before
-    (folder / "m.statistics.safetensors").unlink()
-    before = contents(folder)
-    done = bitclass("update", "m.safetensors", "more.npz", cwd=folder)
-    assert_one_line(done, 2, "m.statistics.safetensors", "--keep-statistics")
-    assert contents(folder) == before
+    cases = {
+        "class that is not there": ((*update, "--remove", "fox"), 2, ["'fox'", "ant, bee, cat"]),
+        "all classes but one": ((*update, *every), 1, ["class"]),
+        "another width": ((*update, "narrow.npz"), 1, [5, 8]),
+        "squares that overflow": ((*update, "large.npz"), 1, []),
+        "nothing to do": (update, 2, ["--remove"]),
+        "no statistics": (
+            ("update", "alone.safetensors", "more.npz"), 2,
+            ["alone.statistics.safetensors", "--keep-statistics"],
+        ),
+    }  # fmt: skip
+    assert_refused(cases, folder)
 
 
 def test_the_exponential_loss_learns_more_too(folder, rows):
