@@ -53,6 +53,12 @@ def test_an_index_of_another_code_length_is_refused(precision):
         predict(hash_function, HammingIndex(weights[:, :3]), X)
 
 
+def test_a_wrong_number_of_threads_is_refused():
+    X, projection, intercept, weights = small_problem()
+    with pytest.raises(ValueError, match="n_threads: 0"):
+        predict(Projection(projection, intercept), HammingIndex(weights), X, n_threads=0)
+
+
 def packed_bits(rng, *shape):
     return np.packbits(rng.random(shape) < 0.5, axis=-1, bitorder="little")
 
