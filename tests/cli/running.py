@@ -52,7 +52,7 @@ for line in sys.stdin:
             for number, file in enumerate((inp, out, err)):
                 os.dup2(file.fileno(), number)
             sys.stdin = open(0, encoding="utf-8")
-            signal.alarm(120)
+            signal.alarm(300)
             os.chdir(folder)
             if user is not None:
                 os.setgroups([])
@@ -142,7 +142,7 @@ def bitclass_process(*arguments, **options):
         [COMMAND, *map(str, arguments)],
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,
         env=environment(),
         **given,
     )

@@ -49,11 +49,12 @@ ENDING = """
 import threading, time
 import numpy as np
 from bitclass import _native as native
+native.set_num_threads(4)
 codes = np.zeros((9000, 16), np.uint8)
 index = native.HammingIndex(codes[:100])
 def forever():
     while True:
-        index.nearest(codes, n_threads=4)
+        index.nearest(codes)
 for _ in range(4):
     threading.Thread(target=forever, daemon=True).start()
 time.sleep(0.2)
