@@ -1,11 +1,13 @@
 """The estimator: shapes, labels, kinds of features, weights, determinism, memory."""
 
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.linear_model import Ridge
+from threadpoolctl import threadpool_info
 
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.codes import pack, unpack
@@ -274,3 +276,16 @@ def test_verbose_tells_of_each_round(blobs, capsys):
     assert "hash function" in lines[-1]
     make().fit(X, y)
     assert capsys.readouterr().out == ""
+
+
+def blas_threads():
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return {pool["filepath"]: pool["num_threads"] for pool in pools}
+
+
+def test_trainings_in_several_threads_do_not_leave_the_blas_limited(blobs):
+    X, y = blobs
+    before = blas_threads()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda seed: make(n_jobs=1).fit(X, y), range(8)))
+    assert blas_threads() == before
