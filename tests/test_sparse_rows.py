@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import tracemalloc
@@ -18,6 +19,7 @@ from altered_files import with_data, without_tensor
 from bitclass import BinaryCodeClassifier
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
+from bitclass.training import save_statistics
 from bitclass.training import sparse as wide
 from bitclass.training.refinement.steps import softmax
 from format_reader import Reader
@@ -216,16 +218,19 @@ def test_weights_of_many_classes_are_their_mean_scores(by_means):
         assert_array_equal(weights[clear], np.where(mean >= 0, 1, -1)[clear])
 
 
-def test_the_gradient_by_means_is_that_of_the_loss():
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_gradient_by_means_is_that_of_the_loss(weighted, monkeypatch):
     """By finite differences, in the loss where tanh stands for every sign."""
     rng = np.random.default_rng(0)
+    given = rng.uniform(0.2, 3.0, 10) if weighted else None
+    weight = np.ones(10) if given is None else given
     lengths, sharp = np.array([3, 1, 2, 4]), (np.float32(0.3), np.float32(0.4))
     F = rng.standard_normal((10, 5)).astype(np.float32)
     own = np.repeat(np.arange(4), lengths)
 
     def loss(F):
         total, n = 0.0, 0
-        means = np.array([F[own == c].mean(axis=0) for c in range(4)])
+        means = np.array([np.average(F[own == c], 0, weight[own == c]) for c in range(4)])
         for i in range(10):
             mine = own == own[i]
             if mine.sum() == 1:
@@ -233,17 +238,14 @@ def test_the_gradient_by_means_is_that_of_the_loss():
             n += 1
             against = means.copy()
             mine[i] = False
-            against[own[i]] = F[mine].mean(axis=0)
+            against[own[i]] = np.average(F[mine], 0, weight[mine])
             for factor in sharp:
                 logits = float(factor) * (np.tanh(against) @ np.tanh(F[i]))
-                total -= 0.5 * (logits[own[i]] - np.log(np.exp(logits).sum()))
+                total -= 0.5 * weight[i] * (logits[own[i]] - np.log(np.exp(logits).sum()))
         return total / n
 
-    original, wide._signs = wide._signs, np.tanh
-    try:
-        value, gradient = wide._gradient_by_means(F, lengths, sharp)
-    finally:
-        wide._signs = original
+    monkeypatch.setattr(wide, "_signs", np.tanh)
+    value, gradient = wide._gradient_by_means(F, lengths, sharp, given)
     assert value == pytest.approx(loss(F.astype(np.float64)), rel=1e-4)
     for at in np.ndindex(F.shape):
         step = np.zeros(F.shape)
@@ -297,6 +299,75 @@ def test_a_batch_that_fails_changes_nothing(monkeypatch):
     with pytest.raises(ValueError, match="NaN"):
         classifier.partial_fit(X, y[700:])
     assert classifier.statistics_.n_rows == before
+
+
+@pytest.mark.parametrize("kind", ["weights", "means", "dense"])
+@pytest.mark.parametrize("n", [150, 600])
+def test_wrong_rows_of_hardly_any_weight_hardly_count(kind, n, request):
+    if kind == "means":
+        request.getfixturevalue("by_means")
+    form = scipy.sparse.csr_array.toarray if kind == "dense" else scipy.sparse.csr_array
+    n_features = 9000 if kind == "dense" else N_FEATURES
+    X, y = problem(n=n, n_features=n_features)
+    X_wrong, y_wrong = problem(n=3000, seed=2, n_features=n_features)
+    y_wrong = np.unique(y)[np.random.default_rng(0).integers(0, 10, 3000)]
+    # As real ones would: they also have columns that no other row has, and larger values.
+    X_wrong.data *= 3.0
+    X_all, y_all = scipy.sparse.vstack([X, X_wrong], "csr"), np.concatenate([y, y_wrong])
+    order = np.random.default_rng(1).permutation(len(y_all))
+    weight = np.where(np.arange(len(y_all)) < n, 1.0, 1e-6)[order]
+    test, labels = problem(seed=1, n_features=n_features)
+    alone = make().fit(form(X), y)
+    found = make().fit(form(X_all[order]), y_all[order], weight)
+    assert found.score(form(test), labels) > alone.score(form(test), labels) - 0.03
+    if kind != "dense":
+        assert np.isin(found.packed().hash_function.columns, X.indices).all()
+    # Later batches of hardly any weight change hardly anything.
+    before = found.predict(form(test))
+    found.partial_fit(form(X_wrong), y_wrong, sample_weight=np.full(3000, 1e-6))
+    assert np.mean(found.predict(form(test)) == before) > 0.97
+
+
+@pytest.mark.parametrize("kind", ["weights", "means"])
+@pytest.mark.parametrize("k", [3, 20])
+def test_a_row_of_weight_k_is_about_a_row_repeated_k_times(kind, k, request):
+    if kind == "means":
+        request.getfixturevalue("by_means")
+    X, y = problem(n=1000)
+    # Every second row has a wrong label, always the same for a class: weights tell which are right.
+    classes, own = np.unique(y, return_inverse=True)
+    is_right = np.arange(1000) % 2 == 0
+    y = np.where(is_right, y, classes[(own + 1) % 10])
+    weight = np.where(is_right, k, 1)
+    test, labels = problem(seed=1)
+    once = make().fit(X, y, weight)
+    repeated = make().fit(X[np.repeat(np.arange(1000), weight)], np.repeat(y, weight))
+    assert once.score(test, labels) > repeated.score(test, labels) - 0.05
+    assert np.mean(make().fit(X, y).predict(test) == labels) < once.score(test, labels) - 0.1
+
+
+def test_what_cannot_be_continued_says_so(fitted, tmp_path):
+    path = tmp_path / "model.safetensors"
+    fitted.save(path)
+    X, y = problem(n=50)
+    for again in (BinaryCodeClassifier.load(path), pickle.loads(pickle.dumps(fitted))):
+        with pytest.raises(ValueError, match="text and other wide rows .* keep the estimator in"):
+            again.partial_fit(X, y)
+    with pytest.raises(TypeError, match="wide rows are learned without sums"):
+        save_statistics(tmp_path / "sums", fitted.statistics_)
+    with pytest.raises(ValueError, match="groups must be None for rows of 20,000 features"):
+        make().fit(X, y, groups=np.arange(50) % 5)
+
+
+def test_a_small_later_batch_is_learned_from(fitted):
+    X, y = problem(n=100, seed=3)
+    classifier = make().fit(*problem())
+    classifier.partial_fit(X, y)
+    learner = classifier.statistics_.learner
+    places = np.searchsorted(learner.columns.kept, fitted.packed().hash_function.columns)
+    before = fitted.statistics_.learner.projection
+    moved = np.abs(learner.projection[places] - before).max()
+    assert 0 < moved < np.abs(before).max()
 
 
 def test_a_weight_counts_as_often_as_rows(by_means):
@@ -366,3 +437,18 @@ def test_probabilities_follow_from_held_out_rows(fitted):
     right = fitted.classes_[found.argmax(axis=1)] == y
     assert abs(found.max(axis=1).mean() - right.mean()) < 0.1
     assert softmax(np.zeros((1, 2), dtype=np.float32)).tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize("form", [scipy.sparse.csr_array.toarray, scipy.sparse.csr_array])
+def test_sums_of_columns_count_weights_as_repeated_rows(form):
+    X, _ = problem(n=60)
+    X = X[:, :40]
+    weight = np.random.default_rng(0).integers(1, 5, 60)
+    once, repeated, plain = (wide.ColumnSums(40) for _ in range(3))
+    once.add(form(X), weight.astype(np.float64))
+    repeated.add(form(X[np.repeat(np.arange(60), weight)]))
+    plain.add(form(X))
+    assert_array_equal(once.counts, plain.counts)
+    assert once.total_weight == repeated.total_weight == repeated.n_rows
+    for name in ("weights", "sums", "squares"):
+        np.testing.assert_allclose(getattr(once, name), getattr(repeated, name))

@@ -44,6 +44,7 @@ void test_ngrams();
 // These test the level in use.
 void test_search();
 void test_encode();
+void test_sparse();
 void test_training();
 
 }  // namespace bitclass::tests

@@ -13,6 +13,7 @@ int main(int n_arguments, char** arguments) {
         use_level(name_of(level));
         tests::test_search();
         tests::test_encode();
+        tests::test_sparse();
         tests::test_training();
         std::printf("%s: ok\n", name_of(level));
     }

@@ -35,5 +35,5 @@ sys.path.insert(0, sys.argv[1])
 import bitclass._native
 
 assert sys.argv[1] in bitclass._native.__file__, bitclass._native.__file__
-sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "tests/native"]))
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "tests/native", "tests/text/test_ngrams.py"]))
 END

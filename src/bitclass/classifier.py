@@ -339,7 +339,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             with training_threads(self.n_jobs):
                 if learns_sparse(settings, initial_codes, X):
                     if groups is not None:
-                        raise ValueError("groups cannot be held out where rows are wide")
+                        raise ValueError(
+                            f"groups must be None for rows of {X.shape[1]:,} features: more than "
+                            "2,048 sparse or 8,192 dense ones are learned on mini-batches, from "
+                            "which single rows are held out"
+                        )
                     state = fit_sparse(
                         settings, lambda: iter([batch]), X.shape[1], np.unique(labels)
                     )
@@ -582,6 +586,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _require_statistics(self, error: type[Exception]) -> Statistics | SparseState:
         if self._statistics is None:
+            if "columns" in ((self._fitted and self._fitted.refinement) or {}):
+                raise error(
+                    "what models of text and other wide rows learn on from is in neither a model "
+                    "file nor a pickle: keep the estimator in memory, or call fit with all rows"
+                )
             raise error(
                 "the sums over earlier rows are not in a model file or a pickle: keep them with "
                 "bitclass.training.save_statistics and give them to "

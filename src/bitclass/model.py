@@ -287,6 +287,8 @@ class PackedModel:
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities, dense: `top_classes` gives those of a few classes.
 
+        Texts and sparse rows that have nothing the model knows get equal probabilities, 1 / C.
+
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n, d)
@@ -295,7 +297,9 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        return self._softmax(self.scores(X))
+        gaps = np.exp(self._gaps(X))
+        gaps /= gaps.sum(axis=1, keepdims=True)
+        return gaps
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Logarithms of the class probabilities, which do not underflow.
@@ -308,9 +312,9 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        scores = self._below_best(self.scores(X))
-        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
-        return scores
+        gaps = self._gaps(X)
+        gaps -= np.log(np.exp(gaps).sum(axis=1, keepdims=True))
+        return gaps
 
     def to_onnx(self, path: str | os.PathLike[str], *, k: int = 1) -> None:
         """Write the model as an ONNX file of standard operators, whole or not at all.
@@ -395,20 +399,33 @@ class PackedModel:
         step = max(1, _SCORES_PER_BLOCK // len(self.classes))
         for start in range(0, len(indices), step):
             part = slice(start, start + step)
-            probabilities = self._softmax(self._scores(block[part]))
-            shares[part] = np.take_along_axis(probabilities, indices[part], axis=1)
+            weights = np.exp(self._below_best(self._scores(block[part]), block[part]))
+            shares[part] = np.take_along_axis(weights, indices[part], axis=1)
+            shares[part] /= weights.sum(axis=1, keepdims=True)
         return shares
 
-    def _softmax(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Probabilities of all classes from their scores (n, C), which are overwritten."""
-        np.exp(self._below_best(scores), out=scores)
-        scores /= scores.sum(axis=1, keepdims=True)
-        return scores
-
-    def _below_best(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _gaps(self, X: ArrayLike) -> NDArray[np.float64]:
         """By how much scores (n, C) are below the best of their row, over the temperature."""
+        features = self._rows(X)
+        gaps = np.empty((features.shape[0], len(self.classes)))
+        for rows, block in self._blocks(features):
+            gaps[rows] = self._below_best(self._scores(block, rows.start), block)
+        return gaps
+
+    def _below_best(self, scores: NDArray[np.float64], block: Any) -> NDArray[np.float64]:
+        """The same of the scores (n, C) of a block of features, which are overwritten."""
         scores /= self.temperature
         scores -= scores.max(axis=1, keepdims=True)
+        # Of rows of which nothing is known all classes are as good as equal; their order stays.
+        encoder = self.hash_function.encoder
+        blank = -1 if self.text is None else self.text.blank_column
+        if isinstance(encoder, SparseProjection):
+            scores[~encoder.has_columns(block, blank)] *= _TIE
+        elif self.text is not None:
+            n_known = np.count_nonzero(block, axis=1)
+            if blank >= 0:
+                n_known -= block[:, blank] != 0
+            scores[n_known == 0] *= _TIE
         return scores
 
     def __repr__(self) -> str:
@@ -440,6 +457,8 @@ class PackedModel:
         """
         if self.text is None:
             raise ValueError("explain needs a model of texts, and this one was fitted on features")
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(f"text must be one text, str or bytes, found {type(text).__name__}")
         if isinstance(n_ngrams, bool) or not isinstance(n_ngrams, int) or n_ngrams < 1:
             raise ValueError(f"n_ngrams must be a positive integer, found {n_ngrams!r}")
         if label is None:
@@ -457,9 +476,22 @@ class PackedModel:
         return [(ngram, share / total) for ngram, share in ordered[:n_ngrams]]
 
     def _rows(self, X: Any) -> Features:
-        if self.text is not None and _are_texts(X):
+        if _are_texts(X) and (self.text is not None or len(X)):
+            if self.text is None:
+                raise ValueError(
+                    f"X must have rows of {self.n_features} numbers, found texts: the model was "
+                    "fitted on features"
+                )
             return HashedTexts(self.text, as_texts(X))
-        return as_features(X, self.n_features, self.feature_names)
+        try:
+            return as_features(X, self.n_features, self.feature_names)
+        except ValueError as error:
+            if self.text is None:
+                raise
+            raise ValueError(
+                "X must be a list of texts, or their rows by the n-grams that the model was "
+                f"fitted on: {error}"
+            ) from None
 
     def _blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Blocks of what is projected, between which an interrupt is heard."""

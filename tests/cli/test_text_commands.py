@@ -4,8 +4,10 @@ import csv
 import io
 import json
 
+import model2vec
 import numpy as np
 import pytest
+import tokenizers
 from running import assert_one_line, assert_refused, bitclass, succeed
 
 from bitclass import load
@@ -71,8 +73,6 @@ def test_the_n_grams_that_spoke_are_told(folder):
 
 
 def test_embeddings_are_an_extractor_by_name(folder, tmp_path):
-    model2vec = pytest.importorskip("model2vec", reason="pip install model2vec")
-    tokenizers = pytest.importorskip("tokenizers")
     texts, _ = sentences()
     words = sorted({word for text in texts for word in text.split()})
     vocabulary = {"[UNK]": 0} | {word: i + 1 for i, word in enumerate(words)}
@@ -103,8 +103,65 @@ def test_what_cannot_be_read_or_fitted_is_one_line(folder):
         (*fit, "--text", "text", "--features", "n"): ["--features"],
         (*fit, "--text", "text", "--extractor", "cnn"): ["--extractor", "model2vec:MODEL"],
         (*fit, "--text", "text", "--dask", "local:2"): ["--text", "--dask"],
+        (*fit, "--text", "intent"): ["intent", "text and label at once"],
+        (*fit, "--text", "text", "--checkpoint", "progress"): ["--checkpoint", "texts are learned"],
     }
     assert_refused({run: (run, None, words) for run, words in cases.items()}, folder)
+
+
+def test_texts_that_are_all_empty_are_refused(tmp_path):
+    path, model = tmp_path / "texts.csv", tmp_path / "model.safetensors"
+    path.write_text("y,text\n" + "a,\nb,\n" * 20)
+    done = bitclass("fit", path, "--text", "text", "--labels", "y", "--model", model)
+    assert_one_line(done, done.returncode, "texts.csv", "found none in 40 texts")
+    assert not model.exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--text", "text"], ["--out", "found.csv"]])
+def test_nothing_to_predict_is_an_error(folder, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = bitclass("predict", folder / "model.safetensors", "-", *options, input="")
+    assert done.returncode != 0
+    assert_one_line(done, done.returncode, "standard input")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_json_line_without_the_text_is_refused_by_its_row(folder):
+    lines = '{"text": "fly me to oslo"}\n{"texts": "fly me to rome"}\n'
+    done = bitclass("predict", folder / "model.safetensors", "-", input=lines)
+    assert_one_line(done, done.returncode, "standard input", "no text in row 1")
+
+
+def test_a_text_of_unknown_letters_is_as_likely_in_every_class(folder):
+    printed = succeed("predict", folder / "model.safetensors", "日本語", "--probabilities")
+    (row,) = csv.DictReader(io.StringIO(printed))
+    assert float(row["probability"]) == pytest.approx(1 / 4)
+
+
+def test_a_model_of_texts_cannot_be_updated(folder, tmp_path):
+    model = tmp_path / "model.safetensors"
+    options = ["--text", "text", "--labels", "intent"]
+    done = bitclass("fit", folder / "texts.csv", *options, "--model", model, "--keep-statistics")
+    assert "--keep-statistics has no effect on text" in done.stderr
+    before = model.read_bytes()
+    done = bitclass("update", model, folder / "texts.csv", *options)
+    assert_one_line(done, 2, "model.safetensors", "cannot be updated", "fit it again")
+    assert model.read_bytes() == before
+
+
+def test_wide_rows_have_no_checkpoint(tmp_path):
+    path, model = tmp_path / "rows.svm", tmp_path / "model.safetensors"
+    path.write_text("".join(f"{i % 2} {1 + i}:1 {100 + i % 2}:1 9000:1\n" for i in range(60)))
+    done = bitclass("fit", path, "--model", model, "--checkpoint", tmp_path / "progress")
+    assert_one_line(done, 2, "--checkpoint", "9,000 features are learned on mini-batches")
+    assert not model.exists()
+
+
+def test_models_of_texts_and_of_features_tell_what_they_take(folder, tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((3, 4)))
+    done = bitclass("predict", folder / "model.safetensors", tmp_path / "rows.npy")
+    assert done.returncode != 0
+    assert_one_line(done, done.returncode, "rows.npy", "text")
 
 
 def test_a_model_of_features_takes_no_texts(folder, tmp_path):
@@ -114,3 +171,6 @@ def test_a_model_of_features_takes_no_texts(folder, tmp_path):
     succeed("fit", tmp_path / "rows.npz", "--bits", 16, "--model", model)
     done = bitclass("predict", model, folder / "texts.csv", "--text", "text")
     assert_one_line(done, done.returncode, "3 features, not texts")
+    done = bitclass("predict", model, "fly me to rome")
+    assert done.returncode != 0
+    assert_one_line(done, done.returncode, "fly me to rome", "3 features, not texts")

@@ -25,6 +25,14 @@ def explorer(served):
     return Explorer(served)
 
 
+@pytest.fixture(scope="session")
+def texts_explorer():
+    from bitclass.serving import ServedModel
+    from bitclass.serving.explorer import Explorer
+
+    return Explorer(ServedModel("texts", text_model()))
+
+
 def text_model():
     from bitclass import BinaryCodeClassifier
     from bitclass.text import NgramHasher

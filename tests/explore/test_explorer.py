@@ -166,3 +166,17 @@ def test_confused_classes_and_filters_count_the_images(served):
     assert explorer.images(start=24)["images"][0]["row"] == 24
     (counted,) = explorer.classes("rings")["classes"]
     assert (counted["images"], counted["wrong"]) == (15, 3)
+
+
+def test_each_class_of_a_text_has_the_n_grams_that_say_most(texts_explorer):
+    model = texts_explorer._model
+    for text in ("play some music", "open a door, please"):
+        for found in texts_explorer.look([text])["classes"]:
+            told = dict(model.explain(text, found["label"], 1000))
+            shares = [share for _, share in found["ngrams"]]
+            assert shares == sorted(shares, reverse=True)
+            assert dict(found["ngrams"]).items() <= told.items()
+            left_out = [abs(told[ngram]) for ngram in set(told) - set(dict(found["ngrams"]))]
+            assert max(left_out, default=0) <= min(map(abs, shares))
+    assert "ngrams" not in texts_explorer.look(["x" * 2001])["classes"][0]
+    assert texts_explorer.facts()["ngrams"]

@@ -363,3 +363,59 @@ def test_a_text_is_classified(browser, server, width):
     assert text(browser, "#classes .name") == "music"
     assert browser.value("document.getElementById('shown').hidden")
     assert browser.value("document.documentElement.scrollWidth") <= width
+    assert browser.value(CONTRASTS) == []
+
+
+def reasons(browser):
+    return list(zip(names(browser, "#why .ngram"), names(browser, "#why .share"), strict=True))
+
+
+def test_the_n_grams_that_speak_for_a_class_are_listed(browser, server, texts_explorer):
+    browser.go(f"{server.url}?model=texts")
+    browser.wait_for("document.querySelector('#list li')")
+    browser.value("document.getElementById('text').value = 'some <b>music</b>'")
+    browser.value("document.getElementById('classify').click()")
+    looked_at(browser, "some <b>music</b>")
+    answer, minus = texts_explorer.look(["some <b>music</b>"])["classes"], "\u2212"
+    assert names(browser, "#why-class option") == ["music", "door"]
+    for i, found in enumerate(answer):
+        browser.value(
+            f"""(() => {{
+              const choice = document.getElementById("why-class");
+              choice.value = {i};
+              choice.dispatchEvent(new Event("change"));
+            }})()"""
+        )
+        shown = reasons(browser)
+        assert len(shown) == len(found["ngrams"]) > 5
+        for (ngram, share), (name, number) in zip(found["ngrams"], shown, strict=True):
+            assert name.replace("␣", " ") == ngram
+            assert number == f"{minus if share < 0 else '+'}{100 * abs(share):.1f} %"
+        bars = browser.value(
+            "[...document.querySelectorAll('#why .signed div')].map(e => "
+            "[e.className, e.getBoundingClientRect().width > 0])"
+        )
+        assert [bar for bar, _ in bars] == [
+            "against" if share < 0 else "for" for _, share in found["ngrams"]
+        ]
+    assert answer[0]["ngrams"][0][1] > 0 > answer[1]["ngrams"][-1][1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [("日本語", "The model knows no n-gram of this text"), ("music " * 400, "too long")],
+)
+def test_a_text_that_cannot_be_explained_is_told_so(browser, server, asked, told):
+    browser.go(f"{server.url}?model=texts")
+    browser.wait_for("document.querySelector('#list li')")
+    browser.value(f"document.getElementById('text').value = {json.dumps(asked)}")
+    browser.value("document.getElementById('classify').click()")
+    browser.wait_for(f"document.getElementById('why-text').textContent.includes({told!r})")
+    assert reasons(browser) == []
+    assert browser.value("document.getElementById('why-class').offsetParent === null")
+
+
+def test_images_have_no_n_grams(browser, image):
+    browser.choose_file("#file", image)
+    looked_at(browser, image.name)
+    assert browser.value("document.getElementById('why-section').hidden")

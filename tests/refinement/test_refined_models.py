@@ -10,6 +10,7 @@ from refinement_problems import blobs, in_batches, make, refining, same_model, s
 from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 
+from bitclass import BinaryCodeClassifier
 from bitclass.training.refinement.split import Split
 
 
@@ -226,3 +227,32 @@ def test_out_of_time_the_model_before_refinement_or_the_best_so_far_is_kept(monk
     found = make(max_time=25.0).fit(X, y, callback=later).refinement_
     assert (found["epochs"], found["stopped"]) == (3, "max_time")
     assert "stopped" not in make(max_time=1e6).fit(X, y).refinement_
+
+
+@pytest.mark.parametrize(("n", "d"), [(200, 100), (300, 300), (700, 300)])
+def test_wrong_rows_of_hardly_any_weight_hardly_count(n, d):
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((10, d))
+    y, labels = rng.integers(0, 10, n + 3000), rng.integers(0, 10, 1000)
+    X, test = (centres[own] + 3.5 * rng.standard_normal((len(own), d)) for own in (y, labels))
+    y[n:] = rng.integers(0, 10, 3000)
+    order = rng.permutation(len(y))
+    weight = np.where(np.arange(len(y)) < n, 1.0, 1e-6)[order]
+    alone = BinaryCodeClassifier(64, random_state=0).fit(X[:n], y[:n])
+    found = BinaryCodeClassifier(64, random_state=0).fit(X[order], y[order], weight)
+    assert found.score(test, labels) > alone.score(test, labels) - 0.04
+    assert found.alpha_ == pytest.approx(alone.alpha_, rel=0.02)
+
+
+def test_the_number_of_rows_is_that_of_weights_of_one_size():
+    X, y = blobs(200)
+    weight = np.where(np.arange(200) < 150, 2.0, 1e-6)
+    statistics = make(8, refine=False).fit(X, y, weight).statistics_
+    assert statistics.effective_rows == pytest.approx(150, rel=1e-3)
+    assert statistics.sums().count == pytest.approx(300, rel=1e-3)
+    in_parts = make(8, refine=False).partial_fit(X[:90], y[:90], sample_weight=weight[:90])
+    in_parts.partial_fit(X[90:], y[90:], sample_weight=weight[90:])
+    assert in_parts.statistics_.effective_rows == pytest.approx(statistics.effective_rows)
+    assert make(8, refine=False).fit(X, y, np.full(200, 0.01)).statistics_.sums().count == (
+        pytest.approx(200)
+    )

@@ -3,8 +3,10 @@
 import sys
 import types
 
+import model2vec
 import numpy as np
 import pytest
+import tokenizers
 
 from bitclass.text import SentenceEmbeddings, embeddings_named, recorded_embeddings
 
@@ -12,8 +14,6 @@ from bitclass.text import SentenceEmbeddings, embeddings_named, recorded_embeddi
 @pytest.fixture(scope="module")
 def static_model(tmp_path_factory):
     """A model2vec model of four words, saved in a folder."""
-    model2vec = pytest.importorskip("model2vec", reason="pip install model2vec")
-    tokenizers = pytest.importorskip("tokenizers")
     words = {"[UNK]": 0, "book": 1, "table": 2, "weather": 3}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()

@@ -62,9 +62,9 @@ def test_columns_of_few_documents_are_left_out():
 @given(LISTS, LISTS)
 @settings(max_examples=30)
 def test_batches_and_merged_counts_equal_one_fit(first, second):
-    whole = small().fit(first + second)
-    batches = small().partial_fit(first).partial_fit(second)
-    merged = small().fit(first).merge(small().fit(second))
+    whole = small().fit([*first, "a", *second])
+    batches = small().partial_fit(first).partial_fit(["a", *second])
+    merged = small().partial_fit(first).merge(small().fit(["a", *second]))
     for other in (batches, merged):
         assert other.n_documents_ == whole.n_documents_
         np.testing.assert_array_equal(other.document_frequencies_, whole.document_frequencies_)
@@ -80,6 +80,30 @@ def test_fit_starts_anew():
 def test_any_iterable_of_texts_serves(as_kind):
     hasher = small().fit(TEXTS)
     np.testing.assert_array_equal(dense(hasher, as_kind(TEXTS)), dense(hasher, TEXTS))
+
+
+@pytest.mark.parametrize(
+    "texts", [["", "", " ?!"], ["one", "two words"], [], ["\udcff", b"\xff"] * 3]
+)
+def test_texts_without_a_column_to_keep_are_refused_by_fit(texts):
+    hasher = NgramHasher(char_ngrams=None)
+    with pytest.raises(ValueError, match=f"at least min_df=2 of them, found none in {len(texts)}"):
+        hasher.fit(texts)
+    assert not hasattr(hasher, "features_")
+    hasher.partial_fit(texts)  # others may follow
+    with pytest.raises(ValueError, match="found none"):
+        hasher.transform(texts)
+    assert hasher.partial_fit(["a b", "b c"]).transform(["b"]).nnz == 1
+
+
+def test_a_table_is_not_a_list_of_texts():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": TEXTS, "n": range(5)})
+    hasher = small().fit(frame["text"])
+    for X in (frame, frame[["text"]], frame.to_numpy(), {"text": TEXTS}, hasher.transform(TEXTS)):
+        for method in (hasher.transform, small().fit, small().partial_fit):
+            with pytest.raises(ValueError, match=r"a list or column of texts, such as X\['text'\]"):
+                method(X)
 
 
 def test_bytes_are_texts_too():

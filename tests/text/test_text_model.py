@@ -68,7 +68,8 @@ def test_rows_of_numbers_are_still_taken(problem):
         (["fine", 3], TypeError, "expected str or bytes, found int in text 1"),
         (["fine", None], TypeError, "found NoneType in text 1"),
         ([["nested"]], ValueError, "X must"),
-        ([1.0, 2.0], ValueError, "X must have shape"),
+        ([1.0, 2.0], ValueError, "X must be a list of texts, or their rows .* found .2,."),
+        ([[1.0, 2.0]], ValueError, "X must be a list of texts, or their rows .* found .1, 2."),
     ],
 )
 def test_what_is_no_text_is_refused(problem, X, error, message):
@@ -78,22 +79,53 @@ def test_what_is_no_text_is_refused(problem, X, error, message):
 
 def test_a_model_of_features_refuses_texts(problem):
     classifier = problem[3]
-    with pytest.raises(ValueError, match="X must hold real numbers"):
-        classifier.packed().predict(["book a table"])
+    for X in (["book a table"], np.array(["book a table"], dtype=object), "book a table"):
+        with pytest.raises(ValueError, match="rows of 1024 numbers, found texts: the model was"):
+            classifier.packed().predict(X)
+    with pytest.raises(ValueError, match=r"X must have shape \(n, 1024\), found \(0,\)"):
+        classifier.packed().predict([])
     with pytest.raises(ValueError, match="explain needs a model of texts"):
         classifier.packed().explain("book a table")
 
 
 def test_other_columns_than_the_model_has_are_refused(problem):
     hasher, classifier = problem[2:4]
-    other = type(hasher)(2048).fit(["a"])
+    other = type(hasher)(2048).fit(["a", "a"])
     with pytest.raises(ValueError, match="text must have 1024 columns"):
         classifier.packed().with_text(other.features_)
+
+
+@pytest.mark.parametrize("n_columns", [1024, 2**18])
+def test_a_text_without_a_known_n_gram_has_equal_probabilities(n_columns):
+    *_, hasher, classifier = fitted(n_columns)
+    model = classifier.packed().with_text(hasher.features_)
+    # Every word has the n-gram of a lone space; with few columns others share known ones.
+    texts = ["", "?!", "一二三" if n_columns > 1024 else "\t", "fly me to rome"]
+    X = hasher.transform(texts)
+    for rows in (texts, X):
+        shares = model.predict_proba(rows)
+        np.testing.assert_allclose(shares[:3], 1 / 4, rtol=1e-6)
+        assert shares[3].max() > 0.5
+        np.testing.assert_allclose(np.exp(model.predict_log_proba(rows)), shares)
+        labels, _, best = model.top_classes(rows, 2, probabilities=True)
+        np.testing.assert_allclose(best[:3], 1 / 4, rtol=1e-6)
+        # The order of the classes is that of the scores all the same.
+        np.testing.assert_array_equal(model.classes[shares.argmax(axis=1)], model.predict(rows))
+        np.testing.assert_array_equal(labels[:, 0], model.predict(rows))
+    # Without texts narrow rows of zeros are rows like any other.
+    plain = classifier.predict_proba(X)[:2]
+    assert np.ptp(plain) < 1e-6 if n_columns > 1024 else np.ptp(plain) > 1e-3
 
 
 # -------------------------------------------------------------------------------------------------
 # explain
 # -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [["fly me to rome"], 3, None, ("a", "b")])
+def test_one_text_is_explained_at_a_time(problem, text):
+    with pytest.raises(TypeError, match="text must be one text, str or bytes, found"):
+        problem[-1].explain(text)
 
 
 def test_the_telling_word_speaks_for_its_class(problem):

@@ -65,12 +65,25 @@ def test_rows_are_those_of_the_hasher(tmp_path):
     assert rows.sample()[0].shape == (6, 256)
 
 
-def test_missing_texts_are_empty_and_numbers_are_refused(tmp_path):
-    path = tmp_path / "texts.jsonl"
-    path.write_text('{"text": "a", "y": 1}\n{"text": null, "y": 2}\n')
-    assert [batch.texts for batch in open_texts(path, "text", labels="y").batches()] == [["a", ""]]
+@pytest.mark.parametrize("missing", ['"text": null, "y": 2', '"y": 2'])
+def test_missing_texts_are_refused_and_empty_ones_are_texts(tmp_path, missing):
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    first.write_text('{"text": "a", "y": 1}\n{"text": "", "y": 2}\n')
+    second.write_text(f'{{"text": "b", "y": 1}}\n{{"text": "c", "y": 1}}\n{{{missing}}}\n')
+    assert next(open_texts(first, "text", labels="y").batches()).texts == ["a", ""]
+    message = r"b\.jsonl: column 'text' must hold texts, found no text in row 2, counted from 0"
+    with pytest.raises(DataFileError, match=message):
+        list(open_texts([first, second], "text", labels="y").batches())
     with pytest.raises(DataFileError, match="column 'y' must hold texts, found 1 in row 0"):
-        list(open_texts(path, "y", labels=False).batches())
+        list(open_texts(first, "y", labels=False).batches())
+    table = tmp_path / "texts.csv"
+    table.write_text("text,y\na,1\n,2\n")
+    assert next(open_texts(table, "text", labels="y").batches()).texts == ["a", ""]
+
+
+def test_a_column_cannot_be_text_and_label(tmp_path):
+    with pytest.raises(DataFileError, match="'text' cannot be text and label at once"):
+        open_texts(written(tmp_path, "csv"), "text", labels="text")
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path):
@@ -96,4 +109,5 @@ def test_lines_may_hold_any_bytes(tmp_path, monkeypatch):
     later = [(batch.first_row, list(batch.texts)) for batch in texts.batches(4)]
     assert later == [(4, [b"last"])]
     path.write_bytes(b"")
-    assert list(TextLines(path).batches()) == []
+    with pytest.raises(DataFileError, match=r"lines\.txt: no text found"):
+        TextLines(path)

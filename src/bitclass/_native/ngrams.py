@@ -122,6 +122,13 @@ class NgramFeatures:
         """The compiled hasher."""
         return self._kernel
 
+    @cached_property
+    def blank_column(self) -> int:
+        """Column of the n-gram of a lone space, which every word has; -1 where there is none."""
+        if self.char_ngrams is None or self.char_ngrams[0] > 1:
+            return -1
+        return next(ngrams("a", self.n_columns, (1, 1), None)).column
+
     @property
     def nbytes(self) -> int:
         """Bytes of the columns and their inverse document frequencies."""
@@ -348,8 +355,11 @@ def as_texts(X: Any) -> list[str | bytes]:
     """
     if isinstance(X, (str, bytes)):
         raise ValueError("X must be a list of texts, found a single text: put it into a list")
-    if isinstance(X, np.ndarray) and X.ndim != 1:
-        raise ValueError(f"X must be a list of texts, found an array of shape {X.shape}")
+    shape = getattr(X, "shape", None)
+    if isinstance(X, Mapping) or (shape is not None and len(shape) != 1):
+        # Iterating over a data frame would give the names of its columns.
+        found = type(X).__name__ if shape is None else f"{type(X).__name__} of shape {shape}"
+        raise ValueError(f"X must be a list or column of texts, such as X['text'], found {found}")
     try:
         return X.tolist() if isinstance(X, np.ndarray) else list(X)
     except TypeError:

@@ -254,6 +254,13 @@ class SparseProjection(Encoder):
         if X.n_columns != self.n_features:
             raise ValueError(f"X: expected shape (n, {self.n_features}), found {X.shape}")
 
+    def has_columns(self, X: SparseRows, without: int = -1) -> NDArray[np.bool_]:
+        """Which rows (n,) have an entry in a column of the projection, one of them left out."""
+        is_known = (self._places[X.indices] >= 0) & (X.indices != without)
+        before = np.concatenate([[0], np.cumsum(is_known)])
+        found: NDArray[np.bool_] = np.diff(before[X.indptr]) > 0
+        return found
+
     def score_blocks(
         self, X: SparseRows, threads: int
     ) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:

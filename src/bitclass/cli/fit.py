@@ -32,6 +32,7 @@ from bitclass.losses import LOSSES
 from bitclass.text import TextRows
 from bitclass.training import Statistics
 from bitclass.training.bqp import SOLVERS
+from bitclass.training.sparse import learns_sparse
 from bitclass.training.starting_codes import STARTING_CODES
 from bitclass.validation import settings_of
 
@@ -44,6 +45,10 @@ __all__ = ["command"]
 _IMAGE_CACHE = ".bitclass-images"
 # Parameters of the machine, which a resumed run may change.
 _NOT_OF_THE_RUN = {"n_jobs", "verbose", "precision"}
+_NO_CHECKPOINT = (
+    "--checkpoint saves sums over rows, and {} are learned on mini-batches, without sums: leave it "
+    "out"
+)
 
 
 def _default(parameter: str) -> Any:
@@ -161,6 +166,8 @@ def command(
         text=text,
     )
     _check_files(inputs, model, keep_statistics, checkpoint)
+    if text is not None and extractor is None and checkpoint is not None:
+        raise UsageError(_NO_CHECKPOINT.format("texts"))
     start = time.perf_counter()
     specification = ngrams = None
     saves = None
@@ -264,6 +271,10 @@ def _fit_rows(classifier: BinaryCodeClassifier, rows: Rows, saves: Checkpoint | 
 
         X, y = rows.sample()
         assert y is not None
+        parameters = classifier.get_params(deep=False)
+        is_wide = learns_sparse(settings_of(parameters), parameters["initial_codes"], X)
+        if saves is not None and is_wide:
+            raise UsageError(_NO_CHECKPOINT.format(f"rows of {rows.n_features:,} features"))
         classifier.fit_batches(
             batches,
             sample=(X, y),

@@ -106,7 +106,11 @@ def command(
         text=text,
     )
     packed = load_model(model)
-    texts = _given_texts(given, packed) if takes_texts(packed) else None
+    texts = None
+    if takes_texts(packed):
+        texts = _given_texts(given, packed)
+    else:
+        _refuse_texts(data, packed)
     if texts is not None:
         given = dataclasses.replace(given, paths=[])
     if explain and packed.text is None:
@@ -149,6 +153,19 @@ def _given_texts(inputs: Inputs, model: PackedModel) -> TextRows | None:
     if len(missing) < len(paths):
         raise UsageError(f"{missing[0]}: no such file; texts and files do not go together")
     return text_rows(TextLines([str(path) for path in paths]), model)
+
+
+def _refuse_texts(paths: list[Path], model: PackedModel) -> None:
+    """Tell of arguments that are no files that the model takes no texts either."""
+    from bitclass.io import DataFileError
+    from bitclass.io.opening import format_of
+
+    for path in paths:
+        if path != Path("-") and not _exists(path) and format_of(path) is None:
+            takes = "images" if "extractor" in model.summary else f"{model.n_features} features"
+            raise DataFileError(
+                f"{path}: no such file or folder; the model takes {takes}, not texts"
+            )
 
 
 def _exists(path: Path) -> bool:

@@ -71,6 +71,11 @@ def command(
     )
     sums = statistics_path(model)
     if model.exists() and not sums.exists():
+        if "columns" in load_model(model).summary.get("refinement", {}):
+            raise UsageError(
+                f"{model}: a model of text or other wide rows is learned without sums and cannot "
+                "be updated; fit it again with all rows, or use partial_fit in Python"
+            )
         raise UsageError(
             f"{sums}: no such file; a model can be updated only if fitted with --keep-statistics"
         )

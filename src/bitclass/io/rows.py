@@ -88,6 +88,19 @@ class FileRows:
     def __repr__(self) -> str:
         return f"<FileRows of {self.n_rows} x {self.n_features} {self.dtype}, {self.paths[0].name}>"
 
+    def place_of(self, row: int) -> tuple[Path, int]:
+        """The file that a row is in, and its number there.
+
+        Parameters
+        ----------
+        row : int, counted over all files
+        """
+        for source in self._sources:
+            if row < source.n_rows:
+                break
+            row -= source.n_rows
+        return source.path, row
+
     @cached_property
     def rows_per_batch(self) -> int:
         """Rows per batch if not given: about 64 MB of features."""

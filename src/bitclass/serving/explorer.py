@@ -22,6 +22,9 @@ __all__ = ["Explorer"]
 N_IMAGES = 24
 N_LISTED = 50
 N_PAIRS = 20
+#: N-grams that are told of a text for each class, and the longest text of which they are.
+N_NGRAMS = 12
+MAX_EXPLAINED = 2000
 # Finding the nearest pair compares all classes with all others, half a second at this many.
 MAX_PAIRED_CLASSES = 50_000
 
@@ -51,6 +54,7 @@ class Explorer:
             "bits": self._model.n_bits,
             "features": self._model.n_features,
             "extractor": None if extractor is None else extractor.name,
+            "ngrams": self._model.text is not None,
             "images": 0 if gallery is None else len(gallery),
             "labelled": gallery is not None and gallery.images.labels is not None,
         }
@@ -211,10 +215,22 @@ class Explorer:
         Parameters
         ----------
         X : array-like of shape (1, d), or list of one str
+
+        Returns
+        -------
+        dict
+            Of a text of at most `MAX_EXPLAINED` characters each class has the n-grams that say
+            most for and against it, and their shares of all that is said.
         """
         k = min(N_CLASSES, len(self._model.classes))
-        classes = self._model.top_classes(X, k, probabilities=True)
-        return self._near(self._model.encode(X)[0], [each[0] for each in classes])
+        labels, *numbers = (each[0] for each in self._model.top_classes(X, k, probabilities=True))
+        answer = self._near(self._model.encode(X)[0], [labels, *numbers])
+        if self._model.text is not None and isinstance(X[0], str) and len(X[0]) <= MAX_EXPLAINED:
+            for found, label in zip(answer["classes"], labels.tolist(), strict=True):
+                told = self._model.explain(X[0], label, n_ngrams=5 * MAX_EXPLAINED)
+                strongest = sorted(told, key=lambda each: -abs(each[1]))[:N_NGRAMS]
+                found["ngrams"] = sorted(strongest, key=lambda each: -each[1])
+        return answer
 
     def look_at(self, row: int) -> dict[str, Any]:
         """Code, nearest classes and nearest images of an image of the gallery.

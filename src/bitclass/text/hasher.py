@@ -85,6 +85,8 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         NgramHasher
         """
         counts, n_documents = self._counted(X)
+        if not (counts >= self.min_df).any():
+            raise ValueError(_no_columns(n_documents, self.min_df))
         return self._set(counts, n_documents)
 
     def partial_fit(self, X: Iterable[str | bytes], y: Any = None) -> Self:
@@ -141,7 +143,14 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         CSR matrix of shape (n, n_columns), float32
         """
         self._check_fitted()
+        self.check_columns()
         return csr_rows(self.features_, as_texts(X))
+
+    def check_columns(self) -> None:
+        """Raise ValueError where the texts so far have no n-gram in `min_df` of them."""
+        self._check_fitted()
+        if not (self.document_frequencies_ >= self.min_df).any():
+            raise ValueError(_no_columns(self.n_documents_, self.min_df))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "features_")
@@ -185,6 +194,13 @@ class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             raise NotFittedError(
                 "this NgramHasher is not fitted yet: call fit or partial_fit before"
             )
+
+
+def _no_columns(n_documents: int, min_df: int) -> str:
+    return (
+        f"X must hold texts with n-grams that occur in at least min_df={min_df} of them, found "
+        f"none in {n_documents} texts: they may be empty, or all different"
+    )
 
 
 def csr_rows(features: NgramFeatures, texts: list[str | bytes]) -> sp.csr_matrix:

@@ -62,7 +62,7 @@ class TextFiles:
         self.description = f"{files.description}, texts {column!r}"
 
     def batches(self, start_row: int = 0) -> Generator[TextBatch, None, None]:
-        """Texts in order; a missing one is empty.
+        """Texts in order; a missing one is refused, an empty one is a text.
 
         Parameters
         ----------
@@ -77,12 +77,12 @@ class TextFiles:
             columns = dict(batch.columns)
             texts = columns.pop(self.column).tolist()
             for i, text in enumerate(texts):
-                if text is None:
-                    texts[i] = ""
-                elif not isinstance(text, (str, bytes)):
+                if not isinstance(text, (str, bytes)):
+                    path, row = self._files.place_of(batch.first_row + i)
+                    found = "no text" if text is None else f"{text!r:.60}"
                     raise DataFileError(
-                        f"{self.paths[0]}: column {self.column!r} must hold texts, found "
-                        f"{text!r:.60} in row {batch.first_row + i}"
+                        f"{path}: column {self.column!r} must hold texts, found {found} in row "
+                        f"{row}, counted from 0"
                     )
             yield TextBatch(None, batch.labels, batch.first_row, columns, texts)
 
@@ -110,6 +110,8 @@ class TextLines:
         self.paths: list[Path] = [source] if isinstance(source, Path) else []
         self.label_paths: list[Path] = []
         self.n_rows = sum(map(len, self._lists()))
+        if self.n_rows == 0:
+            raise DataFileError(f"{source}: no text found" if is_file else "no text was given")
         self.description = f"{source}: {self.n_rows} lines" if is_file else f"{self.n_rows} texts"
 
     def batches(self, start_row: int = 0) -> Generator[TextBatch, None, None]:
@@ -254,6 +256,8 @@ def open_texts(
     >>> [batch.texts for batch in open_texts(path, "text", labels="intent").batches()]
     [['good morning', 'see you']]
     """
+    if column == labels:
+        raise DataFileError(f"column {column!r} cannot be text and label at once")
     files = open_rows(
         paths,
         features=False,

@@ -225,6 +225,7 @@ def best_alpha(
     Z: NDArray[np.floating],
     own: NDArray[np.intp],
     anchors: RbfAnchors | None = None,
+    sample_weight: NDArray[np.float64] | None = None,
 ) -> float:
     """The largest penalty at which linear discriminant analysis is nearly at its best.
 
@@ -234,6 +235,7 @@ def best_alpha(
     Z : (n, d) held-out rows, as they are summed
     own : (n,) index of each row's class
     anchors : RbfAnchors, if Z are similarities to kernel anchors
+    sample_weight : (n,), or None for ones
     """
     slack = _ALPHA_SLACK if anchors is None else _KERNEL_ALPHA_SLACK
     Z, own = Z[:_MAX_ALPHA_ROWS], own[:_MAX_ALPHA_ROWS]
@@ -247,7 +249,9 @@ def best_alpha(
         inverse = (1.0 / scatter.lengths(alpha)).astype(np.float32)
         white = means * inverse
         scores = (rows * inverse) @ white.T - 0.5 * np.einsum("cd,cd->c", white, white)
-        accuracies[alpha] = float(np.mean(classes[scores.argmax(axis=1)] == own))
+        right = classes[scores.argmax(axis=1)] == own
+        weights = None if sample_weight is None else sample_weight[: len(own)]
+        accuracies[alpha] = float(np.average(right, weights=weights))
     return max(
         alpha
         for alpha, accuracy in accuracies.items()

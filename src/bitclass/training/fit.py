@@ -382,7 +382,8 @@ def _refined(
     n_classes = int(np.count_nonzero(statistics.class_weights > 0))
     wanted = settings.refine
     if wanted == "auto":
-        wanted = rows is not None and statistics.n_rows >= max(_MIN_ROWS_TO_REFINE, 2 * n_classes)
+        n_effective = statistics.effective_rows
+        wanted = rows is not None and n_effective >= max(_MIN_ROWS_TO_REFINE, 2 * n_classes)
     if not wanted:
         return None
     if rows is None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,10 @@ MAX_DENSE_FEATURES, MAX_DENSE_FEATURES_OF_SPARSE = 8192, 2048
 MAX_FEATURES_OF_SUMS = 16_384
 # A column that occurs in fewer rows is not kept; the second number where there are many rows.
 _MIN_OCCURRENCES, _MIN_OCCURRENCES_OF_MANY, _MANY_ROWS = 2, 3, 10_000
+# A row of less weight than this share of the mean is learned from in some epochs only, as often as
+# its weight says, and its columns are not kept for its sake: steps have the same size in every
+# column, so that a row of hardly any weight would move columns of its own as far as any other.
+_LEAST_WEIGHT = 0.1
 # More than this share of entries, and the rows are standardised as dense ones are.
 _DENSE_SHARE = 0.5
 
@@ -121,34 +125,66 @@ class ColumnSums:
     Parameters
     ----------
     n_features : int, number d of columns
+
+    Attributes
+    ----------
+    n_rows : int
+    total_weight : float, of all rows
+    counts : (d,) int64, rows in which each column is not 0
+    weights, sums, squares : (d,) float64
+        Sums of the weights of these rows, and of values and squares times weights.
     """
 
     def __init__(self, n_features: int) -> None:
         self.n_rows = 0
+        self.total_weight = 0.0
         self.counts = np.zeros(n_features, dtype=np.int64)
+        self.weights = np.zeros(n_features)
         self.sums = np.zeros(n_features)
         self.squares = np.zeros(n_features)
 
-    def add(self, X: Features) -> None:
-        """Count rows (n, d)."""
-        self.n_rows += X.shape[0]
+    @property
+    def mean_weight(self) -> float:
+        """Mean weight of the rows."""
+        return self.total_weight / max(1, self.n_rows)
+
+    def add(self, X: Features, sample_weight: NDArray[np.float64] | None = None) -> None:
+        """Count rows (n, d) of given weights (n,), or of weight 1."""
+        n, d = X.shape
+        self.n_rows += n
+        self.total_weight += n if sample_weight is None else float(sample_weight.sum())
         if isinstance(X, np.ndarray):
-            for _, block in row_blocks(X):
-                self.counts += np.count_nonzero(block, axis=0)
-                self.sums += block.sum(axis=0, dtype=np.float64)
-                self.squares += np.einsum("nd,nd->d", block, block, dtype=np.float64)
+            for rows, block in row_blocks(X):
+                counts = np.count_nonzero(block, axis=0)
+                self.counts += counts
+                if sample_weight is None:
+                    self.weights += counts
+                    self.sums += block.sum(axis=0, dtype=np.float64)
+                    self.squares += np.einsum("nd,nd->d", block, block, dtype=np.float64)
+                else:
+                    values = block.astype(np.float64)
+                    self.weights += sample_weight[rows] @ (values != 0)
+                    self.sums += sample_weight[rows] @ values
+                    self.squares += sample_weight[rows] @ np.square(values, out=values)
             return
-        d, values = X.shape[1], X.data.astype(np.float64)
-        self.counts += np.bincount(X.indices, minlength=d)
-        self.sums += np.bincount(X.indices, values, minlength=d)
-        self.squares += np.bincount(X.indices, values * values, minlength=d)
+        counts = np.bincount(X.indices, minlength=d)
+        values = weighted = X.data.astype(np.float64)
+        self.counts += counts
+        if sample_weight is None:
+            self.weights += counts
+        else:
+            of_entry = np.repeat(sample_weight, np.diff(X.indptr))
+            self.weights += np.bincount(X.indices, of_entry, minlength=d)
+            weighted = values * of_entry
+        self.sums += np.bincount(X.indices, weighted, minlength=d)
+        self.squares += np.bincount(X.indices, weighted * values, minlength=d)
 
     def copy(self) -> ColumnSums:
         """An independent copy."""
         other = ColumnSums(len(self.counts))
-        other.n_rows = self.n_rows
-        other.counts, other.sums = self.counts.copy(), self.sums.copy()
-        other.squares = self.squares.copy()
+        other.n_rows, other.total_weight = self.n_rows, self.total_weight
+        for name in ("counts", "weights", "sums", "squares"):
+            setattr(other, name, getattr(self, name).copy())
         return other
 
     def columns(self) -> Columns:
@@ -156,15 +192,17 @@ class ColumnSums:
         least = _MIN_OCCURRENCES if self.n_rows < _MANY_ROWS else _MIN_OCCURRENCES_OF_MANY
         dense = self.counts.sum() > _DENSE_SHARE * self.n_rows * len(self.counts)
         if dense:
-            mean = self.sums / self.n_rows
-            variance = self.squares / self.n_rows - mean**2
-            kept = np.flatnonzero(variance > 1e-12 * self.squares / self.n_rows)
+            mean, mean_square = self.sums / self.total_weight, self.squares / self.total_weight
+            variance = mean_square - mean**2
+            kept = np.flatnonzero(variance > 1e-12 * mean_square)
             centre, sizes = mean[kept], np.sqrt(variance[kept])
         else:
             # Of very few rows all columns may be rare.
             least = min(least, int(self.counts.max()))
-            kept = np.flatnonzero((self.counts >= least) & (self.squares > 0))
-            centre, sizes = None, np.sqrt(self.squares[kept] / self.counts[kept])
+            often = self.counts >= least
+            often &= self.weights >= _LEAST_WEIGHT * least * self.mean_weight
+            kept = np.flatnonzero(often & (self.squares > 0))
+            centre, sizes = None, np.sqrt(self.squares[kept] / self.weights[kept])
         if len(kept) == 0:
             kept, centre, sizes = np.zeros(1, dtype=np.intp), None, np.ones(1)
         places = np.full(len(self.counts), -1, dtype=np.int32)
@@ -226,6 +264,26 @@ class SparseSample:
     sample_weight: NDArray[np.float64] | None
     rows: NDArray[np.intp]
 
+    def drawn(self, mean_weight: float, random: np.random.Generator) -> SparseSample:
+        """Rows for one epoch: those of little weight only as often as their weight says.
+
+        Parameters
+        ----------
+        mean_weight : float, of all rows that count
+        random : numpy Generator
+
+        Returns
+        -------
+        SparseSample
+            With weights in units of the mean, none below `_LEAST_WEIGHT`.
+        """
+        if self.sample_weight is None:
+            return self
+        weight = self.sample_weight / mean_weight
+        drawn = _LEAST_WEIGHT * random.random(len(self.rows)) < weight[self.rows]
+        np.maximum(weight, _LEAST_WEIGHT, out=weight)
+        return replace(self, sample_weight=weight, rows=self.rows[drawn])
+
 
 class SparseLearner:
     """A hash function and class weights that learn from sparse rows.
@@ -243,6 +301,7 @@ class SparseLearner:
     projection : (k, r) float32, for values as `columns` scales them
     intercept : (r,) float32
     class_weights : (C,) float64, weights of the rows that were taken in
+    random : numpy Generator
     """
 
     def __init__(
@@ -250,9 +309,9 @@ class SparseLearner:
     ) -> None:
         self.columns = columns
         self.by_means = by_means or n_classes > _MAX_LEARNED_CLASSES
-        self._random = np.random.default_rng(seed)
+        self.random = np.random.default_rng(seed)
         k = len(columns.kept)
-        self.projection = self._random.standard_normal((k, n_bits), dtype=np.float32)
+        self.projection = self.random.standard_normal((k, n_bits), dtype=np.float32)
         self.intercept = np.zeros(n_bits, dtype=np.float32)
         self.class_weights = np.zeros(n_classes)
         self._sums = np.zeros((n_classes, n_bits), dtype=np.float32)  # of scores, by class
@@ -312,7 +371,9 @@ class SparseLearner:
         sizes[columns.kept] = scale
         return HashFunction(every, intercept, centre=centre, scale=sizes, precision=precision)
 
-    def start(self, X: Features, own: NDArray[np.intp]) -> None:
+    def start(
+        self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64] | None = None
+    ) -> None:
         """Give the random projection a size, and the bits their thresholds, by sample rows."""
         scores = self.scores(X)
         deviation = _DEVIATION_BY_MEANS if self.by_means else 1.0
@@ -320,7 +381,7 @@ class SparseLearner:
         self.projection *= np.float32(self._size)
         scores *= np.float32(self._size)
         # Half of the classes on either side of every threshold.
-        sums, totals = _sums_by_class(scores, own, None, self.n_classes)
+        sums, totals = _sums_by_class(scores, own, sample_weight, self.n_classes)
         seen = totals > 0
         means = np.divide(sums[seen], totals[seen, None], dtype=np.float32)
         self.intercept = -means.mean(axis=0).astype(np.float32)
@@ -360,7 +421,7 @@ class SparseLearner:
         places[kept] = np.arange(len(kept))
         factors = now.factors[np.maximum(now.places[kept], 0)]
         factors[old] = before.factors
-        projection = self._random.standard_normal((len(kept), self.n_bits), dtype=np.float32)
+        projection = self.random.standard_normal((len(kept), self.n_bits), dtype=np.float32)
         projection *= np.float32(self._size)
         projection[old] = self.projection
         squares, counts = np.zeros(len(kept), np.float32), np.zeros(len(kept), np.int32)
@@ -384,13 +445,16 @@ class SparseLearner:
             if values is not None:
                 setattr(self, name, values[kept])
 
-    def start_new_classes(self, X: Features, own: NDArray[np.intp]) -> None:
+    def start_new_classes(
+        self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64] | None
+    ) -> None:
         """Learned weights of classes that had no rows before, from the means of these."""
         new = np.flatnonzero(self.class_weights[own] == 0)
         if self._latent is None or len(new) == 0:
             return
         classes, group = np.unique(own[new], return_inverse=True)
-        sums, totals = _sums_by_class(self.scores(X[new]), group, None, len(classes))
+        weight = None if sample_weight is None else sample_weight[new]
+        sums, totals = _sums_by_class(self.scores(X[new]), group, weight, len(classes))
         self._latent[classes] = _latent(np.divide(sums, totals[:, None], dtype=np.float32))
 
     def copy(self) -> SparseLearner:
@@ -417,7 +481,7 @@ class SparseLearner:
 
         Parameters
         ----------
-        samples : endless; rows to show in each epoch
+        samples : endless; rows to show in each epoch, with weights of mean 1
         n_rows : int, rows per sample
         on_epoch : given the epoch, their number and the mean loss, tells whether to stop
         later : bool, whether these rows add to what was learned from others: one epoch of small
@@ -433,14 +497,15 @@ class SparseLearner:
             n_epochs = max(_EPOCHS, min(_MAX_EPOCHS, math.ceil(_MIN_STEPS / per_epoch)))
             n_epochs = max(1, min(n_epochs, _MAX_VISITS // n_rows))
         n_steps = n_epochs * per_epoch
-        schedule = Schedule(n_steps, _STEP_OF_LATER_BATCHES if later else 1.0)
+        # The last step of a schedule has size 0, and a small batch has no other.
+        schedule = Schedule(n_steps + 1, _STEP_OF_LATER_BATCHES) if later else Schedule(n_steps)
         assert self._latent is not None
         of_intercept, of_weights = Adam(self.intercept.shape), Adam(self._latent.shape)
         step = 0
         for epoch, sample in enumerate(samples, start=1):
             losses = []
             own, sample_weight = sample.own, sample.sample_weight
-            for chosen in mini_batches(len(sample.rows), per_step, self._random):
+            for chosen in mini_batches(len(sample.rows), per_step, self.random):
                 rows = sample.rows[chosen]
                 step += 1
                 factor = schedule.at(step)
@@ -521,18 +586,18 @@ class SparseLearner:
         step = renewed = 0
         index: HammingIndex | None = None
         for epoch, sample in enumerate(samples, start=1):
-            groups = _Groups(sample, self._random)
+            groups = _Groups(sample, self.random)
             per_epoch = max(1, len(groups) // _CLASSES_PER_STEP)
             if not groups.has_pairs:
                 return
             if schedule is None:
                 schedule = Schedule(per_epoch * _EPOCHS_BY_MEANS)
-            seeds = self._random.permutation(len(groups))
+            seeds = self.random.permutation(len(groups))
             per_step = _CLASSES_PER_STEP // (1 + _NEAR_CLASSES)
             losses = []
             for start in range(0, per_epoch * per_step, per_step):
                 if index is None or step >= max(renewed + _STEPS_TO_RENEW, renewed * 3 // 2):
-                    codes = self._codes_of_groups(sample.X, groups)
+                    codes = self._codes_of_groups(sample, groups)
                     index, renewed = HammingIndex(codes), step
                 step += 1
                 near, _ = index.top_k(
@@ -543,7 +608,9 @@ class SparseLearner:
                 batch = self.columns.rows(sample.X[rows])
                 scores = _scores(batch, self.projection)
                 scores += self.intercept
-                loss, by_scores = _gradient_by_means(scores, lengths, self._sharpness_by_means)
+                weight = None if sample.sample_weight is None else sample.sample_weight[rows]
+                sharp = self._sharpness_by_means
+                loss, by_scores = _gradient_by_means(scores, lengths, sharp, weight)
                 losses.append(loss)
                 factor = schedule.at(step)
                 self._move(batch, by_scores, factor * _STEP_OF_COLUMNS_BY_MEANS)
@@ -563,13 +630,14 @@ class SparseLearner:
         of_signs, of_tanh = sharpness(self.n_classes, self.n_bits)
         return np.float32(_SHARPNESS_BY_MEANS * of_signs), np.float32(_SHARPNESS_BY_MEANS * of_tanh)
 
-    def _codes_of_groups(self, X: Features, groups: _Groups) -> NDArray[np.uint8]:
+    def _codes_of_groups(self, sample: SparseSample, groups: _Groups) -> NDArray[np.uint8]:
         """Packed signs of the mean scores of each class of a sample."""
         sums = np.zeros((len(groups), self.n_bits), dtype=np.float32)
         for start in range(0, len(groups.order), _ROWS_TO_ADD):
             part = slice(start, start + _ROWS_TO_ADD)
-            scores = self.scores(X[groups.order[part]])
-            _add_by_class(sums, scores, groups.group_of_order[part], None)
+            rows = groups.order[part]
+            weight = None if sample.sample_weight is None else sample.sample_weight[rows]
+            _add_by_class(sums, self.scores(sample.X[rows]), groups.group_of_order[part], weight)
         return pack(sums >= 0)
 
 
@@ -612,7 +680,10 @@ class _Groups:
 
 
 def _gradient_by_means(
-    scores: NDArray[np.float32], lengths: NDArray[np.intp], sharp: tuple[np.float32, np.float32]
+    scores: NDArray[np.float32],
+    lengths: NDArray[np.intp],
+    sharp: tuple[np.float32, np.float32],
+    sample_weight: NDArray[np.float64] | None = None,
 ) -> tuple[float, NDArray[np.float32]]:
     """Loss of rows against the means of classes, and its gradient by their scores (m, r).
 
@@ -624,20 +695,25 @@ def _gradient_by_means(
     scores : (m, r), rows of one class after the other
     lengths : (C,) how many each class has
     sharp : factors of the scores in the softmax, by signs and by tanh
+    sample_weight : (m,) of mean about 1, or None for ones
     """
     own = np.repeat(np.arange(len(lengths)), lengths)
-    counts = lengths.astype(np.float32)[:, None]
-    sums = np.add.reduceat(scores, np.cumsum(lengths) - lengths, axis=0)
-    means = np.divide(sums, counts, dtype=np.float32)
-    others_count = np.maximum(counts[own] - np.float32(1), np.float32(1))
-    others = np.divide(sums[own] - scores, others_count, dtype=np.float32)
+    starts = np.cumsum(lengths) - lengths
+    weights = np.ones((len(own), 1), dtype=np.float32)
+    if sample_weight is not None:
+        weights[:, 0] = sample_weight
+    weighted = scores * weights
+    sums, totals = np.add.reduceat(weighted, starts), np.add.reduceat(weights, starts)
+    means = np.divide(sums, totals, dtype=np.float32)
+    has_others = lengths[own] > 1
+    others_total = np.where(has_others[:, None], totals[own] - weights, np.float32(1))
+    others = np.divide(sums[own] - weighted, others_total, dtype=np.float32)
     codes, values = _signs(scores), np.tanh(scores)
     of_classes, of_others = _signs(means), _signs(others)
 
     at = (np.arange(len(own)), own)
-    has_others = lengths[own] > 1
     n_compared = max(1, int(np.count_nonzero(has_others)))
-    shares = (has_others / n_compared).astype(np.float32)
+    shares = (has_others * weights[:, 0] / n_compared).astype(np.float32)
     slopes = []
     likelihoods = []
     for queries, factor, share in (
@@ -665,13 +741,12 @@ def _gradient_by_means(
     by_scores += (of_own[0] + of_own[1]) * of_others
     # The slope of tanh, also in the place of that of sign.
     by_scores *= 1.0 - values * values
-    by_classes *= (1.0 - np.tanh(means) ** 2) / counts
-    by_others *= (1.0 - np.tanh(others) ** 2) / others_count
+    by_classes *= (1.0 - np.tanh(means) ** 2) / totals
+    by_others *= (1.0 - np.tanh(others) ** 2) / others_total
     # The mean of the others has the scores of all rows of the class but one.
     by_others[~has_others] = 0.0
-    by_classes += np.add.reduceat(by_others, np.cumsum(lengths) - lengths, axis=0)
-    by_scores += by_classes[own]
-    by_scores -= by_others
+    by_classes += np.add.reduceat(by_others, starts)
+    by_scores += weights * (by_classes[own] - by_others)
     return loss, by_scores
 
 
@@ -698,11 +773,10 @@ def _latent(means: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _shares(n: int, sample_weight: NDArray[np.float64] | None) -> NDArray[np.float32]:
-    """Shares (n,) of the loss."""
+    """Shares (n,) of the loss; weights have mean 1 over all rows, not in every mini-batch."""
     if sample_weight is None:
         return np.full(n, 1.0 / n, dtype=np.float32)
-    total = max(float(sample_weight.sum()), 1e-300)
-    return np.divide(sample_weight, total).astype(np.float32)
+    return np.divide(sample_weight, n).astype(np.float32)
 
 
 def _cross_entropy(
@@ -805,7 +879,7 @@ class SparseState:
         classes the projection stays, and the means take the rows in.
         """
         column_sums = self.column_sums.copy()
-        column_sums.add(X)
+        column_sums.add(X, sample_weight)
         _require_finite_sums(column_sums)
         announced = labels if classes is None else np.concatenate([labels, classes])
         learner = self.learner.copy()
@@ -815,11 +889,13 @@ class SparseState:
         learner.place_classes(np.searchsorted(union, known), len(union))
         own = np.searchsorted(union, labels)
         if len(own):
-            learner.start_new_classes(X, own)
+            learner.start_new_classes(X, own, sample_weight)
             learner.add_to_sums(X, own, sample_weight)
             if not learner.by_means:
                 sample = SparseSample(X, own, sample_weight, np.arange(len(own)))
-                learner.learn(iter([sample]), len(own), lambda *_: True, later=True)
+                sample = sample.drawn(column_sums.mean_weight, learner.random)
+                if len(sample.rows):
+                    learner.learn(iter([sample]), len(sample.rows), lambda *_: True, later=True)
         self.learner, self.column_sums, self.classes = learner, column_sums, union
         self.n_rows += len(labels)
         self.n_changes += 1
@@ -872,13 +948,16 @@ def fit_sparse(
     """
     if n_features > MAX_COLUMNS:
         raise ValueError(f"X must have at most {MAX_COLUMNS:,} features, found {n_features:,}")
-    column_sums, labels, n_bytes = ColumnSums(n_features), [], 0
-    for X, y, _ in passes():
-        column_sums.add(X)
+    column_sums, labels, weights, n_bytes = ColumnSums(n_features), [], [], 0
+    for X, y, weight in passes():
+        column_sums.add(X, weight)
         labels.append(y)
+        weights.append(np.ones(len(y)) if weight is None else weight)
         n_bytes += X.nbytes if isinstance(X, np.ndarray) else 12 * X.nnz
     _require_finite_sums(column_sums)
-    all_labels = np.concatenate(labels)
+    all_labels, sample_weight = np.concatenate(labels), np.concatenate(weights)
+    counts = sample_weight >= _LEAST_WEIGHT * column_sums.mean_weight
+    mean_weight = float(sample_weight[counts].mean())
     announced = all_labels if classes is None else np.concatenate([all_labels, classes])
     found = np.unique(announced)
     own = np.searchsorted(found, all_labels)
@@ -894,12 +973,16 @@ def fit_sparse(
         f"{column_sums.counts.sum() / max(1, column_sums.n_rows):.0f} entries per row; learning on "
         "sparse mini-batches"
     )
-    pool = _Pool(passes, own, n_bytes, settings.max_bytes // 4, random)
-    held_out = _held_out(own, random) if settings.refine else np.empty(0, dtype=np.intp)
+    pool = _Pool(passes, own, mean_weight, n_bytes, settings.max_bytes // 4, random)
+    held_out = np.empty(0, dtype=np.intp)
+    if settings.refine:
+        can_judge = np.flatnonzero(counts)
+        held_out = can_judge[_held_out(own[can_judge], random)]
     n_training = len(own) - len(held_out)
     first = next(pool.samples(held_out))
     some = first.rows[:: 1 + len(first.rows) // _ROWS_TO_START]
-    learner.start(first.X[some], first.own[some])
+    weight = None if first.sample_weight is None else first.sample_weight[some]
+    learner.start(first.X[some], first.own[some], weight)
     epochs: list[Epoch] = []
 
     def on_epoch(epoch: int, n_epochs: int, loss: float) -> bool:
@@ -915,7 +998,7 @@ def fit_sparse(
     is_held_out[held_out] = True
     for X, rows, weight in pool.batches():
         learner.add_to_sums(X, np.where(is_held_out[rows], -1, own[rows]), weight)
-    _judge(settings, state, *pool.rows(is_held_out))
+    _judge(settings, state, *pool.rows(is_held_out), sample_weight[is_held_out])
     state.facts |= {"taken": True, "epochs": len(epochs), "columns": len(columns.kept)}
     for X, rows, weight in pool.batches() if len(held_out) else ():
         learner.add_to_sums(X, np.where(is_held_out[rows], own[rows], -1), weight)
@@ -942,29 +1025,46 @@ def _held_out(own: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.
     return np.sort(random.choice(allowed, n, replace=False))
 
 
-def _judge(settings: Settings, state: SparseState, X: Any, rows: NDArray[np.intp]) -> None:
-    """Choose the short list and the temperature on held-out rows (n, d) of classes `rows`."""
+def _judge(
+    settings: Settings,
+    state: SparseState,
+    X: Any,
+    own: NDArray[np.intp],
+    sample_weight: NDArray[np.float64],
+) -> None:
+    """Choose the short list and the temperature on held-out rows.
+
+    Parameters
+    ----------
+    settings : Settings
+    state : SparseState
+    X : (n, d)
+    own : (n,) index of each row's class
+    sample_weight : (n,)
+    """
     state.rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-    if len(rows) < 2:
+    if len(own) < 2:
         return
     model = state.model(settings.precision)
-    labels = state.classes[rows]
+    labels = state.classes[own]
+    shares = sample_weight / sample_weight.sum()
     right = {}
     for length in RESCORE_LENGTHS if settings.rescore is None else (settings.rescore,):
         model.rescore = length
-        right[length] = model.predict(X) == labels
+        right[length] = (model.predict(X) == labels).astype(np.float64)
     chosen = state.rescore
     for length in right:
         # Another length only where it is clearly better.
-        gain = right[length].astype(float) - right[chosen]
-        if gain.mean() > gain.std() / math.sqrt(len(gain)):
+        gain = right[length] - right[chosen]
+        lead = shares @ gain
+        if lead > math.sqrt(shares @ (gain - lead) ** 2 * (shares @ shares)):
             chosen = length
     model.rescore = state.rescore = chosen
     place = np.searchsorted(model.classes, labels)
-    state.temperature = fitted_temperature(model, X, place)
-    accuracy = float(right[chosen].mean())
-    state.facts |= {"held_out_rows": len(rows), "accuracy_after": accuracy}
-    settings.report(f"{accuracy:.2%} of {len(rows)} held-out rows; short list of {chosen}")
+    state.temperature = fitted_temperature(model, X, place, sample_weight)
+    accuracy = float(shares @ right[chosen])
+    state.facts |= {"held_out_rows": len(own), "accuracy_after": accuracy}
+    settings.report(f"{accuracy:.2%} of {len(own)} held-out rows; short list of {chosen}")
 
 
 class _Pool:
@@ -974,6 +1074,7 @@ class _Pool:
     ----------
     passes : gives the rows
     own : (n,) index of each row's class
+    mean_weight : float, of the rows that count
     n_bytes : int, of all rows
     max_bytes : int, that a sample may take
     random : numpy Generator
@@ -983,11 +1084,13 @@ class _Pool:
         self,
         passes: Rows,
         own: NDArray[np.intp],
+        mean_weight: float,
         n_bytes: int,
         max_bytes: int,
         random: np.random.Generator,
     ) -> None:
         self._passes, self._own, self._random = passes, own, random
+        self._mean_weight = mean_weight
         self._share = min(1.0, max_bytes / max(1, n_bytes))
         self._kept: SparseSample | None = None
 
@@ -1012,8 +1115,9 @@ class _Pool:
                     self._kept = sample
             else:
                 sample = self._kept
-            yield sample
-            del sample
+            drawn = sample.drawn(self._mean_weight, self._random)
+            yield drawn if len(drawn.rows) else sample
+            del sample, drawn
 
     def rows(self, chosen: NDArray[np.bool_]) -> tuple[Features, NDArray[np.intp]]:
         """Some rows, and the indices of their classes."""

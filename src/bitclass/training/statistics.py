@@ -101,6 +101,7 @@ class Sums:
         (C, 0) where rows have no starting codes of their own
     n_rows : int
     shift, scale : (d,)
+    effective_rows : float, how many rows of equal weight would say as much; None for `n_rows`
     """
 
     classes: NDArray[Any]
@@ -111,6 +112,7 @@ class Sums:
     n_rows: int
     shift: NDArray[np.float64]
     scale: NDArray[np.float64]
+    effective_rows: float | None = None
 
     @classmethod
     def zeros(
@@ -152,8 +154,12 @@ class Sums:
 
     @property
     def count(self) -> float:
-        """How many rows the sums stand for; weights below 1 do not make rows fewer."""
-        return max(self.total_weight, float(self.n_rows))
+        """How many rows the sums stand for: as many as weights say, or as weights of one size say.
+
+        Weights that are all below 1 do not make rows fewer, but a few that are far below others do.
+        """
+        rows = self.n_rows if self.effective_rows is None else self.effective_rows
+        return max(self.total_weight, min(rows, float(self.n_rows)))
 
     @property
     def column_sums(self) -> NDArray[np.float64]:
@@ -281,6 +287,8 @@ class Statistics:
     n_rows : int
     n_changes : int
         How often rows or classes were added or removed.
+    weight_squares : float
+        Sum of the squares of the rows' weights, 0 where it is not known: no file holds it.
     """
 
     def __init__(
@@ -308,6 +316,7 @@ class Statistics:
         self.class_weights_when_refined = np.zeros(0)
         self.n_rows = 0
         self.n_changes = 0
+        self.weight_squares = 0.0
         self._kept: list[KeptRows] = []
 
     @property
@@ -359,7 +368,8 @@ class Statistics:
             kept.append(
                 KeptRows(own, codes, np.ones(len(own)) if sample_weight is None else sample_weight)
             )
-        self._absorb(sums, announced, kept, own=True)
+        squares = float(len(rows) if sample_weight is None else sample_weight @ sample_weight)
+        self._absorb(sums, announced, kept, own=True, weight_squares=squares)
 
     def summed(
         self,
@@ -454,6 +464,7 @@ class Statistics:
         kept: Sequence[KeptRows] = (),
         *,
         own: bool = False,
+        weight_squares: float = 0.0,
     ) -> None:
         """Add sums, and make room for `classes`, which include theirs and those of `kept`.
 
@@ -505,6 +516,8 @@ class Statistics:
         place = np.searchsorted(union, classes)
         grown["_kept"] = before_kept + [_relabelled(rows, place) for rows in kept]
         grown |= {"n_rows": self.n_rows + sums.n_rows, "n_changes": self.n_changes + 1}
+        is_known = self.n_rows == 0 or self.weight_squares > 0
+        grown["weight_squares"] = self.weight_squares + weight_squares if is_known else 0.0
         was = {name: getattr(self, name) for name in grown}
         # From here on nothing allocates. An interrupt waits until all is done, and is then undone.
         try:
@@ -574,6 +587,13 @@ class Statistics:
         """Sum of all sample weights."""
         return float(self.class_weights.sum())
 
+    @property
+    def effective_rows(self) -> float:
+        """How many rows of equal weight would say as much; all, as far as it is known."""
+        if self.weight_squares == 0:
+            return float(self.n_rows)
+        return min(self.total_weight**2 / self.weight_squares, float(self.n_rows))
+
     def sums(self) -> Sums:
         """Sums of the classes that have rows; a view where all have."""
         seen: Any = self.class_weights > 0
@@ -588,6 +608,7 @@ class Statistics:
             self.n_rows,
             self.shift,
             self.scale,
+            self.effective_rows,
         )
 
     def kept_rows(self) -> KeptRows:
@@ -683,7 +704,7 @@ class Statistics:
             gram += theirs.total_weight * np.outer(move, move)
             feature_sums += np.outer(theirs.class_weights, move)
             theirs = replace(theirs, gram=gram, feature_sums=feature_sums)
-        self._absorb(theirs, other.classes, other._kept)
+        self._absorb(theirs, other.classes, other._kept, weight_squares=other.weight_squares)
 
     def remove_classes(self, labels: NDArray[Any]) -> None:
         """Forget classes.
@@ -708,6 +729,7 @@ class Statistics:
             "gram": self.gram - removed,
             "n_changes": self.n_changes + 1,
             "n_rows": self.n_rows - round(self.n_rows * share),
+            "weight_squares": self.weight_squares * (1.0 - share),
         }
         if self.keep_codes:
             kept = self.kept_rows()

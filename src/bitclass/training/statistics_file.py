@@ -93,6 +93,11 @@ def save_statistics(
     OSError
         If the file cannot be written; what was there before is there still.
     """
+    if not isinstance(statistics, Statistics):
+        raise TypeError(
+            f"statistics must be Statistics, found {type(statistics).__name__}: text and other "
+            "wide rows are learned without sums, and there is nothing to save"
+        )
     starting, tensors = _saved_starting(statistics.starting)
     dtype, tensors["classes"] = encode_labels(statistics.classes)
     if statistics.classes.dtype == object and any(

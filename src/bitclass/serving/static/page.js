@@ -73,6 +73,33 @@ function classItem(found, bits) {
   );
 }
 
+function ngramItem([ngram, share], largest) {
+  const bar = element("div", { class: share < 0 ? "against" : "for" });
+  bar.style.width = `${(50 * Math.abs(share)) / largest}%`;
+  const sign = share < 0 ? "\u2212" : "+";
+  return element(
+    "li", {},
+    element("span", { class: "ngram" }, ngram.replace(/^ | $/g, "\u2423")),
+    element("div", { class: "signed", "aria-hidden": "true" }, bar),
+    element("span", { class: "share" }, `${sign}${(100 * Math.abs(share)).toFixed(1)} %`),
+  );
+}
+
+// The n-grams of a text that speak for one of the nearest classes, and against it.
+function explain(classes, chosenClass) {
+  const explained = classes.every((found) => "ngrams" in found);
+  byId("why-section").hidden = !model.ngrams;
+  const told = explained ? classes[chosenClass].ngrams : [];
+  const ngrams = told.some(([ngram]) => ngram.trim()) ? told : []; // every text has the space
+  const largest = Math.max(...ngrams.map(([, share]) => Math.abs(share)), 1e-9);
+  byId("why").replaceChildren(...ngrams.map((each) => ngramItem(each, largest)));
+  byId("why-class").closest(".controls").hidden = !ngrams.length;
+  byId("why-text").textContent = ngrams.length
+    ? "Shares of all that the n-grams of the text say about the class. \u2423 is the beginning or end of a word."
+    : explained ? "The model knows no n-gram of this text, so all classes are equally likely."
+      : "The text is too long to be explained.";
+}
+
 function imageItem(image) {
   const title = image.label ?? image.name;
   const link = element(
@@ -164,6 +191,11 @@ function show(answer, title, url) {
   byId("code").replaceChildren(pattern(answer.bits, text));
   byId("code-text").textContent = text;
   byId("classes").replaceChildren(...answer.classes.map((found) => classItem(found, answer.bits)));
+  byId("why-class").replaceChildren(
+    ...answer.classes.map((found, i) => element("option", { value: i }, found.label)),
+  );
+  byId("why-class").onchange = (event) => explain(answer.classes, Number(event.target.value));
+  explain(answer.classes, 0);
   byId("near").replaceChildren(...answer.images.map(imageItem));
   byId("near-section").hidden = answer.images.length === 0;
   byId("result").hidden = false;

@@ -136,7 +136,7 @@ def refine(
     alpha = settings.alpha
     if alpha is None:
         Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
-        alpha = best_alpha(scatter, Z, held_out.own, statistics.anchors)
+        alpha = best_alpha(scatter, Z, held_out.own, statistics.anchors, held_out.weights)
     coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits, statistics.anchors)
     before = None
     for hash_function, weights in start(sums, coordinates):

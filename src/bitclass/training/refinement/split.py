@@ -25,6 +25,9 @@ Rows = Callable[[], Iterator[Batch]]
 _HELD_OUT_SHARE, _MAX_HELD_OUT_SHARE = 0.05, 0.2
 _MIN_HELD_OUT, _MAX_HELD_OUT = 200, 4096
 _ROWS_PER_BLOCK = 4096
+# Rows of less weight than this share of the mean are summed, and no more: they would make steps
+# many that learn from few rows, and would be held out to no end.
+_LEAST_WEIGHT = 0.01
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,11 @@ class Split:
         if n_rows > max_rows:  # rows of a sample are held twice for a moment
             max_rows = max(1024, max_rows // 2)
         n_rows = max(n_rows, 1)
-        share = min(max(_HELD_OUT_SHARE, _MIN_HELD_OUT / n_rows), _MAX_HELD_OUT_SHARE)
+        self._least_weight = _LEAST_WEIGHT * statistics.total_weight / max(statistics.n_rows, 1)
+        self._n_counting = n_rows
+        # Of rows of uneven weights more are held out, so that they say enough.
+        n_effective = n_rows * statistics.effective_rows / max(statistics.n_rows, 1)
+        share = min(max(_HELD_OUT_SHARE, _MIN_HELD_OUT / n_effective), _MAX_HELD_OUT_SHARE)
         share = min(share, _MAX_HELD_OUT / n_rows)
         self.held_out = (
             self._held_out(share)
@@ -99,7 +106,7 @@ class Split:
             else self._held_out_groups(groups, share * n_rows)
         )
         #: Rows that are not held out, and how many of them a sample has.
-        self.n_training = max(n_rows - len(self.held_out), 0)
+        self.n_training = max(self._n_counting - len(self.held_out), 0)
         self.n_per_sample = min(self.n_training, max_rows)
 
     @property
@@ -169,13 +176,17 @@ class Split:
         """Rows that `choose` picks by their numbers."""
         blocks = _Blocks(transform)
         own, weights, numbers = [], [], []
-        weighted, first_row = False, 0
+        weighted, first_row, n_counting = False, 0, 0
         for X, labels, of_rows in self._rows():
             rows = np.arange(first_row, first_row + X.shape[0])
             first_row += X.shape[0]
             place = np.minimum(np.searchsorted(self._classes, labels), len(self._classes) - 1)
             # A class without rows in the sums is not in the model.
-            chosen = np.flatnonzero(choose(rows) & (self._classes[place] == labels))
+            counts = self._classes[place] == labels
+            if of_rows is not None:
+                counts &= of_rows >= self._least_weight
+            n_counting += int(counts.sum())
+            chosen = np.flatnonzero(choose(rows) & counts)
             for start in range(0, len(chosen), _ROWS_PER_BLOCK):
                 blocks.add(dense_rows(X, chosen[start : start + _ROWS_PER_BLOCK]))
             own.append(place[chosen])
@@ -184,6 +195,7 @@ class Split:
             weights.append(np.ones(len(chosen)) if of_rows is None else of_rows[chosen])
         if first_row == 0:
             raise ValueError("batches must give the rows each time it is called, found none")
+        self._n_counting = n_counting
         return Sample(
             blocks.joined(self._statistics.n_features),
             np.concatenate(own),
