@@ -20,7 +20,6 @@ from bitclass import BinaryCodeClassifier, PackedModel
 from real_data import NAMES, load, present
 from tables import write_page
 
-
 NOTE = (
     "Predictions of onnxruntime beside those of the model, on test rows that neither has seen. "
     "*differ* counts rows with another label; *near a tie* counts those of them whose label also "
