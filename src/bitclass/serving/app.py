@@ -87,6 +87,7 @@ def create_app(
     *,
     host: str = "127.0.0.1",
     allowed_hosts: Sequence[str] = (),
+    metrics: Metrics | None = None,
 ) -> Service:
     """Make an ASGI application that serves models.
 
@@ -99,12 +100,16 @@ def create_app(
         Address that the server listens on.
     allowed_hosts : sequence of str
         Further names that clients may use for this server.
+    metrics : Metrics, optional
+        Those of several workers, which count together.
 
     Returns
     -------
     Service
     """
-    return Service(models, limits or Limits(), {host.lower(), *map(str.lower, allowed_hosts)})
+    hosts = {host.lower(), *map(str.lower, allowed_hosts)}
+    metrics = metrics or Metrics([served.name for served in models])
+    return Service(models, limits or Limits(), hosts, metrics)
 
 
 class Service:
@@ -116,7 +121,9 @@ class Service:
         Set this to have every answer end its connection, and the service report not ready.
     """
 
-    def __init__(self, models: Sequence[ServedModel], limits: Limits, hosts: set[str]) -> None:
+    def __init__(
+        self, models: Sequence[ServedModel], limits: Limits, hosts: set[str], metrics: Metrics
+    ) -> None:
         self.stopping = False
         self._models = {served.name: served for served in models}
         if len(self._models) != len(models) or not models:
@@ -124,7 +131,7 @@ class Service:
             raise ValueError(f"models must have distinct names, found {names or 'none'}")
         self._default = models[0]
         self._limits, self._hosts = limits, hosts
-        self._metrics = Metrics()
+        self._metrics = metrics
         self._batchers = {
             name: Batcher(served.model, partial(self._metrics.batch, name))
             for name, served in self._models.items()
@@ -185,13 +192,13 @@ class Service:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        self._metrics.in_progress += 1
+        self._metrics.begin()
         try:
             refusal = self._check_origin(scope)
             app: ASGIApp = self._app if refusal is None else refusal
             await app(scope, receive, send_more)
         finally:
-            self._metrics.in_progress -= 1
+            self._metrics.end()
             endpoint = getattr(scope.get("endpoint"), "__name__", "_none")[1:]
             self._metrics.request(endpoint, status, time.perf_counter() - began)
 
