@@ -121,7 +121,7 @@ wheel:  ## source distribution and repaired wheels in dist/, each tried in an em
 
 image-root:  ## the file system of the Docker image in build/image, tried in a chroot (after make wheel; as root)
 	rm -rf build/image
-	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist/*-abi3-*.whl
+	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist
 	packaging/try_image_root.sh build/image
 
 onnx-agreement: setup  ## predictions of onnxruntime beside ours on the real datasets

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "io": FILES,
     "images": FILES,
     "text": FILES,
-    "serving": FILES,
+    "serving": FILES | {"text"},
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},
     "cli": ESTIMATOR | FILES | {"distributed", "serving", "text", ""},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 import warnings
@@ -90,7 +89,7 @@ def command(
             worker.tell_started()
 
     # After the fork: the threads of other libraries do not survive it.
-    served = [_with_extractor(each, given) for each, given in zip(plain, models, strict=True)]
+    served = [each.with_extractor() for each in plain]
     app = create_app(served, limits, host=host, allowed_hosts=allow_host or (), metrics=metrics)
     server = create_server(app, max_connections=max_connections, on_start=tell_started)
     server.run(sockets=[listener])
@@ -107,28 +106,6 @@ def _loaded(given: str) -> ServedModel:
         return ServedModel(name if equals else Path(path).stem, model)
     except ValueError as error:
         raise UsageError(f"{given}: {error}; write NAME=MODEL to give one") from error
-
-
-def _with_extractor(served: ServedModel, given: str) -> ServedModel:
-    """The model with what it was trained with, so that it takes images or texts."""
-    from bitclass.cli.data import extractor_of
-
-    model, path = served.model, given.rpartition("=")[2]
-    extractor = embed = None
-    if "extractor" in model.summary:
-        from bitclass.text import recorded_embeddings
-
-        embeddings = recorded_embeddings(model.summary)
-        if embeddings is None:
-            extractor = extractor_of(model)
-        else:
-            embed = embeddings.rows
-            if embeddings.n_features != model.n_features:  # loads them, before the first request
-                raise ValueError(
-                    f"{path}: the model takes {model.n_features} features, and its extractor "
-                    f"{embeddings.library}:{embeddings.model} gives {embeddings.n_features}"
-                )
-    return dataclasses.replace(served, extractor=extractor, embed=embed)
 
 
 def listen_on(host: str, port: int, what: str) -> socket.socket:

@@ -45,13 +45,17 @@ _PAGES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-# The page may load what comes from here, and the image that was chosen; nobody may frame it.
+# The page may load what comes from here, and the image that was chosen.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
+)
+# Pages that may frame it: nobody, or notebooks of this machine.
+_NO_FRAMES = "'none'"
+_NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* vscode-webview:"
 _HEADERS = [
     (name.encode(), value.encode())
     for name, value in {
-        "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-        "img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'",
         "x-content-type-options": "nosniff",
         "referrer-policy": "no-referrer",
         "cross-origin-resource-policy": "same-origin",
@@ -88,6 +92,7 @@ def create_app(
     host: str = "127.0.0.1",
     allowed_hosts: Sequence[str] = (),
     metrics: Metrics | None = None,
+    in_frames: bool = False,
 ) -> Service:
     """Make an ASGI application that serves models.
 
@@ -102,6 +107,8 @@ def create_app(
         Further names that clients may use for this server.
     metrics : Metrics, optional
         Those of several workers, which count together.
+    in_frames : bool, default=False
+        Whether notebooks of this machine may show the page.
 
     Returns
     -------
@@ -109,7 +116,7 @@ def create_app(
     """
     hosts = {host.lower(), *map(str.lower, allowed_hosts)}
     metrics = metrics or Metrics([served.name for served in models])
-    return Service(models, limits or Limits(), hosts, metrics)
+    return Service(models, limits or Limits(), hosts, metrics, in_frames)
 
 
 class Service:
@@ -122,7 +129,12 @@ class Service:
     """
 
     def __init__(
-        self, models: Sequence[ServedModel], limits: Limits, hosts: set[str], metrics: Metrics
+        self,
+        models: Sequence[ServedModel],
+        limits: Limits,
+        hosts: set[str],
+        metrics: Metrics,
+        in_frames: bool,
     ) -> None:
         self.stopping = False
         self._models = {served.name: served for served in models}
@@ -131,6 +143,8 @@ class Service:
             raise ValueError(f"models must have distinct names, found {names or 'none'}")
         self._default = models[0]
         self._limits, self._hosts = limits, hosts
+        policy = _POLICY + (_NOTEBOOKS if in_frames else _NO_FRAMES)
+        self._headers = [*_HEADERS, (b"content-security-policy", policy.encode())]
         self._metrics = metrics
         self._batchers = {
             name: Batcher(served.model, partial(self._metrics.batch, name))
@@ -187,7 +201,7 @@ class Service:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
+                message["headers"] = [*message["headers"], *self._headers]
                 if self.stopping:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
