@@ -14,13 +14,14 @@ SOURCE = Path(bitclass.__file__).parent
 FOUNDATION = {"codes", "rows", "_native"}
 MODEL = FOUNDATION | {"hash_function", "model", "storage"}
 LEARNING = MODEL | {"_warn", "blas", "losses", "training"}
-ESTIMATOR = LEARNING | {"summary", "validation", "classifier"}
+ESTIMATOR = LEARNING | {"summary", "validation", "classifier", "documentation"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "codes": set(),
     "rows": set(),
     "losses": set(),
     "_warn": set(),
+    "documentation": set(),
     "_native": {"codes"},
     "blas": {"_native"},
     "hash_function": FOUNDATION,
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "classifier": ESTIMATOR,
     "io": FILES,
     "images": FILES,
-    "text": FILES,
+    "text": FILES | {"documentation"},
     "serving": FILES | {"text"},
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
 from bitclass.blas import prediction_threads, training_threads
+from bitclass.documentation import DocumentedMixin
 from bitclass.model import PackedModel
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
@@ -47,7 +48,7 @@ from bitclass.validation import (
 __all__ = ["BinaryCodeClassifier"]
 
 
-class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Multi-class classifier whose codes and class weights are both bits.
 
     Every sample gets a code of `n_bits` bits, every class a binary weight vector, learned
