@@ -36,26 +36,10 @@ class Image(NamedTuple):
 
 
 def unpack(name: str, source: Path, folder: Path) -> tuple[int, int]:
-    """Write the images that the paper uses into class folders.
+    """Write the images that the paper uses into class folders of a new or empty folder.
 
-    Parameters
-    ----------
-    name : str
-        One of `ARCHIVES`.
-    source : Path
-        The archive; for ImageNet the folder with its three archives.
-    folder : Path
-        New or empty folder.
-
-    Returns
-    -------
-    n_train, n_test : int
-        Images written.
-
-    Raises
-    ------
-    ValueError
-        If the archive is not what it should be.
+    The source is the archive, for ImageNet the folder with its three archives. Gives the numbers
+    of training and test images.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder}: is not empty")

@@ -32,40 +32,20 @@ NEAR = {"svm-ova": 1.5, "svm-multi": 1.5, "lsh": 4.0, "cca-itq": 2.5, "sdh": 3.0
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim tested on one dataset.
+    """A claim tested on one dataset."""
 
-    Attributes
-    ----------
-    where : str
-        Dataset and method.
-    text : str
-        What was measured.
-    holds : bool or None
-        None where it is not decided.
-    of_paper : bool
-        Whether this is about the paper's method, not about bitclass with its defaults.
-    """
-
-    where: str
-    text: str
-    holds: bool | None
-    of_paper: bool = True
+    where: str  # dataset and method
+    text: str  # what was measured
+    holds: bool | None  # None where it is not decided
+    of_paper: bool = True  # about the paper's method, not about bitclass with its defaults
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper and what was found.
-
-    Attributes
-    ----------
-    text : str
-    paper : str
-        The paper's own numbers.
-    findings : tuple of Finding
-    """
+    """A claim of the paper and what was found."""
 
     text: str
-    paper: str
+    paper: str  # the paper's own numbers
     findings: tuple[Finding, ...]
 
     def verdict(self, of_paper: bool) -> tuple[Verdict, str] | None:

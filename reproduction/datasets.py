@@ -26,15 +26,7 @@ ROWS_PER_BLOCK = 4096
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to learn from and rows to score on.
-
-    Attributes
-    ----------
-    X : ndarray of shape (n, d), float32
-    y : ndarray of shape (n,)
-    X_test : ndarray of shape (m, d), float32
-    y_test : ndarray of shape (m,)
-    """
+    """Rows to learn from, X (n, d) with y (n,), and rows to score on."""
 
     X: NDArray[np.float32]
     y: NDArray[Any]
@@ -44,41 +36,20 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset of the evaluation.
+    """A dataset of the evaluation."""
 
-    Attributes
-    ----------
-    name : str
-        For the command line and the results file.
-    title : str
-        For the report.
-    load : callable
-        Gives the split for a folder of feature files and a seed.
-    file : str or None
-        Feature file without its ending: ``FILE.npz`` with X_train, y_train, X_test and y_test; or
-        ``FILE_train.npy``, ``FILE_train.labels.npy`` and the same for test, as written by
-        ``bitclass features``.
-    content : str
-        What the file holds, for whoever has to make it.
-    optional : bool
-        Whether a full run leaves it out where its file is missing.
-    split_by_seed : bool
-        Whether the seed draws the test rows.
-    synthetic : bool
-        Rows are drawn; only times and sizes are measured.
-    untrained : bool
-        Too many classes to train the baselines: only prediction is measured.
-    """
-
-    name: str
-    title: str
-    load: Callable[[Path | None, int], Split]
+    name: str  # for the command line and the results file
+    title: str  # for the report
+    load: Callable[[Path | None, int], Split]  # from a folder of feature files and a seed
+    # Feature file without its ending: ``FILE.npz`` with X_train, y_train, X_test and y_test; or
+    # ``FILE_train.npy``, ``FILE_train.labels.npy`` and the same for test, as written by
+    # ``bitclass features``.
     file: str | None = None
-    content: str = ""
-    optional: bool = False
-    split_by_seed: bool = False
-    synthetic: bool = False
-    untrained: bool = False
+    content: str = ""  # of the file, for whoever has to make it
+    optional: bool = False  # whether a full run skips it if its file is missing
+    split_by_seed: bool = False  # whether the seed draws the test rows
+    synthetic: bool = False  # rows are drawn; only times and sizes are measured
+    untrained: bool = False  # too many classes for the baselines: only prediction is measured
 
 
 def standardised(X: Any, y: Any, X_test: Any, y_test: Any) -> Split:

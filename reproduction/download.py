@@ -30,16 +30,7 @@ DOWNLOADS = {
 def download(name: str, folder: Path) -> Path:
     """Fetch an archive into a folder; it appears there only if its checksum is right.
 
-    Parameters
-    ----------
-    name : str
-        One of `DOWNLOADS`.
-    folder : Path
-
-    Returns
-    -------
-    Path
-        The archive. One that is there already is checked and not fetched again.
+    One that is there already is checked and not fetched again.
     """
     url, checksum = DOWNLOADS[name]
     kind, _, expected = checksum.partition(":")

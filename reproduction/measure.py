@@ -36,22 +36,11 @@ def measure(
     """Train, predict and score, in this process.
 
     Whatever a method has to choose, it chooses on training rows, before training is timed. Test
-    rows serve once, for the predictions that are compared with their labels.
-
-    Parameters
-    ----------
-    cell : Cell
-    folder : Path or None
-        Folder of the feature files.
-    tell : callable
-        Called with "begun" and "learned" when training begins and ends.
-
-    Returns
-    -------
-    dict
-        n_rows, n_test, n_features, n_classes; accuracy (None for synthetic rows); train_seconds,
-        choice_seconds (choosing C), test_seconds (per row); model_bytes, peak_bytes; and where the
-        method has them C, converged, n_rounds, n_updates, n_rises, first_objective, history.
+    rows serve once, for the predictions that are compared with their labels. `tell` is called with
+    "begun" and "learned" when training begins and ends. The results: n_rows, n_test, n_features,
+    n_classes; accuracy (None for synthetic rows); train_seconds, choice_seconds (choosing C),
+    test_seconds (per row); model_bytes, peak_bytes; and where the method has them C, converged,
+    n_rounds, n_updates, n_rises, first_objective, history.
     """
     data = DATASETS[cell.data]
     split = data.load(folder, cell.seed)
@@ -121,14 +110,7 @@ def _objective(classifier: BinaryCodeClassifier) -> dict[str, Any]:
 
 
 class RandomModel:
-    """Untrained weights, which are as large and as fast as trained ones.
-
-    Parameters
-    ----------
-    cell : Cell
-        Of the one-vs-all SVM or of LSH.
-    n_features, n_classes : int
-    """
+    """Untrained weights of the one-vs-all SVM or of LSH: as large and as fast as trained ones."""
 
     def __init__(self, cell: Cell, n_features: int, n_classes: int) -> None:
         rng = np.random.default_rng(cell.seed)

@@ -65,13 +65,6 @@ class PaperMethod(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     The paper does not say which codes to start from; these are what the public code of the same
     authors' SDH starts from.
-
-    Parameters
-    ----------
-    n_bits : int
-    loss : str
-    solver : {"flip", "mincut"}
-    random_state : int
     """
 
     def __init__(self, n_bits: int, loss: str, solver: str = "flip", random_state: int = 0) -> None:
@@ -97,24 +90,13 @@ class PaperMethod(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Method:
-    """A method of the comparison.
+    """A method of the comparison."""
 
-    Attributes
-    ----------
-    name : str
-        For the command line and the results file.
-    title : str
-        For the report.
-    kind : {"svm", "hashing", "paper", "bitclass"}
-        Real-valued SVM, SVM on binary codes, the paper's method, or bitclass beyond the paper.
-    build : callable
-        Gives the estimator for a code length and a seed.
-    """
-
-    name: str
-    title: str
+    name: str  # for the command line and the results file
+    title: str  # for the report
+    # Real-valued SVM, SVM on binary codes, the paper's method, or bitclass beyond the paper.
     kind: Literal["svm", "hashing", "paper", "bitclass"]
-    build: Callable[[int, int], Any]
+    build: Callable[[int, int], Any]  # the estimator for a code length and a seed
 
     @property
     def has_bits(self) -> bool:

@@ -34,22 +34,12 @@ _MAX_CURVE_SEEDS = 2
 
 @dataclass(frozen=True)
 class Cell:
-    """One method on one dataset at one code length with one seed.
+    """One method on one dataset at one code length with one seed."""
 
-    Attributes
-    ----------
-    method, data : str
-        Names in `METHODS` and `DATASETS`.
-    n_bits : int
-        0 for methods without codes.
-    seed : int
-        Of the method, and of the split where one is drawn.
-    """
-
-    method: str
-    data: str
-    n_bits: int
-    seed: int
+    method: str  # name in `METHODS`
+    data: str  # name in `DATASETS`
+    n_bits: int  # 0 for methods without codes
+    seed: int  # of the method, and of the split where one is drawn
 
     def __str__(self) -> str:
         bits = f", {self.n_bits} bits" if self.n_bits else ""
@@ -58,27 +48,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run consists of.
+    """What a run consists of."""
 
-    Attributes
-    ----------
-    tables : tuple of str
-        Datasets of Table 1, with all methods.
-    curves : tuple of str
-        Datasets of the figures against code length.
-    times : tuple of str
-        Synthetic datasets of the figure of training time.
-    lengths : tuple of int
-        Code lengths of the figures.
-    n_seeds : int
-        Seeds of each cell on real data; synthetic data has one.
-    """
-
-    tables: tuple[str, ...]
-    curves: tuple[str, ...]
-    times: tuple[str, ...]
-    lengths: tuple[int, ...]
-    n_seeds: int
+    tables: tuple[str, ...]  # datasets of Table 1, with all methods
+    curves: tuple[str, ...]  # datasets of the figures against code length
+    times: tuple[str, ...]  # synthetic datasets of the figure of training time
+    lengths: tuple[int, ...]  # code lengths of the figures
+    n_seeds: int  # of each cell on real data; synthetic data has one
 
 
 def full_plan(folder: Path | None) -> Plan:
@@ -105,18 +81,7 @@ def quick_plan(folder: Path | None) -> Plan:
 def plan_cells(
     plan: Plan, methods: Sequence[str] | None = None, datasets: Sequence[str] | None = None
 ) -> list[Cell]:
-    """The cells of a plan, all of the first seed before those of the second.
-
-    Parameters
-    ----------
-    plan : Plan
-    methods, datasets : sequence of str, optional
-        Names to keep to.
-
-    Returns
-    -------
-    list of Cell
-    """
+    """The cells of a plan, of some methods or datasets; all of one seed before the next."""
     cells: dict[Cell, None] = {}
     for seed in range(plan.n_seeds):
         wanted = [(name, data, bits) for data in plan.tables for name, bits in _table_cells(data)]

@@ -41,23 +41,8 @@ def run_cells(
     """Run cells one after the other, so that none takes time from another.
 
     A finished cell is not run again; one that passed a limit is, under a larger limit; one that
-    failed always is. Where a cell passes the limit its other seeds are not tried.
-
-    Parameters
-    ----------
-    cells : sequence of Cell
-    folder : Path or None
-        Folder of the feature files.
-    kept : Path
-        Existing folder of the results of cells.
-    time_limit : float
-        Seconds per cell.
-    report : callable
-        Called with each cell and its outcome.
-
-    Returns
-    -------
-    dict of Cell to Outcome
+    failed always is. Where a cell passes the limit its other seeds are not tried. Feature files are
+    in `folder`, results of cells are kept in the folder `kept`.
     """
     checksums = {name: fingerprint(name, folder) for name in {cell.data for cell in cells}}
     outcomes: dict[Cell, Outcome] = {}

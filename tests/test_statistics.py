@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import pickle
 import signal
 import threading
 import time
@@ -76,6 +77,20 @@ def test_any_split_gives_the_same_sums(seed, cuts, keep_codes):
     ]
     whole = summed(starting, (X, labels, weights), keep_codes=keep_codes)
     assert_same_sums(whole, summed(starting, *parts, keep_codes=keep_codes))
+
+
+@given(st.permutations(range(12)), st.lists(st.integers(0, 4), max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_classes_may_arrive_in_any_order(order, reads):
+    rng, X, _, _ = problem(n=48)
+    labels = np.tile(order, 4)
+    starting = projection(rng, 5, 12)
+    found = summed(starting, (X[:2], labels[:2]))
+    for start in range(2, 48, 3):
+        if start // 12 in reads:  # which sorts the sums
+            found.feature_sums.sum()
+        found.add(X[start : start + 3], labels[start : start + 3])
+    assert_same_sums(summed(starting, (X, labels)), pickle.loads(pickle.dumps(found)))
 
 
 @given(st.integers(0, 1000), st.integers(1, 59))

@@ -87,6 +87,7 @@ def test_no_image_can_be_read(image_set):
 
 
 def test_the_interface_of_rows(monkeypatch, image_set):
+    monkeypatch.setattr("bitclass.io.rows._BATCH_BYTES", 4 * 512 * 4)
     labels = np.array(["cat", "dog"])[np.arange(10) % 2]
     contents = [scene(16, seed) for seed in range(10)]
     contents[3] = b"?"
@@ -95,7 +96,7 @@ def test_the_interface_of_rows(monkeypatch, image_set):
     kept = [row for row in range(10) if row != 3]
     assert (rows.n_rows, rows.n_features, rows.dtype) == (9, 512, np.float32)
     assert (rows.has_labels, rows.is_sparse, rows.feature_names) == (True, False, None)
-    assert (rows.paths, rows.label_paths) == ((), ())
+    assert (rows.paths, rows.label_paths) == ([], [])
     X, y = rows.sample(100)
     assert y.tolist() == labels[kept].tolist()
     batches = list(rows.batches(2, 3))
@@ -106,7 +107,6 @@ def test_the_interface_of_rows(monkeypatch, image_set):
     few, few_labels = rows.sample(3)
     np.testing.assert_array_equal(few, X[[0, 4, 8]])
     assert few_labels.tolist() == y[[0, 4, 8]].tolist()
-    monkeypatch.setattr(rows_module, "_BATCH_BYTES", 4 * 512 * 4)
     assert [len(batch.X) for batch in rows.batches()] == [4, 4, 1]
     assert next(image_rows(image_set(contents[:2]), Gist()).batches()).labels is None
 

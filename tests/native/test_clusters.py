@@ -10,7 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import ClusteredIndex, HammingIndex, Projection, predict_rescored, reference
+from bitclass._native import (
+    ClusteredIndex,
+    HammingIndex,
+    Projection,
+    predict_rescored,
+    reference,
+    thread_limit,
+)
 from bitclass._native import _kernels as kernels
 from bitclass._native.class_index import cluster_codes
 from bitclass.codes import hamming
@@ -104,7 +111,7 @@ def test_rescoring_ranks_what_the_clusters_hold(level):
     best, _, _ = predict_rescored(projection, index, X, 8, 8)
     listed, _ = index.top_k(projection.encode(X), 8)
     assert_array_equal(np.sort(best, axis=1), np.sort(listed, axis=1))
-    by_threads = predict_rescored(projection, index, X, 8, 8, n_threads=3)[0]
+    by_threads = thread_limit(3)(predict_rescored)(projection, index, X, 8, 8)[0]
     assert_array_equal(best, by_threads)
 
 

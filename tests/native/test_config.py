@@ -49,9 +49,9 @@ def test_an_unknown_level_is_an_error_that_names_the_variable(name):
 
 
 KERNEL_CALLS = {
-    "nearest": "index.nearest(codes, n_threads=4)",
-    "encode": "hash_function.encode(X, n_threads=4)",
-    "group_rows": "native.group_rows(labels, codes, n_threads=4)",
+    "nearest": "index.nearest(codes)",
+    "encode": "hash_function.encode(X)",
+    "group_rows": "native.group_rows(labels, codes)",
 }
 
 
@@ -59,6 +59,7 @@ KERNEL_CALLS = {
 def test_a_process_with_sleeping_workers_ends_cleanly(kernel):
     code = (
         "import threading, time, numpy as np; from bitclass import _native as native\n"
+        "native.set_num_threads(4)\n"
         "codes, labels = np.zeros((9000, 16), np.uint8), np.zeros(9000, np.intp)\n"
         "X = np.ones((9000, 64), np.float32)\n"
         "index = native.HammingIndex(codes[:100])\n"

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import HammingIndex, Projection, _kernels, predict, reference
+from bitclass._native import HammingIndex, Projection, _kernels, predict, reference, thread_limit
+from bitclass._native.encoding import quantise_projection
 
 FEATURE_TYPES = (np.float16, np.float32, np.float64)
 THREADS = (1, 2, 3, 7)
@@ -49,7 +50,7 @@ def test_int8_equals_the_twin(level, n, d, r, dtype, standardise, seed):
     if standardise:
         centre = rng.standard_normal(d).astype(np.float32)
         scale = rng.uniform(0.1, 10, d).astype(np.float32)
-    quantised = reference.quantise_projection(projection, intercept, centre, scale)
+    quantised = quantise_projection(projection, intercept, centre, scale)
     hash_function = Projection(projection, intercept, precision="int8", centre=centre, scale=scale)
     assert_array_equal(hash_function.encode(X), reference.encode_int8(X, quantised))
 
@@ -98,7 +99,7 @@ def test_int8_sums_at_the_extremes_are_exact(level):
         projection[:, 8:] = -1
         for intercept in (-float(d), -float(d) - 0.01):
             hash_function = Projection(projection, np.full(16, intercept), precision="int8")
-            quantised = reference.quantise_projection(projection, np.full(16, intercept))
+            quantised = quantise_projection(projection, np.full(16, intercept))
             assert_array_equal(hash_function.encode(X), reference.encode_int8(X, quantised))
         assert hash_function.encode(X).tolist() == [[0, 0], [0, 0]]
 
@@ -112,7 +113,7 @@ def test_ties_of_the_rounding_go_to_even(level):
         projection[feature] = 1
         for target in (-3, -2, -1, 1, 2, 3):
             intercept = np.full(8, -target * 1.0)
-            quantised = reference.quantise_projection(projection, intercept)
+            quantised = quantise_projection(projection, intercept)
             codes = Projection(projection, intercept, precision="int8").encode(X)
             assert_array_equal(codes, reference.encode_int8(X, quantised))
 
@@ -123,9 +124,9 @@ def test_results_do_not_depend_on_threads_or_neighbours(level, precision, dtype)
     rng = np.random.default_rng(5)
     X, projection = integers(rng, 500, 65).astype(dtype), integers(rng, 65, 33)
     hash_function = Projection(projection, np.zeros(33), precision=precision)
-    codes = hash_function.encode(X, n_threads=1)
+    codes = thread_limit(1)(hash_function.encode)(X)
     for threads in THREADS:
-        assert_array_equal(hash_function.encode(X, n_threads=threads), codes)
+        assert_array_equal(thread_limit(threads)(hash_function.encode)(X), codes)
     assert_array_equal([hash_function.encode(row[None])[0] for row in X], codes)
 
 
@@ -161,7 +162,7 @@ def test_any_strides_and_alignment_are_read(level, precision, dtype):
         assert_array_equal(hash_function.encode(X), hash_function.encode(X.copy()))
         assert_array_equal(
             hash_function.encode(X[:, :]),
-            reference.encode_int8(X, reference.quantise_projection(projection, np.zeros(20)))
+            reference.encode_int8(X, quantise_projection(projection, np.zeros(20)))
             if precision == "int8"
             else reference.encode(X, projection, np.zeros(20)),
         )
@@ -190,9 +191,9 @@ def test_the_first_entry_that_is_not_finite_is_named(level, dtype, standardise, 
         message = f"X must be finite: row {row}, feature {column} is {found}$"
         for threads in (1, 3):
             with pytest.raises(ValueError, match=message):
-                hash_function.encode(bad, n_threads=threads)
+                thread_limit(threads)(hash_function.encode)(bad)
             with pytest.raises(ValueError, match=message):
-                predict(hash_function, index, bad, n_threads=threads)
+                thread_limit(threads)(predict)(hash_function, index, bad)
         for alone in (bad[row : row + 1], np.asfortranarray(bad[row : row + 2])):
             with pytest.raises(ValueError, match=message):
                 hash_function.encode(alone, first_row=row)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import HammingIndex, _kernels, reference
+from bitclass._native import HammingIndex, _kernels, reference, thread_limit
 
 THREADS = (1, 2, 3, 7)
 
@@ -65,7 +65,7 @@ def test_scores_equal_the_twin(level, n, n_classes, n_bits, threads, seed):
     rng = np.random.default_rng(seed)
     weights = np.packbits(rng.random((n_classes, n_bits)) < 0.5, axis=1, bitorder="little")
     codes = np.packbits(rng.random((n, n_bits)) < 0.5, axis=1, bitorder="little")
-    scores = HammingIndex(weights).scores(codes, n_bits, n_threads=threads)
+    scores = thread_limit(threads)(HammingIndex(weights).scores)(codes, n_bits)
     assert scores.dtype == np.int32
     assert_array_equal(scores, reference.scores(codes, weights, n_bits))
 
@@ -133,10 +133,10 @@ def test_results_do_not_depend_on_the_number_of_threads(level):
     index = HammingIndex(weights)
     for threads in THREADS:
         assert_equal_pairs(
-            index.nearest(codes, n_threads=threads), reference.nearest(codes, weights)
+            thread_limit(threads)(index.nearest)(codes), reference.nearest(codes, weights)
         )
         assert_equal_pairs(
-            index.top_k(codes, 5, n_threads=threads), reference.top_k(codes, weights, 5)
+            thread_limit(threads)(index.top_k)(codes, 5), reference.top_k(codes, weights, 5)
         )
 
 
@@ -189,22 +189,21 @@ def test_bad_weights_are_refused(weights, error, message):
 
 
 @pytest.mark.parametrize(
-    ("codes", "k", "threads", "error", "message"),
+    ("codes", "k", "error", "message"),
     [
-        (np.zeros((3, 3), np.uint8), 1, 1, ValueError, "codes: expected length 2 along axis 1"),
-        (np.zeros((3, 2), np.int64), 1, 1, TypeError, "codes"),
-        (np.zeros((3, 2, 1), np.uint8), 1, 1, ValueError, "codes: expected 2 dimensions"),
-        (np.zeros((3, 2), np.uint8), 0, 1, ValueError, "k: .*from 1 to 5.*found 0"),
-        (np.zeros((3, 2), np.uint8), 6, 1, ValueError, "k: .*from 1 to 5.*found 6"),
-        (np.zeros((3, 2), np.uint8), -1, 1, ValueError, "k: "),
-        (np.zeros((3, 2), np.uint8), 1.5, 1, ValueError, "k: .*1.5"),
-        (np.zeros((3, 2), np.uint8), 1, 0, ValueError, "n_threads: 0"),
+        (np.zeros((3, 3), np.uint8), 1, ValueError, "codes: expected length 2 along axis 1"),
+        (np.zeros((3, 2), np.int64), 1, TypeError, "codes"),
+        (np.zeros((3, 2, 1), np.uint8), 1, ValueError, "codes: expected 2 dimensions"),
+        (np.zeros((3, 2), np.uint8), 0, ValueError, "k: .*from 1 to 5.*found 0"),
+        (np.zeros((3, 2), np.uint8), 6, ValueError, "k: .*from 1 to 5.*found 6"),
+        (np.zeros((3, 2), np.uint8), -1, ValueError, "k: "),
+        (np.zeros((3, 2), np.uint8), 1.5, ValueError, "k: .*1.5"),
     ],
 )
-def test_bad_queries_are_refused(codes, k, threads, error, message):
+def test_bad_queries_are_refused(codes, k, error, message):
     index = HammingIndex(np.zeros((5, 2), np.uint8))
     with pytest.raises(error, match=message):
-        index.top_k(codes, k, n_threads=threads)
+        index.top_k(codes, k)
 
 
 def test_kernels_refuse_outputs_they_cannot_fill():

@@ -11,8 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bitclass._native import SparseProjection, SparseRows, _kernels, sparse_scores, sparse_step
-from bitclass._native.reference import quantise_projection
+from bitclass._native import (
+    SparseProjection,
+    SparseRows,
+    _kernels,
+    sparse_scores,
+    sparse_step,
+    thread_limit,
+)
+from bitclass._native.encoding import quantise_projection
 
 THREADS = (1, 2, 3, 7)
 
@@ -48,7 +55,7 @@ def test_scores_equal_the_loop_bit_for_bit(level, n, d, n_bits, seed):
     X, P = random_rows(rng, n, d), rng.standard_normal((d, n_bits)).astype(np.float32)
     expected = loop(X, P)
     for threads in THREADS:
-        assert_array_equal(sparse_scores(SparseRows.of(X), P, n_threads=threads), expected)
+        assert_array_equal(thread_limit(threads)(sparse_scores)(SparseRows.of(X), P), expected)
     assert_allclose(expected, X @ P, atol=1e-4)
     chosen = rng.integers(0, max(n, 1), 5 if n else 0)
     assert_array_equal(sparse_scores(SparseRows.of(X), P, rows=chosen), expected[chosen])
@@ -103,7 +110,7 @@ def test_a_step_equals_its_numpy_twin_and_depends_on_no_thread(level, n_bits):
         for _ in range(3):
             X = random_rows(rng, 50, d, density=0.02)
             G = rng.standard_normal((50, n_bits)).astype(np.float32)
-            sparse_step(SparseRows.of(X), G, 0.1, *mine, n_threads=threads)
+            thread_limit(threads)(sparse_step)(SparseRows.of(X), G, 0.1, *mine)
             steps_in_numpy(X, G, 0.1, *twin)
         for one, other in zip(mine, twin, strict=True):
             assert_allclose(one, other, rtol=1e-4, atol=1e-5)

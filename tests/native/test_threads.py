@@ -15,7 +15,14 @@ from numpy.testing import assert_array_equal
 
 import bitclass
 from bitclass import blas
-from bitclass._native import HammingIndex, _kernels, effective_threads, reference, threads
+from bitclass._native import (
+    HammingIndex,
+    _kernels,
+    effective_threads,
+    reference,
+    thread_limit,
+    threads,
+)
 
 
 def random_search(seed=0, n=2000):
@@ -64,7 +71,7 @@ def test_many_python_threads_search_at_once():
 
     def search():
         for n_threads in (1, 2, 3, 7):
-            found = index.nearest(codes, n_threads=n_threads)
+            found = thread_limit(n_threads)(index.nearest)(codes)
             if not (np.array_equal(found[0], indices) and np.array_equal(found[1], distances)):
                 failures.append(n_threads)
 
@@ -81,12 +88,14 @@ def test_many_python_threads_search_at_once():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_has_a_working_pool():
     index, codes, (indices, _) = random_search()
-    index.nearest(codes, n_threads=3)  # the parent's workers exist now, the child will have none
+    thread_limit(3)(index.nearest)(
+        codes
+    )  # the parent's workers exist now, the child will have none
     stop = threading.Event()
 
     def keep_busy():
         while not stop.is_set():
-            index.nearest(codes, n_threads=3)
+            thread_limit(3)(index.nearest)(codes)
 
     busy = threading.Thread(target=keep_busy)
     busy.start()  # some children are made in the middle of a call
@@ -94,7 +103,7 @@ def test_a_forked_child_has_a_working_pool():
         for _ in range(5):
             child = os.fork()
             if child == 0:
-                ok = np.array_equal(index.nearest(codes, n_threads=3)[0], indices)
+                ok = np.array_equal(thread_limit(3)(index.nearest)(codes)[0], indices)
                 seen = []
                 _kernels._parallel_for(8, 3, seen.append)
                 os._exit(0 if ok and sorted(seen) == list(range(8)) else 1)
@@ -109,7 +118,7 @@ def test_a_forked_child_has_a_working_pool():
     finally:
         stop.set()
         busy.join()
-    assert_array_equal(index.nearest(codes, n_threads=3)[0], indices)
+    assert_array_equal(thread_limit(3)(index.nearest)(codes)[0], indices)
 
 
 BLOCKED_SIGNALS = """

@@ -120,14 +120,6 @@ def test_outputs_must_be_writable_and_contiguous(kernel: str, name: str) -> None
         call(**arguments)
 
 
-@pytest.mark.parametrize("kernel", list(good_arguments()))
-def test_thread_counts_below_one_are_resolved_or_refused(kernel: str) -> None:
-    call = getattr(native, kernel)
-    call(**good_arguments()[kernel], n_threads=-1)
-    with pytest.raises(ValueError, match="0"):
-        call(**good_arguments()[kernel], n_threads=0)
-
-
 def test_numpy_integers_serve_as_counts() -> None:
     arguments = good_arguments()
     native.update_codes(**{**arguments["update_codes"], "n_bits": np.int64(10)})

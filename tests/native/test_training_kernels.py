@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from training_problems import Problem, losses, strided
 
 from bitclass import _native as native
-from bitclass._native import reference
+from bitclass._native import reference, thread_limit
 
 N_BITS = [1, 7, 64, 127, 128, 200]
 
@@ -38,8 +38,8 @@ def test_half_margins(level: str, size: dict[str, Any], spread: bool) -> None:
     p.rng.shuffle(p.own)
     expected = reference.half_margins(p.codes, p.weights, p.own)
     layout = strided if spread else np.asarray
-    found = native.half_margins(
-        layout(p.codes), layout(p.weights), layout(p.own), n_threads=p.n_threads
+    found = thread_limit(p.n_threads)(native.half_margins)(
+        layout(p.codes), layout(p.weights), layout(p.own)
     )
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == expected.dtype
@@ -60,7 +60,7 @@ def test_pair_sums(
     layout = strided if spread else np.asarray
     for begin, end in zip([0, *cuts], [*cuts, p.n], strict=True):
         rows = slice(begin, end)
-        native.pair_sums(
+        thread_limit(p.n_threads)(native.pair_sums)(
             layout(p.codes[rows]),
             layout(p.weights),
             bit,
@@ -68,7 +68,6 @@ def test_pair_sums(
             layout(p.row_weights[rows]),
             layout(tables),
             found,
-            n_threads=p.n_threads,
         )
     np.testing.assert_array_equal(found, expected)
 
@@ -81,7 +80,7 @@ def test_pair_sums_of_many_rows_and_threads(level: str) -> None:
     reference.pair_sums(*arguments, expected)
     for n_threads in (1, 2, 3, 7):
         sums = np.zeros_like(expected)
-        native.pair_sums(*arguments, sums, n_threads=n_threads)
+        thread_limit(n_threads)(native.pair_sums)(*arguments, sums)
         np.testing.assert_array_equal(sums, expected)
 
 
@@ -101,7 +100,7 @@ def test_flip_bits(level: str, n_classes: int, seed: int, n_threads: int, rounde
     H = H + H.T
     np.fill_diagonal(H, 0.0)
     w, decrease = reference.flip_bits(H, g, p.weight_bits)
-    found, found_decrease = native.flip_bits(H, g, p.weight_bits, n_threads=n_threads)
+    found, found_decrease = thread_limit(n_threads)(native.flip_bits)(H, g, p.weight_bits)
     np.testing.assert_array_equal(found, w)
     assert found_decrease == decrease
     assert found.dtype == np.int8
@@ -146,7 +145,7 @@ def test_update_codes(level: str, size: dict[str, Any], scale: float, spread: bo
         expected, logs = reference.update_codes(
             p.codes, p.weights, p.own, p.row_weights, p.n_bits, values, log_step
         )
-        found, found_logs = native.update_codes(
+        found, found_logs = thread_limit(p.n_threads)(native.update_codes)(
             layout(p.codes),
             layout(p.weights),
             layout(p.own),
@@ -154,7 +153,6 @@ def test_update_codes(level: str, size: dict[str, Any], scale: float, spread: bo
             p.n_bits,
             layout(values),
             log_step,
-            n_threads=p.n_threads,
         )
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_allclose(found_logs, logs, rtol=1e-9, atol=1e-12)
@@ -164,9 +162,9 @@ def test_update_codes_is_the_same_for_every_thread_count(level: str) -> None:
     p = Problem(n=3000, n_classes=20, n_bits=128, seed=5)
     values, log_step = losses(p.n_bits, 0.1)[1]
     arguments = (p.codes, p.weights, p.own, p.row_weights, p.n_bits, values, log_step)
-    expected, logs = native.update_codes(*arguments, n_threads=1)
+    expected, logs = thread_limit(1)(native.update_codes)(*arguments)
     for n_threads in (2, 3, 7):
-        found, found_logs = native.update_codes(*arguments, n_threads=n_threads)
+        found, found_logs = thread_limit(n_threads)(native.update_codes)(*arguments)
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(found_logs, logs)
 
@@ -192,7 +190,7 @@ def test_group_rows(
         labels.sort()
     expected = reference.group_rows(labels, codes)
     for layout in (np.asarray, strided):
-        found = native.group_rows(layout(labels), layout(codes), n_threads=n_threads)
+        found = thread_limit(n_threads)(native.group_rows)(layout(labels), layout(codes))
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_array_equal(a, b)
             assert a.dtype == np.intp
@@ -202,7 +200,7 @@ def test_group_rows_in_several_tasks() -> None:
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 256, (100_000, 2), dtype=np.uint8)
     labels = rng.integers(0, 5, len(codes)).astype(np.intp)
-    first, inverse = native.group_rows(labels, codes, n_threads=3)
+    first, inverse = thread_limit(3)(native.group_rows)(labels, codes)
     np.testing.assert_array_equal(codes[first[inverse]], codes)
     np.testing.assert_array_equal(labels[first[inverse]], labels)
     keys = labels[first] * len(codes) + first
@@ -241,7 +239,7 @@ def test_class_sums(
     expected = rng.standard_normal((n_classes, n_features))
     found = expected.copy()
     reference.class_sums(X, labels, row_weights, expected)
-    native.class_sums(strided(X), strided(labels), row_weights, found, n_threads=n_threads)
+    thread_limit(n_threads)(native.class_sums)(strided(X), strided(labels), row_weights, found)
     np.testing.assert_array_equal(found, expected)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bitclass._native import thread_limit
 from bitclass._native.ngrams import NgramFeatures, ngrams
 
 LENGTHS = st.none() | st.tuples(st.integers(1, 4), st.integers(4, 6)).map(tuple)
@@ -132,9 +133,9 @@ def test_a_word_without_end_takes_no_memory():
 def test_rows_are_the_same_for_every_number_of_threads():
     texts = [f"place {i} of {i * i}" for i in range(1000)]
     features = NgramFeatures(2**18, (2, 5), (1, 2))
-    one = features.rows(texts, n_threads=1)
+    one = thread_limit(1)(features.rows)(texts)
     for n_threads in (2, 5):
-        for a, b in zip(one, features.rows(texts, n_threads=n_threads), strict=True):
+        for a, b in zip(one, thread_limit(n_threads)(features.rows)(texts), strict=True):
             np.testing.assert_array_equal(a, b)
 
 

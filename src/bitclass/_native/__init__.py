@@ -1,4 +1,4 @@
-"""The heavy loops of bitclass, each behind one small door.
+"""The compiled kernels, each behind a function or class of Python.
 
 Callers import from here and do not know whether NumPy or compiled code serves them.
 `bitclass._native.reference` defines what each returns.
@@ -6,14 +6,13 @@ Callers import from here and do not know whether NumPy or compiled code serves t
 
 from bitclass._native.class_index import ClusteredIndex
 from bitclass._native.config import get_config, show_config, use_level_of_environment
-from bitclass._native.encoding import Precision, Projection
-from bitclass._native.gram import add_gram
-from bitclass._native.prediction import predict, predict_rescored
-from bitclass._native.reference import RELATIVE_TOLERANCE, QuantisedProjection
-from bitclass._native.search import HammingIndex
+from bitclass._native.encoding import Precision, Projection, QuantisedProjection
+from bitclass._native.reference import RELATIVE_TOLERANCE
+from bitclass._native.search import HammingIndex, predict, predict_rescored
 from bitclass._native.sparse import SparseProjection, SparseRows, sparse_scores, sparse_step
 from bitclass._native.threads import effective_threads, set_num_threads, thread_limit
 from bitclass._native.training import (
+    add_gram,
     class_sums,
     flip_bits,
     group_rows,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
-from bitclass._native.reference import QuantisedProjection, quantise_projection
 from bitclass._native.threads import effective_threads
 from bitclass.codes import packed_width
 
-__all__ = ["Precision", "Projection"]
+__all__ = ["Encoder", "Precision", "Projection", "QuantisedProjection", "quantise_projection"]
 
 Precision = Literal["float32", "int8"]
 
@@ -25,8 +25,144 @@ _BLOCK_SCORES = 1 << 20
 _BLOCK_FEATURES = 1 << 22
 _MIN_BLOCK_ROWS = 16
 
+# The largest magnitude of a quantised number. -128 is left out, which keeps sums of two products
+# within 16 bits.
+QUANTISED_MOST = np.float32(127)
+# A row whose largest entry is smaller, or not a finite number, is taken for a row of zeros.
+LEAST_ENTRY = np.float32(1e-30)
 
-class Projection:
+
+class QuantisedProjection(NamedTuple):
+    """A hash function in eight-bit integers.
+
+    Attributes
+    ----------
+    weights : (d, r) int8, columns of the projection, each scaled by its own largest magnitude
+    thresholds : (r,) float64, the intercept in the units of each column
+    centre, inverse_scale : (d,) float32 or None, how rows are standardised before quantisation
+    steps : (r,) float64, what 1 stands for in each column
+    """
+
+    weights: NDArray[np.int8]
+    thresholds: NDArray[np.float64]
+    centre: NDArray[np.float32] | None
+    inverse_scale: NDArray[np.float32] | None
+    steps: NDArray[np.float64]
+
+
+def quantise_projection(
+    projection: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+    centre: NDArray[np.float32] | None = None,
+    scale: NDArray[np.float32] | None = None,
+) -> QuantisedProjection:
+    """Quantise a hash function of rows x to eight-bit integers for rows (x - centre) / scale.
+
+    Standardising has no part in the function itself; it makes the entries of a row alike in size,
+    so that one scale per row serves all of them.
+
+    Parameters
+    ----------
+    projection : (d, r) float32
+    intercept : (r,) float64
+    centre, scale : (d,) float32 or None
+        None stands for 0 and 1.
+    """
+    folded = projection.astype(np.float64)
+    inverse_scale = None
+    if centre is not None or scale is not None:
+        centre = np.zeros(len(projection), np.float32) if centre is None else centre
+        scale = np.ones(len(projection), np.float32) if scale is None else scale
+        intercept = intercept + (folded * centre[:, None]).sum(axis=0)
+        folded *= scale[:, None]
+        inverse_scale = np.float32(1) / scale
+    largest = np.abs(folded).max(axis=0)
+    unit = float(QUANTISED_MOST) / np.where(largest > 0, largest, QUANTISED_MOST)
+    weights = np.rint(folded * unit).astype(np.int8)
+    return QuantisedProjection(weights, intercept * unit, centre, inverse_scale, 1.0 / unit)
+
+
+class Encoder(ABC):
+    """What hash functions of dense and of sparse rows share: from scores to packed codes."""
+
+    __slots__ = ()
+
+    n_bits: int
+    n_features: int
+    _arguments: tuple[Any, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+    @property
+    def quantised(self) -> _kernels.Int8Projection | None:
+        """The compiled int8 projection; None where codes are made from scores."""
+        return None
+
+    @abstractmethod
+    def check(self, X: Any) -> None:
+        """Raise TypeError or ValueError unless `X` are rows that this can encode."""
+
+    @abstractmethod
+    def score_blocks(
+        self, X: Any, threads: int
+    ) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
+        """Scores in blocks of rows; X is checked already.
+
+        Yields
+        ------
+        rows : slice
+        scores : (rows, r) float32 or float64
+            ``X[rows] @ projection``, valid until the next block.
+        intercept : (r,) of the same type
+        """
+
+    def float_blocks(
+        self, X: Any, threads: int, first_row: int = 0
+    ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
+        """Slices of rows and their packed codes, made from scores."""
+        for rows, scores, intercept in self.score_blocks(X, threads):
+            codes = np.empty((len(scores), packed_width(self.n_bits)), dtype=np.uint8)
+            in_float32 = scores.dtype == np.float32
+            pack = _kernels.pack_signs_float32 if in_float32 else _kernels.pack_signs_float64
+            # So little work that no other thread is woken for it.
+            bad = pack(scores, intercept, codes, 1)
+            require_finite(X[rows], bad, first_row + rows.start)
+            yield rows, codes
+
+    def encode(self, X: Any, *, first_row: int = 0) -> NDArray[np.uint8]:
+        """Encode rows of features.
+
+        Parameters
+        ----------
+        X : (n, d) float16, float32 or float64 of any strides, or SparseRows
+        first_row : int
+            Number of the first row, for errors.
+
+        Returns
+        -------
+        (n, ceil(r / 8)) uint8
+            Packed codes.
+
+        Raises
+        ------
+        ValueError
+            If a row is not finite, or too large for the numbers it is computed in.
+        """
+        self.check(X)
+        threads = effective_threads()
+        codes = np.empty((len(X), packed_width(self.n_bits)), dtype=np.uint8)
+        if self.quantised is not None:
+            for rows, block in adjacent_rows(X):
+                bad = self.quantised.encode(block, codes[rows], threads)
+                require_finite(block, bad, first_row + rows.start)
+        else:
+            for rows, block in self.float_blocks(X, threads, first_row):
+                codes[rows] = block
+        return codes
+
+
+class Projection(Encoder):
     """A hash function ``sign(X @ projection + intercept)``, prepared for encoding.
 
     Parameters
@@ -56,16 +192,12 @@ class Projection:
            [3]], dtype=uint8)
     """
 
-    n_bits: int
-    n_features: int
-
     __slots__ = ("_arguments", "_intercepts", "_projections", "_quantised", "n_bits", "n_features")
 
     def __init__(
         self,
         projection: NDArray[np.float32],
         intercept: NDArray[np.float64],
-        *,
         precision: Precision = "float32",
         centre: NDArray[np.float32] | None = None,
         scale: NDArray[np.float32] | None = None,
@@ -100,43 +232,8 @@ class Projection:
     @property
     def precision(self) -> Precision:
         """What the scores are computed in, "float32" or "int8"."""
-        return self._arguments[2]
-
-    def encode(
-        self, X: NDArray[Any], *, n_threads: int | None = None, first_row: int = 0
-    ) -> NDArray[np.uint8]:
-        """Encode rows of features.
-
-        Parameters
-        ----------
-        X : (n, d) float16, float32 or float64
-            Any strides.
-        n_threads : int or None
-            See :func:`bitclass._native.threads.effective_threads`.
-        first_row : int
-            Number of the first row, for errors.
-
-        Returns
-        -------
-        (n, ceil(r / 8)) uint8
-            Packed codes.
-
-        Raises
-        ------
-        ValueError
-            If a row is not finite, or too large for the numbers it is computed in.
-        """
-        self.check(X)
-        threads = effective_threads(n_threads, name="n_threads")
-        codes = np.empty((len(X), packed_width(self.n_bits)), dtype=np.uint8)
-        if self._quantised is not None:
-            for rows, block in adjacent_rows(X):
-                bad = self._quantised.encode(block, codes[rows], threads)
-                require_finite(block, bad, first_row + rows.start)
-        else:
-            for rows, block in self.float_blocks(X, threads, first_row):
-                codes[rows] = block
-        return codes
+        precision: Precision = self._arguments[2]
+        return precision
 
     def check(self, X: NDArray[Any]) -> None:
         """Raise TypeError or ValueError unless `X` are rows of features of a type we encode."""
@@ -149,15 +246,7 @@ class Projection:
     def score_blocks(
         self, X: NDArray[Any], threads: int
     ) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any]]]:
-        """Scores by NumPy's product, in blocks of rows; X is checked already.
-
-        Yields
-        ------
-        rows : slice
-        scores : (rows, r) float32 or float64
-            ``X[rows] @ projection``, valid until the next block.
-        intercept : (r,) of the same type
-        """
+        """Scores by NumPy's product, see `Encoder`."""
         dtype = X.dtype if X.dtype != np.float16 else np.dtype(np.float32)
         projection, intercept = self._operands(dtype)
         block_rows = min(len(X), max(_MIN_BLOCK_ROWS, _BLOCK_SCORES // self.n_bits))
@@ -177,25 +266,6 @@ class Projection:
                 np.matmul(block, projection, out=scores[:n])
             yield rows, scores[:n], intercept
 
-    def float_blocks(
-        self, X: NDArray[Any], threads: int, first_row: int = 0
-    ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
-        """Encode with NumPy's product, block by block.
-
-        Yields
-        ------
-        rows : slice
-        codes : (rows, ceil(r / 8)) uint8
-        """
-        for rows, scores, intercept in self.score_blocks(X, threads):
-            codes = np.empty((len(scores), packed_width(self.n_bits)), dtype=np.uint8)
-            in_float32 = scores.dtype == np.float32
-            pack = _kernels.pack_signs_float32 if in_float32 else _kernels.pack_signs_float64
-            # So little work that no other thread is woken for it.
-            bad = pack(scores, intercept, codes, 1)
-            require_finite(X[rows], bad, first_row + rows.start)
-            yield rows, codes
-
     @property
     def quantised(self) -> _kernels.Int8Projection | None:
         """The compiled int8 projection, None where the precision is float32."""
@@ -203,9 +273,9 @@ class Projection:
 
     def in_integers(self) -> QuantisedProjection:
         """The hash function in eight-bit integers: that which was given, or else made anew."""
-        projection, intercept, _, centre, scale, quantised = self._arguments
-        if quantised is not None:
-            return quantised
+        projection, intercept, _, centre, scale, given = self._arguments
+        if given is not None:
+            return QuantisedProjection(*given)
         with np.errstate(over="ignore", invalid="ignore"):
             return quantise_projection(projection, intercept, centre, scale)
 
@@ -217,27 +287,6 @@ class Projection:
         if intercept is None:
             intercept = self._intercepts[dtype] = self._arguments[1].astype(dtype)
         return projection, intercept
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, self._arguments
-
-
-def _rebuild(
-    projection: NDArray[np.float32],
-    intercept: NDArray[np.float64],
-    precision: Precision,
-    centre: NDArray[np.float32] | None,
-    scale: NDArray[np.float32] | None,
-    quantised: QuantisedProjection | None,
-) -> Projection:
-    return Projection(
-        projection,
-        intercept,
-        precision=precision,
-        centre=centre,
-        scale=scale,
-        quantised=quantised,
-    )
 
 
 def adjacent_rows(X: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:

@@ -130,7 +130,7 @@ class NgramFeatures:
         )
 
     def rows(
-        self, texts: Sequence[str | bytes], *, n_threads: int | None = None
+        self, texts: Sequence[str | bytes]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
         """Sparse rows of texts.
 
@@ -138,8 +138,6 @@ class NgramFeatures:
         ----------
         texts : sequence of n str or bytes
             Bytes are read as UTF-8; those that are not separate words, as do lone surrogates.
-        n_threads : int or None
-            See :func:`bitclass._native.threads.effective_threads`.
 
         Returns
         -------
@@ -154,7 +152,7 @@ class NgramFeatures:
         ValueError
             If a text is longer than 2**30 bytes.
         """
-        return self._kernel.rows(texts, threads_for(len(texts), _TEXTS_PER_CHUNK, n_threads))
+        return self._kernel.rows(texts, threads_for(len(texts), _TEXTS_PER_CHUNK))
 
     def ngrams(self, text: str | bytes) -> list[Ngram]:
         """All n-grams of a text in their order, repeated ones included."""
@@ -311,8 +309,6 @@ class TextPredictor:
         texts: Sequence[str | bytes],
         n_candidates: int = 0,
         scale: float = 1.0,
-        *,
-        n_threads: int | None = None,
     ) -> NDArray[np.int64]:
         """Index of the best class of each text, (n,).
 
@@ -323,8 +319,6 @@ class TextPredictor:
             Length of the short list that is rescored; 0 for the nearest class alone.
         scale : float
             Of tanh.
-        n_threads : int or None
-            See :func:`bitclass._native.threads.effective_threads`.
         """
         shape = (len(texts), 1)
         indices = np.empty(shape, dtype=np.int64)
@@ -337,7 +331,7 @@ class TextPredictor:
             indices,
             scores,
             distances,
-            threads_for(len(texts), _TEXTS_PER_CHUNK, n_threads),
+            threads_for(len(texts), _TEXTS_PER_CHUNK),
         )
         return indices[:, 0]
 

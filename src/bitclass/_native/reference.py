@@ -10,15 +10,17 @@ Margins are held halved: the margin m = w_c.b - w_y.b is even, and its half is
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass._native.encoding import LEAST_ENTRY, QUANTISED_MOST, QuantisedProjection
 from bitclass.codes import hamming, pack, unpack
 
 __all__ = [
-    "QuantisedProjection",
+    "LEAST_ENTRY",
+    "QUANTISED_MOST",
     "activations",
     "activations_int8",
     "class_sums",
@@ -29,7 +31,6 @@ __all__ = [
     "half_margins",
     "nearest",
     "pair_sums",
-    "quantise_projection",
     "rescored",
     "scores",
     "top_k",
@@ -41,7 +42,7 @@ __all__ = [
 # rounding, not progress: the present bit is kept.
 RELATIVE_TOLERANCE = 1e-12
 
-# Flips of bits end by themselves, after about one a class, where couplings are symmetric.
+# With symmetric couplings, flips end by themselves, after about one per class.
 _MAX_FLIPS_PER_CLASS = 1000
 
 
@@ -75,63 +76,6 @@ def encode(
     scores = X @ projection.astype(X.dtype, copy=False)
     scores += intercept.astype(X.dtype, copy=False)
     return pack(scores >= 0)
-
-
-# The largest magnitude of a quantised number. -128 is left out, which keeps sums of two products
-# within 16 bits.
-QUANTISED_MOST = np.float32(127)
-# A row whose largest entry is smaller, or not a finite number, is taken for a row of zeros.
-LEAST_ENTRY = np.float32(1e-30)
-
-
-class QuantisedProjection(NamedTuple):
-    """A hash function in eight-bit integers.
-
-    Attributes
-    ----------
-    weights : (d, r) int8, columns of the projection, each scaled by its own largest magnitude
-    thresholds : (r,) float64, the intercept in the units of each column
-    centre, inverse_scale : (d,) float32 or None, how rows are standardised before quantisation
-    steps : (r,) float64, what 1 stands for in each column
-    """
-
-    weights: NDArray[np.int8]
-    thresholds: NDArray[np.float64]
-    centre: NDArray[np.float32] | None
-    inverse_scale: NDArray[np.float32] | None
-    steps: NDArray[np.float64]
-
-
-def quantise_projection(
-    projection: NDArray[np.float32],
-    intercept: NDArray[np.float64],
-    centre: NDArray[np.float32] | None = None,
-    scale: NDArray[np.float32] | None = None,
-) -> QuantisedProjection:
-    """Quantise a hash function of rows x to eight-bit integers for rows (x - centre) / scale.
-
-    Standardising has no part in the function itself; it makes the entries of a row alike in size,
-    so that one scale a row serves all of them.
-
-    Parameters
-    ----------
-    projection : (d, r) float32
-    intercept : (r,) float64
-    centre, scale : (d,) float32 or None
-        None stands for 0 and 1.
-    """
-    folded = projection.astype(np.float64)
-    inverse_scale = None
-    if centre is not None or scale is not None:
-        centre = np.zeros(len(projection), np.float32) if centre is None else centre
-        scale = np.ones(len(projection), np.float32) if scale is None else scale
-        intercept = intercept + (folded * centre[:, None]).sum(axis=0)
-        folded *= scale[:, None]
-        inverse_scale = np.float32(1) / scale
-    largest = np.abs(folded).max(axis=0)
-    unit = float(QUANTISED_MOST) / np.where(largest > 0, largest, QUANTISED_MOST)
-    weights = np.rint(folded * unit).astype(np.int8)
-    return QuantisedProjection(weights, intercept * unit, centre, inverse_scale, 1.0 / unit)
 
 
 def encode_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.uint8]:

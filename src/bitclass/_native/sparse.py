@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
-from bitclass._native.encoding import Precision, require_finite
-from bitclass._native.reference import QuantisedProjection, quantise_projection
+from bitclass._native.encoding import (
+    Encoder,
+    Precision,
+    QuantisedProjection,
+    quantise_projection,
+)
 from bitclass._native.threads import effective_threads
-from bitclass.codes import packed_width
 
 __all__ = ["SparseProjection", "SparseRows", "sparse_scores", "sparse_step"]
 
@@ -115,7 +118,6 @@ def sparse_scores(
     projection: NDArray[np.float32],
     *,
     rows: NDArray[np.int64] | None = None,
-    n_threads: int | None = None,
 ) -> NDArray[np.float32]:
     """Rows times a projection of all their columns.
 
@@ -124,8 +126,6 @@ def sparse_scores(
     X : SparseRows, (n, d)
     projection : (d, r) float32
     rows : (m,) int64, which rows to take, all by default
-    n_threads : int or None
-        See :func:`bitclass._native.threads.effective_threads`.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def sparse_scores(
         projection,
         None,
         scores,
-        effective_threads(n_threads, name="n_threads"),
+        effective_threads(),
     )
     return scores
 
@@ -155,8 +155,6 @@ def sparse_step(
     projection: NDArray[np.float32],
     squares: NDArray[np.float32],
     counts: NDArray[np.int32],
-    *,
-    n_threads: int | None = None,
 ) -> None:
     """Move the rows of a projection that belong to the columns of a mini-batch, in place.
 
@@ -172,16 +170,14 @@ def sparse_step(
     projection : (d, r) float32
     squares : (d,) float32, running means
     counts : (d,) int32, steps in which each column occurred
-    n_threads : int or None
-        See :func:`bitclass._native.threads.effective_threads`.
     """
-    threads = effective_threads(n_threads, name="n_threads")
+    threads = effective_threads()
     _kernels.sparse_step(
         X.indptr, X.indices, X.data, None, gradients, size, projection, squares, counts, threads
     )
 
 
-class SparseProjection:
+class SparseProjection(Encoder):
     """A hash function of sparse rows, whose projection has some of their columns only.
 
     Parameters
@@ -208,16 +204,12 @@ class SparseProjection:
            [1]], dtype=uint8)
     """
 
-    #: Encoding and searching go through scores, not through the kernels of dense rows.
-    quantised = None
-
     def __init__(
         self,
         projection: NDArray[np.float32],
         intercept: NDArray[np.float64],
         columns: NDArray[np.int32],
         n_features: int,
-        *,
         precision: Precision = "int8",
         scale: NDArray[np.float32] | None = None,
         quantised: QuantisedProjection | None = None,
@@ -244,9 +236,9 @@ class SparseProjection:
 
     def in_integers(self) -> QuantisedProjection:
         """The hash function in eight-bit integers: that which was given, or else made anew."""
-        projection, intercept, _, _, _, scale, quantised = self._arguments
-        if quantised is not None:
-            return quantised
+        projection, intercept, _, _, _, scale, given = self._arguments
+        if given is not None:
+            return QuantisedProjection(*given)
         centre = None if scale is None else np.zeros_like(scale)
         return quantise_projection(projection, intercept, centre, scale)
 
@@ -286,47 +278,3 @@ class SparseProjection:
                 threads,
             )
             yield rows, scores, self._intercept
-
-    def float_blocks(
-        self, X: SparseRows, threads: int, first_row: int = 0
-    ) -> Iterator[tuple[slice, NDArray[np.uint8]]]:
-        """Packed codes, block by block."""
-        for rows, scores, intercept in self.score_blocks(X, threads):
-            codes = np.empty((len(scores), packed_width(self.n_bits)), dtype=np.uint8)
-            bad = _kernels.pack_signs_float32(scores, intercept, codes, 1)
-            require_finite(X[rows], bad, first_row + rows.start)
-            yield rows, codes
-
-    def encode(
-        self, X: Any, *, n_threads: int | None = None, first_row: int = 0
-    ) -> NDArray[np.uint8]:
-        """Packed codes (n, ceil(r / 8)) of rows; a row that is not finite is refused."""
-        self.check(X)
-        codes = np.empty((len(X), packed_width(self.n_bits)), dtype=np.uint8)
-        threads = effective_threads(n_threads, name="n_threads")
-        for rows, block in self.float_blocks(X, threads, first_row):
-            codes[rows] = block
-        return codes
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, self._arguments
-
-
-def _rebuild(
-    projection: NDArray[np.float32],
-    intercept: NDArray[np.float64],
-    columns: NDArray[np.int32],
-    n_features: int,
-    precision: Precision,
-    scale: NDArray[np.float32] | None,
-    quantised: QuantisedProjection | None,
-) -> SparseProjection:
-    return SparseProjection(
-        projection,
-        intercept,
-        columns,
-        n_features,
-        precision=precision,
-        scale=scale,
-        quantised=quantised,
-    )

@@ -2,11 +2,11 @@
 
 In order of precedence:
 
-1. the `n_threads` or `n_jobs` argument of the call, if it is not None;
-2. :func:`thread_limit`, a setting of the calling thread for a while;
-3. :func:`set_num_threads`, a setting of the process;
-4. the environment variable ``BITCLASS_NUM_THREADS``;
-5. the number of CPUs this process may use.
+1. :func:`thread_limit`, a setting of the calling thread for a while, by which the estimator
+   applies its `n_jobs`;
+2. :func:`set_num_threads`, a setting of the process;
+3. the environment variable ``BITCLASS_NUM_THREADS``;
+4. the number of CPUs this process may use.
 
 None of them exceeds the last: more threads than CPUs only wait for each other. Results do not
 depend on the number of threads. BLAS has threads of its own, see :mod:`bitclass.blas`.
@@ -141,17 +141,15 @@ def thread_limit(n_jobs: int | None) -> Iterator[None]:
         _limit.reset(token)
 
 
-def effective_threads(n_jobs: int | None, *, name: str = "n_jobs") -> int:
+def effective_threads(n_jobs: int | None = None) -> int:
     """Resolve the number of threads for an `n_jobs` as scikit-learn understands it.
 
     Parameters
     ----------
-    n_jobs : int or None
+    n_jobs : int, optional
         A positive number is that many threads; -1 means all CPUs, -2 all but one, and so on; None
         leaves it to :func:`thread_limit`, :func:`set_num_threads`, the environment and the
         machine, in this order. Never more than :func:`available_cpus`.
-    name : str
-        What the caller calls the argument, for errors.
 
     Returns
     -------
@@ -175,9 +173,9 @@ def effective_threads(n_jobs: int | None, *, name: str = "n_jobs") -> int:
         if limit is None:
             limit = _from_environment()
         return cpus if limit is None else min(limit, cpus)
-    n_jobs = _thread_count(n_jobs, name)
+    n_jobs = _thread_count(n_jobs, "n_jobs")
     if n_jobs == 0:
-        raise ValueError(f"{name}: 0 has no meaning; expected a positive or a negative integer")
+        raise ValueError("n_jobs: 0 has no meaning; expected a positive or a negative integer")
     return min(n_jobs, cpus) if n_jobs > 0 else max(1, cpus + 1 + n_jobs)
 
 

@@ -9,6 +9,9 @@ nothing of use.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from bitclass._native import _kernels, reference
 from bitclass._native.threads import effective_threads
 
 __all__ = [
+    "add_gram",
     "class_sums",
     "flip_bits",
     "group_rows",
@@ -28,14 +32,15 @@ __all__ = [
 
 # The compiled look-ups have 16-bit indices. Longer codes are left to the twins.
 _MAX_BITS = 8191
+# Rows of one float32 product: the more, the fewer digits; the fewer, the more often the product,
+# (d, d), has to be added to the total.
+_BLOCK_ROWS = 4096
 
 
 def half_margins(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],
     own: NDArray[np.intp],
-    *,
-    n_threads: int | None = None,
 ) -> NDArray[np.int16]:
     """Half the margins of every row against every class.
 
@@ -44,7 +49,6 @@ def half_margins(
     codes : (n, bytes) packed
     weights : (C, bytes) packed
     own : (n,) index of each row's own class
-    n_threads : int or None
 
     Returns
     -------
@@ -55,7 +59,7 @@ def half_margins(
     codes, weights = np.ascontiguousarray(codes), np.ascontiguousarray(weights)
     half = np.empty((codes.shape[0], weights.shape[0]), dtype=np.int16)
     own = np.ascontiguousarray(own)
-    _kernels.half_margins(codes, weights, own, half, effective_threads(n_threads))
+    _kernels.half_margins(codes, weights, own, half, effective_threads())
     return half
 
 
@@ -67,13 +71,11 @@ def pair_sums(
     row_weights: NDArray[np.float64],
     tables: NDArray[np.float64],
     sums: NDArray[np.float64],
-    *,
-    n_threads: int | None = None,
 ) -> None:
     """Add, class pair by class pair, table values at the half margins without one bit.
 
     The heavy part of the W-step in one bit: n * C table look-ups. Rows may come in several calls:
-    the sums go on where they stood.
+    sums accumulate.
 
     Parameters
     ----------
@@ -87,7 +89,6 @@ def pair_sums(
         To entry [0, k, q, c] is added ``row_weight * tables[k]`` for each row of class q whose bit
         is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
         left alone: a class has no margin to itself.
-    n_threads : int or None
     """
     tables = np.ascontiguousarray(tables)
     if tables.shape[-1] // 2 > _MAX_BITS:
@@ -103,7 +104,7 @@ def pair_sums(
         np.ascontiguousarray(row_weights),
         tables,
         sums,
-        effective_threads(n_threads),
+        effective_threads(),
     )
 
 
@@ -111,8 +112,6 @@ def flip_bits(
     H: NDArray[np.float64],
     g: NDArray[np.float64],
     w: NDArray[np.int8],
-    *,
-    n_threads: int | None = None,
 ) -> tuple[NDArray[np.int8], float]:
     """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
 
@@ -123,7 +122,6 @@ def flip_bits(
     H : (C, C) symmetric, diagonal 0
     g : (C,)
     w : (C,) the starting point, -1/+1
-    n_threads : int or None
 
     Returns
     -------
@@ -133,14 +131,14 @@ def flip_bits(
     Raises
     ------
     ValueError
-        Where the diagonal is not 0, or flips do not end, for want of symmetry.
+        If the diagonal is not 0, or H is not symmetric, so that flips do not end.
     """
     w = np.array(w, order="C")
     decrease = _kernels.flip_bits(
         np.ascontiguousarray(H),
         np.ascontiguousarray(g),
         w,
-        effective_threads(n_threads),
+        effective_threads(),
     )
     return w, decrease
 
@@ -153,8 +151,6 @@ def update_codes(
     n_bits: int,
     values: NDArray[np.float64],
     log_step: float,
-    *,
-    n_threads: int | None = None,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """B-step: each bit of each code in turn takes the sign of smaller loss; ties keep the bit.
 
@@ -170,7 +166,6 @@ def update_codes(
         0, or, for a loss that grows by the factor ``exp(log_step)`` with each unit of half margin,
         that logarithm. Such a loss is looked up relative to the largest half margin of the row,
         so that it neither overflows nor vanishes.
-    n_threads : int or None
 
     Returns
     -------
@@ -196,7 +191,7 @@ def update_codes(
         log_step,
         new_codes,
         log_decreases,
-        effective_threads(n_threads),
+        effective_threads(),
     )
     return new_codes, log_decreases
 
@@ -204,8 +199,6 @@ def update_codes(
 def group_rows(
     labels: NDArray[np.intp],
     codes: NDArray[np.uint8],
-    *,
-    n_threads: int | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Find the rows that share both label and code.
 
@@ -213,7 +206,6 @@ def group_rows(
     ----------
     labels : (n,)
     codes : (n, bytes) packed
-    n_threads : int or None
 
     Returns
     -------
@@ -225,7 +217,7 @@ def group_rows(
     first = np.empty(codes.shape[0], dtype=np.intp)
     inverse = np.empty(codes.shape[0], dtype=np.intp)
     n_groups = _kernels.group_rows(
-        np.ascontiguousarray(labels), codes, first, inverse, effective_threads(n_threads)
+        np.ascontiguousarray(labels), codes, first, inverse, effective_threads()
     )
     return first[:n_groups].copy(), inverse
 
@@ -235,8 +227,6 @@ def class_sums(
     labels: NDArray[np.intp],
     row_weights: NDArray[np.float64] | None,
     sums: NDArray[np.float64],
-    *,
-    n_threads: int | None = None,
 ) -> None:
     """Add each row to the sum of its class, in row order.
 
@@ -246,7 +236,6 @@ def class_sums(
     labels : (n,) index of each row's class
     row_weights : (n,), or None for ones
     sums : (C, d), changed in place
-    n_threads : int or None
     """
     X = np.ascontiguousarray(X)
     if row_weights is None:
@@ -257,5 +246,47 @@ def class_sums(
         np.ascontiguousarray(labels),
         np.ascontiguousarray(row_weights),
         sums,
-        effective_threads(n_threads),
+        effective_threads(),
     )
+
+
+def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
+    """Add ``Z' Z`` of all blocks of rows to `gram`, by symmetric BLAS calls.
+
+    A block's product has Z's own precision; blocks are short enough that float32 keeps its digits,
+    and they are added up in float64, in their order. Each product runs on one thread, several at a
+    time, so that BLAS threads, which spin while they wait, are not needed, and the result does not
+    depend on the number of threads.
+
+    Parameters
+    ----------
+    blocks : (n, d) float32 or float64 each
+    gram : (d, d) float64, changed in place
+    """
+    if gram.dtype != np.float64:
+        raise TypeError(f"gram: expected float64, found {gram.dtype}")
+    threads = effective_threads()
+    pending: deque[Future[NDArray[Any]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for Z in blocks:
+            _check_gram(Z, gram)
+            for begin in range(0, Z.shape[0], _BLOCK_ROWS):
+                pending.append(pool.submit(_product, Z[begin : begin + _BLOCK_ROWS]))
+                while len(pending) > threads:
+                    gram += pending.popleft().result()
+        while pending:
+            gram += pending.popleft().result()
+
+
+def _product(Z: NDArray[Any]) -> NDArray[Any]:
+    block = np.ascontiguousarray(Z)
+    with np.errstate(over="ignore", invalid="ignore"):  # the sums are checked by the caller
+        # NumPy answers this with a symmetric product: half the multiplications.
+        return np.asarray(block.T @ block)
+
+
+def _check_gram(Z: NDArray[Any], gram: NDArray[np.float64]) -> None:
+    if Z.ndim != 2 or Z.dtype not in (np.float32, np.float64):
+        raise TypeError(f"Z: expected a matrix of float32 or float64, found {Z.ndim}-d {Z.dtype}")
+    if gram.shape != (Z.shape[1], Z.shape[1]):
+        raise ValueError(f"gram: expected shape ({Z.shape[1]}, {Z.shape[1]}), found {gram.shape}")

@@ -30,18 +30,7 @@ COMMANDS = {
 
 
 def prepare(arguments: list[str]) -> Callable[[], Any]:
-    """Import what the arguments need.
-
-    Parameters
-    ----------
-    arguments : list of str
-        Of the command line, without the name of the program.
-
-    Returns
-    -------
-    callable
-        Parses the arguments and runs the command.
-    """
+    """Import what the arguments need, and give what parses them and runs the command."""
     app = typer.Typer(
         name="bitclass",
         help="Classification with very many classes: binary codes, binary weights, Hamming argmin.",

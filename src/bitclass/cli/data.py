@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bitclass.model import PackedModel
     from bitclass.text import SentenceEmbeddings, TextFiles, TextLines, TextRows
 
-    Rows = FileRows | ImageRows | TextRows
+    Rows = FileRows | TextRows
 
 __all__ = [
     "Inputs",
@@ -47,31 +47,17 @@ DEFAULT_EXTRACTOR = "cnn"
 
 @dataclass(frozen=True)
 class Inputs:
-    """Where the rows of a command come from: its arguments and options.
+    """Where the rows of a command come from: its arguments, and options as of `io.open_rows`."""
 
-    Attributes
-    ----------
-    paths : list of path
-        Feature files, folders of them, images, or folders of images.
-    features, labels, labels_file, header, format, first_index
-        The options for feature files, see `bitclass.io.open_rows`.
-    extractor : str, optional
-        Name of the feature extractor; given, the paths are images.
-    text : str, optional
-        Column of texts; given, the rows are those of its texts.
-    columns : tuple of str
-        Further columns to read from feature files.
-    """
-
-    paths: list[Path]
+    paths: list[Path]  # feature files, folders of them, images, or folders of images
     features: str | None = None
     labels: str | None = None
     labels_file: Path | None = None
     header: bool | None = None
     format: str | None = None
-    extractor: str | None = None
-    text: str | None = None
-    columns: tuple[str, ...] = ()
+    extractor: str | None = None  # of images, or of texts where `text` is given
+    text: str | None = None  # the column of texts
+    columns: tuple[str, ...] = ()  # further columns to read
     first_index: int | None = None
 
     def files(self) -> Iterator[Path]:
@@ -108,25 +94,12 @@ class Inputs:
         cache: Path | None = None,
         n_jobs: int | None = None,
     ) -> tuple[Rows, Extractor | SentenceEmbeddings | None]:
-        """Open the rows.
+        """Rows, and the extractor of images or texts; None for feature files and n-grams.
 
-        Parameters
-        ----------
-        model : PackedModel, optional
-            Features are selected by its names of them, labels are of the type of its classes, and
-            images go through the extractor that it records.
-        read_labels : bool, default=True
-            Whether labels are wanted; if not, a label column is still recognised and skipped.
-        cache : path, optional
-            Folder that keeps the features of images until the work is done.
-        n_jobs : int, optional
-            Threads that extract features of images.
-
-        Returns
-        -------
-        rows : Rows
-        extractor : Extractor, SentenceEmbeddings or None
-            What made the features of images or texts; None for feature files and n-grams.
+        With a model, features are selected by its names of them, labels are of the type of its
+        classes, and images go through the extractor that it records. Without `read_labels`, a
+        label column is still recognised, and skipped. The features of images are kept in the
+        folder `cache` until the work is done.
         """
         if self.text is not None or (model is not None and takes_texts(model)):
             return self._open_texts(model, read_labels)
@@ -357,14 +330,8 @@ def labels_of(batch: Batch) -> NDArray[Any]:
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path]) -> None:
     """Refuse, before any work, outputs that cannot be written or that would replace an input.
 
-    Files are the same if device and inode are, whatever links lead to them.
-
-    Parameters
-    ----------
-    outputs : mapping of str to path or None
-        Files to write, by the option that names them.
-    inputs : iterable of path
-        Files to read.
+    Outputs come by the option that names them. Files are the same if device and inode are,
+    whatever links lead to them.
     """
     existing: dict[tuple[int, int], tuple[str, Path]] = {}
     written: dict[str, str] = {}

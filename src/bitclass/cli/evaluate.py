@@ -105,28 +105,14 @@ def command(
 
 @dataclass
 class Evaluation:
-    """Counts over labelled rows; memory grows with the pairs of classes that are confused.
-
-    Attributes
-    ----------
-    model : PackedModel
-    with_calibration : bool
-    n_rows : int
-    n_in_top : int
-        Rows whose label is among the nearest `k`.
-    pairs : Counter
-        How often each (label, prediction) pair occurred.
-    unknown : Counter
-        Rows of each label that the model does not know.
-    calibration : Calibration
-    """
+    """Counts over labelled rows; memory grows with the pairs of classes that are confused."""
 
     model: PackedModel
     with_calibration: bool
     n_rows: int = 0
-    n_in_top: int = 0
-    pairs: Counter[tuple[Any, Any]] = field(default_factory=Counter)
-    unknown: Counter[Any] = field(default_factory=Counter)
+    n_in_top: int = 0  # rows whose label is among the nearest `k`
+    pairs: Counter[tuple[Any, Any]] = field(default_factory=Counter)  # (label, prediction)
+    unknown: Counter[Any] = field(default_factory=Counter)  # labels that the model does not know
     calibration: Calibration = field(default_factory=Calibration)
 
     @property

@@ -188,9 +188,8 @@ def command(
             model,
             projection=projection,
             keep_statistics=keep_statistics,
-            extractor=specification,
+            record={"extractor": specification, "text_column": text},
             text=ngrams,
-            text_column=text,
         )
     if checkpoint is not None:
         Checkpoint.path_in(checkpoint).unlink(missing_ok=True)

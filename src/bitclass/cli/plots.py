@@ -87,14 +87,7 @@ def _matrix_plot(
 
 
 def confusion_plot(pairs: Mapping[tuple[Any, Any], int], names: list[Any], out: Path) -> None:
-    """Draw how often each class (row) is predicted as each (column), as shares of the row.
-
-    Parameters
-    ----------
-    pairs : counts of (label, prediction)
-    names : labels in the order to draw them in
-    out : file to write; its extension names the format
-    """
+    """Draw how often each class (row) is predicted as each (column), as shares of the row."""
     every = list(dict.fromkeys([*names, *sorted({own for own, _ in pairs} - set(names), key=str)]))
     place = {name: j for j, name in enumerate(every)}
     rows = Counter[Any]()

@@ -35,42 +35,20 @@ class _Note(ProgressColumn):
 
 
 class Shown:
-    """Bars on a terminal; in a pipe, one line per epoch of refinement.
-
-    Parameters
-    ----------
-    progress : rich.progress.Progress
-    """
+    """Bars on a terminal; in a pipe, one line per epoch of refinement."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 
     def __call__(self, name: str, done: int, total: int | None, **fields: Any) -> None:
-        """Show how many rows of a pass are done.
-
-        Parameters
-        ----------
-        name : str
-            Of the pass.
-        done : int
-        total : int or None
-        **fields
-            ``note``: what to show instead of the number of rows.
-        """
+        """Show how many rows of a pass are done, or a ``note`` in the place of that number."""
         if name not in self._tasks:
             self._tasks[name] = self._progress.add_task(name, total=total, **fields)
         self._progress.update(self._tasks[name], completed=done, total=total, **fields)
 
     def epoch(self, record: Any) -> None:
-        """Show an epoch of refinement.
-
-        Parameters
-        ----------
-        record : object
-            With the attributes `epoch`, `n_epochs`, `accuracy` and `objective`, as `fit` passes
-            it to its callback.
-        """
+        """Show an epoch of refinement, as `fit` passes it to its callback."""
         note = f"epoch {record.epoch} of {record.n_epochs}, "
         if math.isnan(record.accuracy):  # wide rows are not judged until the end
             note += f"mean cross-entropy {record.objective:.3f}"
@@ -83,13 +61,7 @@ class Shown:
 
 @contextmanager
 def progress_of_passes() -> Iterator[Shown]:
-    """Show passes over rows on standard error.
-
-    Yields
-    ------
-    Shown
-        To be called with the name of a pass, the number of its rows done, and their total.
-    """
+    """Show passes over rows on standard error."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -1,9 +1,8 @@
 """Writing a model with the statistics beside it, and the report of what was trained.
 
-Two files cannot be replaced at once. The new model is written first, under a name of its own, then
-the statistics, and then the new model gets its name. A run that is killed in between leaves
-statistics that fit the new model only; the next update recognises this by the fingerprint of the
-statistics in the model file, and finishes.
+Two files cannot be replaced at once. The statistics are written first, and note which statistics
+the model in place was fitted from. After a run that was killed in between, the next update finds
+them one step ahead of the model, and solves from them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import sys
 import time
 import warnings
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bitclass.cli.text import counted, describe_training, held_out_accuracy, say, size
-from bitclass.storage import ProjectionType, read_header, save
+from bitclass.storage import ProjectionType, save
 from bitclass.training import Statistics, load_statistics, save_statistics
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Checkpoint",
     "file_versions",
-    "finish_interrupted",
     "model_lock",
     "report",
     "save_model",
@@ -45,17 +42,8 @@ _NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 def statistics_path(model: Path) -> Path:
     """The statistics file of a model, beside it; where `model` is a link, beside its target."""
-    model = _target(model)
+    model = Path(os.path.realpath(model)) if model.is_symlink() else model
     return model.with_name(model.name.removesuffix(".safetensors") + ".statistics.safetensors")
-
-
-def _target(model: Path) -> Path:
-    return Path(os.path.realpath(model)) if model.is_symlink() else model
-
-
-def _pending(model: Path) -> Path:
-    """A new model whose statistics are not in place yet."""
-    return _target(model).with_name(f".{_target(model).name}.new")
 
 
 @contextmanager
@@ -106,98 +94,30 @@ def save_model(
     projection: ProjectionType | None,
     keep_statistics: bool,
     notes: Mapping[str, Any] | None = None,
-    extractor: Mapping[str, Any] | None = None,
+    record: Mapping[str, Any] | None = None,
     text: NgramFeatures | None = None,
-    text_column: str | None = None,
 ) -> None:
     """Write a model and, if asked for, its statistics; to be called under `model_lock`.
 
-    Parameters
-    ----------
-    classifier : BinaryCodeClassifier
-    path : path
-    projection : {"float32", "float16", "int8"}, or None for the default of `save`
-    keep_statistics : bool
-    notes : mapping, optional
-        For the statistics file.
-    extractor : mapping, optional
-        Specification of the feature extractor of images or texts, recorded in the model.
-    text : NgramFeatures, optional
-        What turns texts into rows.
-    text_column : str, optional
-        The column of the texts, recorded in the model.
+    `notes` go to the statistics file, `record` ("extractor", "text_column", if not None) to the
+    summary of the model, and `text` is what turns texts into rows.
     """
     model = classifier.packed()
     if text is not None:
         model = model.with_text(text)
-    if text_column is not None:
-        model.summary["text_column"] = text_column
-    if extractor is not None:
-        model.summary["extractor"] = dict(extractor)
-    statistics = classifier.statistics_ if keep_statistics else None
-    if not isinstance(statistics, Statistics):  # not wanted, or rows too wide for sums
-        if keep_statistics:
+    model.summary.update({k: v for k, v in (record or {}).items() if v is not None})
+    if keep_statistics:
+        statistics = classifier.statistics_
+        if isinstance(statistics, Statistics):
+            model.summary["statistics"] = statistics.fingerprint()
+            save_statistics(statistics_path(path), statistics, dict(notes or {}))
+        else:
             warnings.warn(
                 "--keep-statistics has no effect on text and other wide rows: the model cannot be "
                 "updated, fit it again with all rows instead",
                 stacklevel=2,
             )
-        save(path, model, projection=projection)
-        return
-    model.summary["statistics"] = statistics.fingerprint()
-    save(_pending(path), model, projection=projection)
-    try:
-        save_statistics(statistics_path(path), statistics, dict(notes or {}))
-    except (OSError, ValueError):
-        if not _is_pending(path):
-            _pending(path).unlink()
-        raise
-    _replace_model(path)
-
-
-def finish_interrupted(model: Path, statistics: Statistics) -> bool:
-    """Put a model in place whose statistics already are; to be called under `model_lock`.
-
-    Parameters
-    ----------
-    model : path
-    statistics : Statistics
-        Of the file beside the model.
-
-    Returns
-    -------
-    bool
-        Whether there was one.
-
-    Raises
-    ------
-    ValueError
-        If the statistics are of neither the model nor a newer one.
-    """
-    if read_header(model).summary.get("statistics") == statistics.fingerprint():
-        _pending(model).unlink(missing_ok=True)
-        return False
-    if not _is_pending(model, statistics):
-        raise ValueError(
-            f"{statistics_path(model)}: not the statistics of {model}, which was fitted later or "
-            "elsewhere; fit it again with --keep-statistics"
-        )
-    _replace_model(model)
-    return True
-
-
-def _is_pending(model: Path, statistics: Statistics | None = None) -> bool:
-    """Whether the statistics in place are those of the new model."""
-    if not _pending(model).exists() or not statistics_path(model).exists():
-        return False
-    statistics = statistics or load_statistics(statistics_path(model))[0]
-    return read_header(_pending(model)).summary.get("statistics") == statistics.fingerprint()
-
-
-def _replace_model(model: Path) -> None:
-    if _target(model).exists():
-        shutil.copymode(_target(model), _pending(model))
-    os.replace(_pending(model), _target(model))
+    save(path, model, projection=projection)
 
 
 def file_versions(rows: Rows) -> list[list[int]]:
@@ -207,18 +127,7 @@ def file_versions(rows: Rows) -> list[list[int]]:
 
 
 def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: bool) -> None:
-    """Print what was trained and how, from the summary that the model file holds.
-
-    Parameters
-    ----------
-    path : path
-        The model file.
-    model : PackedModel
-    data : str
-        What the rows are.
-    seconds : float
-    as_json : bool
-    """
+    """Print what was trained on which data and how, from the summary of the model."""
     summary = model.summary
     facts: dict[str, Any] = {
         "model": str(path),
@@ -250,12 +159,7 @@ def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: b
 class Checkpoint:
     """Statistics saved from time to time, from which a killed `fit` resumes.
 
-    Parameters
-    ----------
-    folder : path
-        Made if it does not exist.
-    run : mapping
-        What identifies the run: files, rows, parameters. A checkpoint of another run is refused.
+    `run` identifies the run: files, rows, parameters. A checkpoint of another one is refused.
     """
 
     seconds_between_saves = 30.0

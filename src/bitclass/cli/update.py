@@ -18,7 +18,6 @@ from bitclass.cli.errors import UsageError
 from bitclass.cli.progress import progress_of_passes
 from bitclass.cli.saving import (
     file_versions,
-    finish_interrupted,
     model_lock,
     report,
     save_model,
@@ -86,9 +85,15 @@ def _update(
     path: Path, inputs: Inputs, remove: list[str], projection: options.ProjectionName | None
 ) -> str:
     """Update the model and its statistics; what the rows are, in words."""
-    sums = statistics_path(path)
-    statistics, notes = load_statistics(sums)
-    was_interrupted = finish_interrupted(path, statistics)
+    statistics, notes = load_statistics(statistics_path(path))
+    header = read_header(path)
+    fitted_from = header.summary.get("statistics")
+    was_interrupted = fitted_from != statistics.fingerprint()
+    if was_interrupted and (fitted_from is None or notes.get("follows") != fitted_from):
+        raise ValueError(
+            f"{statistics_path(path)}: not the statistics of {path}, which was fitted later or "
+            "elsewhere; fit it again with --keep-statistics"
+        )
     if not inputs.paths and not remove and not was_interrupted:
         raise UsageError("give files to add, or classes to --remove")
     model = load_model(path)
@@ -101,28 +106,28 @@ def _update(
         "files": [] if rows is None else file_versions(rows),
         "removed": sorted(remove),
     }
+    classifier = BinaryCodeClassifier.load(path, statistics=statistics)
     if was_interrupted:
         warnings.warn(
             "the last update was interrupted after it had added its rows; it is finished now",
             stacklevel=2,
         )
-        if notes.get("update") == request or (rows is None and not remove):
-            return str(notes["update"]["data"] if "update" in notes else request["data"])
-    classifier = BinaryCodeClassifier.load(path, statistics=statistics)
-    if remove:
-        classifier.remove_classes(_labels_named(remove, statistics.classes))
-    if rows is not None:
-        _add(classifier, rows)
+    if was_interrupted and (notes["update"] == request or (rows is None and not remove)):
+        request = notes["update"]
+    else:
+        if remove:
+            classifier.remove_classes(_labels_named(remove, statistics.classes))
+        if rows is not None:
+            _add(classifier, rows)
     classifier.solve()
     save_model(
         classifier,
         path,
-        projection=projection or read_header(path).projection,
+        projection=projection or header.projection,
         keep_statistics=True,
-        notes={"update": request},
-        extractor=model.summary.get("extractor"),
+        notes={"update": request, "follows": fitted_from},
+        record={name: model.summary.get(name) for name in ("extractor", "text_column")},
         text=model.text,
-        text_column=model.summary.get("text_column"),
     )
     return str(request["data"])
 

@@ -292,13 +292,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
 
 
 class _Predictor:
-    """Predicts rows of partitions, on a worker.
-
-    Parameters
-    ----------
-    classifier : BinaryCodeClassifier
-        A fitted one.
-    """
+    """A fitted classifier that predicts rows of partitions, on a worker."""
 
     def __init__(self, classifier: BinaryCodeClassifier) -> None:
         names = classifier.__dict__.pop("feature_names_in_", None)

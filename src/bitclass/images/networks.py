@@ -33,16 +33,7 @@ def _centre_square(side: int) -> Preparation:
 
 
 class _OnnxModel:
-    """An ONNX model that takes images and gives features.
-
-    Parameters
-    ----------
-    content : bytes
-    mean, std : number or three numbers
-        The network is given (pixel - mean) / std.
-    output : str, optional
-        Name of an output, or of any value inside the network; needed if it has several outputs.
-    """
+    """An ONNX model that takes images and gives features; parameters as in `OnnxNetwork`."""
 
     def __init__(self, content: bytes, mean: Any, std: Any, output: str | None = None) -> None:
         self._content, self._output = _with_output(content, output)

@@ -25,16 +25,7 @@ _MAX_MESSAGE = 200
 
 
 def import_extra(module: str) -> Any:
-    """Import a module of the extra `images`, or say what to install.
-
-    Parameters
-    ----------
-    module : str
-
-    Returns
-    -------
-    module
-    """
+    """Import a module of the extra `images`, or say what to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -85,9 +76,8 @@ def decode(content: bytes | NDArray[np.uint8], name: str) -> Image:
         else:
             image = pillow.open(io.BytesIO(content), formats=FORMATS)
         n_pixels, limit = image.width * image.height, pillow.MAX_IMAGE_PIXELS
-        if (
-            not 0 < n_pixels <= (limit or n_pixels)
-        ):  # Pillow itself only warns up to twice its limit
+        # Pillow itself only warns up to twice its limit.
+        if not 0 < n_pixels <= (limit or n_pixels):
             raise ValueError(f"it has {image.width} x {image.height} pixels, the limit is {limit}")
         image.load()
         rgb: Image = _to_rgb(_upright(image))

@@ -20,7 +20,9 @@ from bitclass._native import effective_threads, thread_limit
 from bitclass.images.extractors import Extractor
 from bitclass.images.image_set import ImageError, ImageSet, ImageWarning
 from bitclass.images.preparation import Preparation, decode
-from bitclass.io import Batch
+from bitclass.io import Batch, FileRows
+from bitclass.io.errors import more
+from bitclass.io.source import Source
 
 __all__ = ["ImageRows", "image_rows"]
 
@@ -30,8 +32,26 @@ _MAX_BATCH_IMAGES = 128
 _DONE = 1  # status of an image whose features are there; of others it is 0
 
 
-class ImageRows:
-    """Features of images as rows; made by `image_rows`. Has the interface of `bitclass.io.Rows`.
+class _Extracted(Source):
+    """Rows of an array of features: those of the images that could be read."""
+
+    format_name = "images"
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, features: NDArray[np.float32], rows: NDArray[np.intp]) -> None:
+        super().__init__(Path("images"))
+        self._features, self._rows = features, rows
+        self.n_rows, self.n_features = len(rows), features.shape[1]
+
+    def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
+        """Rows from `start_row` on, in pieces of `rows_per_piece`."""
+        for start in range(start_row, self.n_rows, rows_per_piece):
+            rows = self._rows[start : start + rows_per_piece]
+            yield Batch(np.asarray(self._features[rows]), None, start)
+
+
+class ImageRows(FileRows):
+    """Features of images as rows; made by `image_rows`. It has the interface of `FileRows`.
 
     Attributes
     ----------
@@ -44,19 +64,7 @@ class ImageRows:
         Names of the images that could not be read.
     n_cached : int
         Number of images whose features were in the cache already.
-    n_rows, n_features : int
-    feature_names : None
-    has_labels : bool
-    dtype : dtype
-    is_sparse : bool
-    paths, label_paths : tuple of Path
-    description : str
     """
-
-    feature_names: tuple[str, ...] | None = None
-    dtype: np.dtype[Any] = np.dtype(np.float32)
-    is_sparse = False
-    label_paths: tuple[Path, ...] = ()
 
     def __init__(
         self,
@@ -67,66 +75,19 @@ class ImageRows:
         n_cached: int,
         folder: object = None,
     ) -> None:
-        self._features, self._rows = features, np.flatnonzero(read)
-        self._folder = folder  # a temporary folder is removed with this object
-        self.images, self.extractor, self.n_cached = images.select(self._rows), extractor, n_cached
+        rows = np.flatnonzero(read)
+        self.images, self.extractor, self.n_cached = images.select(rows), extractor, n_cached
+        self.names = self.images.names
         self.skipped = tuple(images.names[row] for row in np.flatnonzero(~read).tolist())
-        self.names, self.paths = self.images.names, images.paths
-        self.n_rows, self.n_features = len(self._rows), extractor.n_features
-        self.has_labels = images.labels is not None
-
-    @property
-    def description(self) -> str:
-        """One line about the rows."""
-        where = str(self.paths[0]) if self.paths else "images"
-        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
+        self._folder = folder  # a temporary folder is removed with this object
+        super().__init__([_Extracted(features, rows)], None, self.images.labels)
+        self.paths = list(images.paths)
+        where = f"{self.paths[0]}{more(self.paths)}" if self.paths else "images"
         skipped = f", {len(self.skipped):,} skipped" if self.skipped else ""
-        return (
-            f"{where}{more}: {self.n_rows:,} images{skipped}, {self.n_features} features by "
-            f"{self.extractor.name}"
+        self.description = (
+            f"{where}: {self.n_rows:,} images{skipped}, {self.n_features} features by "
+            f"{extractor.name}"
         )
-
-    def batches(self, start_row: int = 0, rows_per_batch: int | None = None) -> Iterator[Batch]:
-        """Read the rows in batches.
-
-        Parameters
-        ----------
-        start_row : int
-        rows_per_batch : int, optional
-            About 64 MB by default. Batches end at multiples of it.
-
-        Yields
-        ------
-        Batch
-        """
-        step = rows_per_batch or max(1, _BATCH_BYTES // (self.n_features * self.dtype.itemsize))
-        start = start_row
-        while start < self.n_rows:
-            stop = start - start % step + step
-            X, labels = self._take(slice(start, stop))
-            yield Batch(X, labels, start)
-            start = stop
-
-    def sample(self, n_rows: int = 8192) -> tuple[NDArray[np.float32], NDArray[np.str_] | None]:
-        """Read rows spread evenly over the images.
-
-        Parameters
-        ----------
-        n_rows : int
-
-        Returns
-        -------
-        X : ndarray of shape (min(n_rows, self.n_rows), n_features), float32
-        labels : ndarray of the same length, or None
-        """
-        spread = np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.intp)
-        return self._take(spread)
-
-    def _take(
-        self, rows: slice | NDArray[np.intp]
-    ) -> tuple[NDArray[np.float32], NDArray[np.str_] | None]:
-        labels = self.images.labels
-        return np.array(self._features[self._rows[rows]]), None if labels is None else labels[rows]
 
 
 def image_rows(

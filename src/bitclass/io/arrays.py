@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zipfile
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from bitclass.io.columns import choose_arrays
@@ -18,37 +19,7 @@ from bitclass.io.errors import DataFileError, reading
 from bitclass.io.labels import TEXT, as_text, check_label_dtype
 from bitclass.io.source import Batch, Request, Source
 
-__all__ = ["Array", "ArraySource", "NpySource", "NpzSource", "checked_csr"]
-
-#: Rows from a start to a stop.
-ReadRows = Callable[[int, int], Any]
-
-
-@dataclass(frozen=True)
-class Array:
-    """An array of a file.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : dtype
-    is_sparse : bool
-    value : array or CSR, or None
-        The array, if its library can only load it as a whole.
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    is_sparse: bool = False
-    value: Any = None
-
-    @staticmethod
-    def loaded(value: Any) -> Array:
-        """An array or sparse matrix that is kept in memory."""
-        if hasattr(value, "tocsr"):
-            value = checked_csr(value)
-            return Array(value.shape, value.dtype, True, value)
-        return Array(value.shape, value.dtype, False, value)
+__all__ = ["ArraySource", "NpySource", "NpzSource", "checked_csr"]
 
 
 class ArraySource(Source):
@@ -56,56 +27,47 @@ class ArraySource(Source):
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
-        with reading(path, self.format_name):
-            self._arrays = self._find_arrays()
-            if not self._arrays:
+        with reading(path, self.format_name), self._open() as arrays:
+            if not arrays:
                 raise DataFileError(f"{path}: holds no arrays")
-            numeric = {
-                name for name, array in self._arrays.items()
-                if array.dtype.kind in "biuf" and array.dtype.char != "g"
-            }  # fmt: skip
-            shapes = {name: array.shape for name, array in self._arrays.items()}
+            shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+            numeric = {name for name, array in arrays.items() if _is_numeric(array.dtype)}
             choice = choose_arrays(path, shapes, numeric, request)
             self.features, self.label = tuple(choice.features), choice.label
             self.notes = choice.notes
             if self.features:
-                self._check_features(self.features[0], numeric)
+                self._set_features(self.features[0], arrays[self.features[0]])
             if self.label is not None:
-                self._set_labels(self.label)
+                self._set_labels(self.label, arrays[self.label])
 
     @abstractmethod
-    def _find_arrays(self) -> Mapping[str, Array]:
-        """The arrays by name."""
+    def _open(self) -> AbstractContextManager[Mapping[str, Any]]:
+        """Arrays by name: what has a shape, a dtype, and slices of rows while the file is open."""
 
-    @abstractmethod
-    def _open(self, name: str) -> AbstractContextManager[ReadRows]:
-        """Give a function that reads rows of an array that is not loaded."""
+    def _read_labels(self, array: Any) -> NDArray[Any]:
+        """All labels of an array; text as str, bytes or objects."""
+        labels: NDArray[Any] = array[()]
+        return labels
 
-    @abstractmethod
-    def _load_labels(self, name: str) -> NDArray[Any]:
-        """A whole array of labels; text as str, bytes or objects."""
-
-    def _check_features(self, name: str, numeric: set[str]) -> None:
-        array = self._arrays[name]
+    def _set_features(self, name: str, array: Any) -> None:
         what = f"{self.path}: array {name!r}" if name else f"{self.path}: the array"
-        if name not in numeric:
+        if not _is_numeric(array.dtype):
             raise DataFileError(
                 f"{what} is of type {array.dtype}; features are floats, integers or booleans"
             )
         if len(array.shape) != 2 or 0 in array.shape:
             raise DataFileError(f"{what} has shape {array.shape}; features are (rows, features)")
         self.n_rows, self.n_features = array.shape
-        self.dtype, self.is_sparse = array.dtype.newbyteorder("="), array.is_sparse
+        self.dtype, self.is_sparse = array.dtype.newbyteorder("="), hasattr(array, "tocsr")
 
-    def _set_labels(self, name: str) -> None:
-        path, array = self.path, self._arrays[name]
-        shape = array.shape
-        if array.is_sparse or len(shape) > 2 or (
+    def _set_labels(self, name: str, array: Any) -> None:
+        path, shape = self.path, array.shape
+        if hasattr(array, "tocsr") or len(shape) > 2 or (
             len(shape) == 2 and 1 not in shape and array.dtype != "O"
         ):  # fmt: skip
             raise DataFileError(f"{path}: labels {name!r} have shape {shape}; expected one per row")
         check_label_dtype(path, name, array.dtype)
-        labels = self._load_labels(name).reshape(-1)
+        labels = self._read_labels(array).reshape(-1)
         if labels.dtype.kind in "SO":
             labels = as_text(path, labels)
         if self.features and len(labels) != self.n_rows:
@@ -118,24 +80,22 @@ class ArraySource(Source):
         self._labels = labels.astype(labels.dtype.newbyteorder("="), copy=False)
         self.label_type = TEXT if labels.dtype.kind == "U" else self._labels.dtype
 
-    def _opened(self, name: str) -> AbstractContextManager[ReadRows]:
-        value = self._arrays[name].value
-        if value is None:
-            return self._open(name)
-        return nullcontext(lambda start, stop: value[start:stop])
-
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
         """Rows from `start_row` on, in pieces of `rows_per_piece`."""
-        opened = self._opened(self.features[0]) if self.features else nullcontext()
-        with reading(self.path, self.format_name), opened as read:
+        opened = self._open() if self.features else nullcontext({})
+        with reading(self.path, self.format_name), opened as arrays:
             for start in range(start_row, self.n_rows, rows_per_piece):
                 stop, X = min(start + rows_per_piece, self.n_rows), None
-                if read is not None:
-                    X = read(start, stop)
+                if self.features:
+                    X = arrays[self.features[0]][start:stop]
                     if X.shape != (stop - start, self.n_features):
                         raise DataFileError(f"{self.path}: is cut short or has changed")
                     X = X.astype(self.dtype, copy=False)
                 yield Batch(X, None if self.label is None else self._labels[start:stop], start)
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biuf" and dtype.char != "g"
 
 
 def checked_csr(matrix: Any) -> Any:
@@ -144,9 +104,7 @@ def checked_csr(matrix: Any) -> Any:
 
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)
-    rows = csr_array(matrix)
-    rows.check_format(full_check=True)
-    return rows
+    return csr_array(matrix)
 
 
 class NpySource(ArraySource):
@@ -154,81 +112,69 @@ class NpySource(ArraySource):
 
     format_name = "NumPy npy"
 
-    def _map(self) -> NDArray[Any]:
-        try:
-            array: NDArray[Any] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            if "Python objects" in str(error) or "allow_pickle" in str(error):
-                raise DataFileError(
-                    f"{self.path}: holds Python objects or is no npy file; pickles are not read"
-                ) from error
-            raise
-        if not isinstance(array, np.ndarray):
-            raise DataFileError(f"{self.path}: is no npy file, but an archive")
-        return array
+    def _open(self) -> AbstractContextManager[Mapping[str, Any]]:
+        return nullcontext({"": _Mapped(self.path)})
 
-    def _find_arrays(self) -> Mapping[str, Array]:
-        array = self._map()
-        return {"": Array(array.shape, array.dtype)}
 
-    def _open(self, name: str) -> AbstractContextManager[ReadRows]:
-        # Each piece is mapped anew, so that pages of earlier pieces are released.
-        return nullcontext(lambda start, stop: np.ascontiguousarray(self._map()[start:stop]))
+class _Mapped:
+    """An npy file; each slice is mapped anew, so that pages of earlier ones are released."""
 
-    def _load_labels(self, name: str) -> NDArray[Any]:
-        return self._map()
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        array = open_memmap(path, mode="r")
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __getitem__(self, rows: slice | tuple[()]) -> NDArray[Any]:
+        return np.ascontiguousarray(open_memmap(self._path, mode="r")[rows])
 
 
 class NpzSource(ArraySource):
     """Members of a zip file, read from front to back; what SciPy's save_npz wrote is loaded."""
 
     format_name = "NumPy npz"
-
-    def _find_arrays(self) -> Mapping[str, Array]:
-        arrays = {}
-        with zipfile.ZipFile(self.path) as archive:
-            for member in archive.namelist():
-                if member.endswith(".npy"):
-                    name = member.removesuffix(".npy")
-                    with archive.open(member) as stream:
-                        shape, _, dtype = self._header(name, stream)
-                    arrays[name] = Array(shape, dtype)
-        if {"data", "indices", "indptr", "format", "shape"} <= set(arrays):
-            from scipy.sparse import load_npz
-
-            return {"matrix": Array.loaded(load_npz(self.path))}
-        return arrays
-
-    def _header(self, name: str, stream: Any) -> tuple[Any, bool, np.dtype[Any]]:
-        """Shape, whether in Fortran order, and type of a member."""
-        if np.lib.format.read_magic(stream) == (1, 0):
-            header = np.lib.format.read_array_header_1_0(stream)
-        else:
-            header = np.lib.format.read_array_header_2_0(stream)
-        if header[2].hasobject:
-            raise DataFileError(f"{self.path}: {name!r} holds Python objects; pickles are not read")
-        if min(header[0], default=1) < 0:
-            raise DataFileError(f"{self.path}: {name!r} has the shape {header[0]}")
-        return header
+    _sparse: Any = None
 
     @contextmanager
-    def _open(self, name: str) -> Iterator[ReadRows]:
-        with zipfile.ZipFile(self.path) as archive, archive.open(f"{name}.npy") as stream:
-            (_, n_columns), is_fortran, dtype = self._header(name, stream)
-            if is_fortran:
-                array = self._load_labels(name)
-                yield lambda start, stop: array[start:stop]
-                return
-            offset, row_bytes = stream.tell(), dtype.itemsize * n_columns
+    def _open(self) -> Iterator[Mapping[str, Any]]:
+        with zipfile.ZipFile(self.path) as archive:
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+            names = [member.removesuffix(".npy") for member in members]
+            if {"data", "indices", "indptr", "format", "shape"} <= set(names):
+                from scipy.sparse import load_npz
 
-            def read(start: int, stop: int) -> NDArray[Any]:
-                stream.seek(offset + start * row_bytes)
-                content = stream.read((stop - start) * row_bytes)
-                return np.frombuffer(content, dtype).reshape(-1, n_columns)
+                if self._sparse is None:
+                    self._sparse = checked_csr(load_npz(self.path))
+                yield {"matrix": self._sparse}
+            else:
+                yield {name: _Member(archive, name) for name in names}
 
-            yield read
 
-    def _load_labels(self, name: str) -> NDArray[Any]:
-        with np.load(self.path, allow_pickle=False) as arrays:
-            array: NDArray[Any] = arrays[name]
-            return array
+class _Member:
+    """An array of an npz file."""
+
+    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
+        self._archive, self._name = archive, f"{name}.npy"
+        with archive.open(self._name) as stream:
+            is_first_version = np.lib.format.read_magic(stream) == (1, 0)
+            read = np.lib.format.read_array_header_2_0
+            if is_first_version:
+                read = np.lib.format.read_array_header_1_0
+            self.shape, self._is_fortran, self.dtype = read(stream)
+            self._offset = stream.tell()
+
+    @cached_property
+    def _stream(self) -> Any:
+        return self._archive.open(self._name)
+
+    @cached_property
+    def _whole(self) -> NDArray[Any]:
+        with self._archive.open(self._name) as stream:
+            return np.lib.format.read_array(stream, allow_pickle=False)
+
+    def __getitem__(self, rows: slice | tuple[()]) -> NDArray[Any]:
+        if self._is_fortran or not isinstance(rows, slice):
+            return self._whole[rows]
+        row_bytes = self.dtype.itemsize * self.shape[1]
+        self._stream.seek(self._offset + rows.start * row_bytes)
+        content = self._stream.read((rows.stop - rows.start) * row_bytes)
+        return np.frombuffer(content, self.dtype).reshape(-1, self.shape[1])

@@ -30,23 +30,12 @@ _ID = re.compile(r"(?i:(.*[_\-. ])?(id|idx|uuid)|index)|.*[a-z](Id|ID)")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes
-    ----------
-    name : str
-        Its position, counted from 0, if it has no name.
-    kind : 'integer', 'number', 'list', 'text' or 'other'
-    is_index : bool
-        Whether it is the index of a data frame.
-    shown : str
-        Its type or an example of its values, for errors.
-    """
-
-    name: str
+    name: str  # its position, counted from 0, if it has no name
     kind: Literal["integer", "number", "list", "text", "other"]
-    is_index: bool = False
-    shown: str = ""
+    is_index: bool = False  # of a data frame
+    shown: str = ""  # its type or an example of its values, for errors
 
     @property
     def is_id(self) -> bool:
@@ -56,22 +45,12 @@ class Column:
 
 @dataclass
 class Choice:
-    """What is read of a file.
-
-    Attributes
-    ----------
-    features : list of str
-    label : str or None
-    columns : list of str
-        Further columns.
-    notes : list of str
-        What was guessed or left out.
-    """
+    """What is read of a file."""
 
     features: list[str] = field(default_factory=list)
     label: str | None = None
-    columns: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)  # further columns
+    notes: list[str] = field(default_factory=list)  # what was guessed or left out
 
 
 def is_label_name(name: str) -> bool:
@@ -88,21 +67,7 @@ def is_label_name(name: str) -> bool:
 def choose_columns(
     path: Path, columns: Sequence[Column], request: Request, *, named: bool
 ) -> Choice:
-    """Features and label of a table.
-
-    Parameters
-    ----------
-    path : Path
-        For errors.
-    columns : sequence of Column
-    request : Request
-    named : bool
-        Whether the columns have names, and not only positions.
-
-    Returns
-    -------
-    Choice
-    """
+    """Features and label of a table; `named` tells whether columns have more than positions."""
     names = [column.name for column in columns]
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
@@ -263,22 +228,7 @@ def _check_numbers(path: Path, features: Sequence[Column]) -> None:
 def choose_arrays(
     path: Path, shapes: Mapping[str, tuple[int, ...]], numeric: set[str], request: Request
 ) -> Choice:
-    """Features and labels of a file of named arrays.
-
-    Parameters
-    ----------
-    path : Path
-        For errors.
-    shapes : mapping
-        Shape of each array by name.
-    numeric : set of str
-        The arrays that hold real numbers.
-    request : Request
-
-    Returns
-    -------
-    Choice
-    """
+    """Features and labels among arrays, of which `numeric` hold real numbers."""
     names, wanted = list(shapes), request.named_features
     if request.columns:
         raise DataFileError(f"{path}: has no columns, and so no column {listed(request.columns)}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DataFileError", "listed", "reading", "require"]
+__all__ = ["DataFileError", "listed", "more", "reading", "require"]
 
 _MAX_NAMES = 20
 _MAX_CHARACTERS = 300
@@ -32,12 +32,6 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
 
     The libraries that read the formats raise many types on a damaged file, KeyError and
     AttributeError among them, so all are caught.
-
-    Parameters
-    ----------
-    path : Path
-    format_name : str
-        For the message.
     """
     try:
         yield
@@ -55,22 +49,7 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
 
 
 def require(module: str, extra: str, path: Path, format_name: str) -> Any:
-    """Import an optional dependency, or say what to install.
-
-    Parameters
-    ----------
-    module : str
-        Name of the module.
-    extra : str
-        The extra of this package that installs it.
-    path : Path
-    format_name : str
-        For the message.
-
-    Returns
-    -------
-    module
-    """
+    """Import an optional dependency, or say which extra of this package installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -92,3 +71,8 @@ def listed(names: Iterable[object]) -> str:
     if len(words) > _MAX_NAMES:
         words = [*words[: _MAX_NAMES - 1], f"... ({len(words)} in all)"]
     return ", ".join(words) or "none"
+
+
+def more(files: Sized) -> str:
+    """What follows the name of the first file in a message about several."""
+    return f" and {len(files) - 1} more" if len(files) > 1 else ""

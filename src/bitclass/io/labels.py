@@ -110,39 +110,43 @@ def common_dtype(types: Sequence[np.dtype[Any] | LabelRange]) -> np.dtype[Any] |
 
 
 def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: int) -> NDArray[Any]:
-    """Labels in the type that was decided on.
-
-    Parameters
-    ----------
-    path : Path
-        For errors.
-    labels : (k,) array of str or numbers
-    dtype : dtype
-    first_row : int
-        Row number of the first label in the file, for errors.
-
-    Returns
-    -------
-    labels : (k,) array
-    """
-    if labels.dtype.kind == "f" or labels.dtype.kind == "U":
-        is_text = labels.dtype.kind == "U"
+    """Labels (k,), str or numbers, in the type that was decided on; `first_row` is for errors."""
+    is_text = labels.dtype.kind == "U"
+    if is_text or labels.dtype.kind == "f":
         missing = np.char.strip(labels) == "" if is_text else ~np.isfinite(labels)
         if missing.any():
             raise DataFileError(f"{path}: row {first_row + int(np.argmax(missing))} has no label")
     if dtype.kind == "U":
-        return labels if labels.dtype.kind == "U" else _written(labels)
-    if labels.dtype.kind == "U":
-        return _parsed(path, labels, dtype, first_row)
-    with np.errstate(invalid="ignore", over="ignore"):
-        converted = labels.astype(dtype)
-    wrong = converted != labels
-    if dtype.kind in "iu" and labels.dtype.kind in "iu":
-        wrong |= (converted < 0) != (labels < 0)  # wrapped around
+        return labels if is_text else _written(labels)
+    if labels.dtype == dtype:
+        return labels
+    values, inverse = np.unique(labels, return_inverse=True)
+    converted = np.zeros(len(values), dtype=dtype)
+    for place, value in enumerate(values.tolist()):
+        try:
+            converted[place] = _parsed(value, dtype)
+        except (ValueError, KeyError, OverflowError):
+            row = int(np.argmax(inverse == place))
+            kinds = {"i": "integers", "u": "integers", "f": "numbers", "b": "True and False"}
+            raise DataFileError(
+                f"{path}: row {first_row + row} has the label {str(value)!r:.60}, but the other "
+                f"labels or the model's classes are {kinds.get(dtype.kind, f'of type {dtype}')}"
+            ) from None
+    return np.asarray(converted[inverse])
+
+
+def _parsed(value: str | float, dtype: np.dtype[Any]) -> Any:
+    """A label in another type; an error if it has no equal there."""
+    if isinstance(value, str):
+        if dtype.kind in "iu" and not _CANONICAL.fullmatch(value.strip()):
+            raise ValueError
+        if dtype.kind == "b":
+            return {"true": True, "false": False}[value.strip().lower()]
+        return int(value) if dtype.kind in "iu" else float(value)
     # float32 holds fewer digits than the same number read as float64 from another file.
-    if wrong.any() and not (dtype.kind == "f" and labels.dtype.kind == "f"):
-        raise _mismatch(path, labels, wrong, dtype, first_row)
-    return converted
+    if not (dtype.kind == "f" and isinstance(value, float)) and dtype.type(value) != value:
+        raise ValueError
+    return value
 
 
 def _written(numbers: NDArray[Any]) -> NDArray[Any]:
@@ -155,34 +159,3 @@ def _written(numbers: NDArray[Any]) -> NDArray[Any]:
         for value, text in zip(values.tolist(), values.astype(np.str_).tolist(), strict=True)
     ]
     return np.array(texts, dtype=np.str_)[inverse]
-
-
-def _parsed(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: int) -> NDArray[Any]:
-    values, inverse = np.unique(labels, return_inverse=True)
-    parsed = np.zeros(len(values), dtype=dtype)
-    wrong = np.zeros(len(values), dtype=bool)
-    for place, text in enumerate(map(str.strip, values.tolist())):
-        try:
-            if dtype.kind in "iu" and not _CANONICAL.fullmatch(text):
-                raise ValueError
-            if dtype.kind == "b":
-                parsed[place] = {"true": True, "false": False}[text.lower()]
-            else:
-                parsed[place] = int(text) if dtype.kind in "iu" else float(text)
-        except (ValueError, KeyError, OverflowError):
-            wrong[place] = True
-    if wrong.any():
-        raise _mismatch(path, labels, wrong[inverse], dtype, first_row)
-    return np.asarray(parsed[inverse])
-
-
-def _mismatch(
-    path: Path, labels: NDArray[Any], wrong: NDArray[Any], dtype: np.dtype[Any], first_row: int
-) -> DataFileError:
-    row = int(np.argmax(wrong))
-    kinds = {"i": "integers", "u": "integers", "f": "numbers", "b": "True and False"}
-    kind = kinds.get(dtype.kind, f"of type {dtype}")
-    return DataFileError(
-        f"{path}: row {first_row + row} has the label {str(labels[row])!r:.60}, "
-        f"but the other labels or the model's classes are {kind}"
-    )

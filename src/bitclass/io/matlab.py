@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import scipy.io
 from numpy.typing import NDArray
 
-from bitclass.io.arrays import Array, ArraySource, ReadRows
+from bitclass.io.arrays import ArraySource, checked_csr
 from bitclass.io.errors import reading
 from bitclass.io.hdf5 import Hdf5Source
 from bitclass.io.source import Request, Source
@@ -30,19 +30,20 @@ class MatlabSource(ArraySource):
     """A file up to version 7.2: SciPy loads whole variables, which are at most 2 GB."""
 
     format_name = "MATLAB"
+    _loaded: dict[str, Any] | None = None
 
-    def _find_arrays(self) -> Mapping[str, Array]:
-        return {
-            name: Array.loaded(value)
-            for name, value in scipy.io.loadmat(str(self.path)).items()
-            if not name.startswith("__") and hasattr(value, "dtype")
-        }
+    @contextmanager
+    def _open(self) -> Iterator[Mapping[str, Any]]:
+        if self._loaded is None:
+            self._loaded = {
+                name: checked_csr(value) if hasattr(value, "tocsr") else value
+                for name, value in scipy.io.loadmat(str(self.path)).items()
+                if not name.startswith("__") and hasattr(value, "dtype")
+            }
+        yield self._loaded
 
-    def _open(self, name: str) -> AbstractContextManager[ReadRows]:
-        raise KeyError(name)
-
-    def _load_labels(self, name: str) -> NDArray[Any]:
-        labels = self._arrays[name].value.reshape(-1)
+    def _read_labels(self, array: Any) -> NDArray[Any]:
+        labels = array.reshape(-1)
         if labels.dtype.kind == "O":
             return _objects([str(cell.item()) if cell.size == 1 else cell for cell in labels])
         return np.char.rstrip(labels) if labels.dtype.kind == "U" else whole_numbers(labels)
@@ -52,7 +53,6 @@ class Matlab73Source(Hdf5Source):
     """A file of version 7.3: HDF5 with the axes in reverse."""
 
     format_name = "MATLAB 7.3"
-    _transposed = True
 
     def _is_data(self, name: str, item: Any) -> bool:
         # What starts with # belongs to MATLAB itself; a sparse matrix is a group of three arrays.
@@ -61,19 +61,28 @@ class Matlab73Source(Hdf5Source):
             name.startswith("#") or "MATLAB_empty" in item.attrs or "MATLAB_sparse" in parent
         )
 
-    def _dtype(self, item: Any) -> np.dtype[Any]:
-        kinds = {"char": "U1", "cell": "O"}
-        dtype: np.dtype[Any] = np.dtype(kinds.get(_matlab_class(item), item.dtype))
-        return dtype
+    def _array(self, item: Any) -> Any:
+        return _Transposed(item)
 
-    def _load_labels(self, name: str) -> NDArray[Any]:
-        with self._file() as file:
-            item = file[name]
-            if _matlab_class(item) == "char":
-                return np.array([_text(row) for row in item[()].T])
-            if _matlab_class(item) == "cell":
-                return _objects([_cell_text(file[cell]) for cell in item[()].reshape(-1)])
-        return whole_numbers(super()._load_labels(name).reshape(-1))
+    def _read_labels(self, array: _Transposed) -> NDArray[Any]:
+        item = array.item
+        if _matlab_class(item) == "char":
+            return np.array([_text(row) for row in item[()].T])
+        if _matlab_class(item) == "cell":
+            return _objects([_cell_text(item.file[cell]) for cell in item[()].reshape(-1)])
+        return whole_numbers(item[()].reshape(-1))
+
+
+class _Transposed:
+    """A dataset as MATLAB sees it."""
+
+    def __init__(self, item: Any) -> None:
+        kinds = {"char": "U1", "cell": "O"}
+        self.item, self.shape = item, item.shape[::-1]
+        self.dtype: np.dtype[Any] = np.dtype(kinds.get(_matlab_class(item), item.dtype))
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        return np.ascontiguousarray(self.item[..., rows].T)
 
 
 def whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.io.errors import DataFileError, listed, reading
+from bitclass.io.errors import DataFileError, listed, more, reading
 from bitclass.io.labels import class_dtype, common_dtype, convert
 from bitclass.io.rows import FileRows
 from bitclass.io.source import Request, Source
@@ -286,8 +286,8 @@ def _open_labels(
     n_labels = sum(source.n_rows for source in label_sources)
     if n_labels != n_rows:
         raise DataFileError(
-            f"{paths[0]}{_more(paths)}: holds {n_labels} labels, but there are {n_rows} rows in "
-            f"{sources[0].path}{_more(sources)}"
+            f"{paths[0]}{more(paths)}: holds {n_labels} labels, but there are {n_rows} rows in "
+            f"{sources[0].path}{more(sources)}"
         )
     if note:
         label_sources[0].notes = [note]
@@ -305,10 +305,6 @@ def _read_labels(sources: Sequence[Source], classes: Any) -> NDArray[Any]:
             if batch.labels is not None
         ]
     )
-
-
-def _more(files: Sequence[Any]) -> str:
-    return f" and {len(files) - 1} more" if len(files) > 1 else ""
 
 
 def _check_widths(sources: Sequence[Source], request: Request) -> None:
@@ -362,4 +358,4 @@ def _description(sources: Sequence[Source]) -> str:
     elif first.label:
         parts.append(f"labels {first.label!r}")
     notes = f" ({'; '.join(first.notes)})" if first.notes else ""
-    return f"{first.path}{_more(sources)}: {', '.join(parts)}{notes}"
+    return f"{first.path}{more(sources)}: {', '.join(parts)}{notes}"

@@ -72,35 +72,17 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller of `open_rows` asked for, the same for all files.
+    """What the caller of `open_rows` asked for, the same for all files."""
 
-    Attributes
-    ----------
-    features : tuple of str, None or False
-        Names, positions or patterns of the features; None to look for them, False for none.
-    labels : str, None or False
-        Name or position of the labels; None to look for them, False for no labels.
-    columns : tuple of str
-        Further columns to read.
-    feature_names : tuple of str, or None
-        Names of the features of a model.
-    n_features : int or None
-    first_index : int or None
-        First index of SVMlight files.
-    header : bool or None
-        Whether text files start with column names; None to find out.
-    only_labels : bool
-        Whether the file holds labels and no features.
-    """
-
+    # Names, positions or patterns; None to look for them, False for none.
     features: tuple[str, ...] | bool | None = None
     labels: str | bool | None = None
-    columns: tuple[str, ...] = ()
-    feature_names: tuple[str, ...] | None = None
+    columns: tuple[str, ...] = ()  # further columns to read
+    feature_names: tuple[str, ...] | None = None  # of a model
     n_features: int | None = None
-    first_index: int | None = None
-    header: bool | None = None
-    only_labels: bool = False
+    first_index: int | None = None  # of SVMlight files
+    header: bool | None = None  # whether text files start with column names; None to find out
+    only_labels: bool = False  # whether the file holds labels and no features
 
     @property
     def wants_features(self) -> bool:
@@ -157,14 +139,5 @@ class Source(ABC):
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
         """Rows from `start_row` on, in order, in pieces of any size.
 
-        Parameters
-        ----------
-        start_row : int
-        rows_per_piece : int
-            The size that fits the caller best.
-
-        Yields
-        ------
-        Batch
-            Its `first_row` is counted within this file.
+        `rows_per_piece` is what fits the caller best. Rows are counted within this file.
         """

@@ -32,16 +32,7 @@ _MISSING = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan"
 
 
 def open_stream(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, decompressed according to its extension.
-
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    stream : binary file object
-    """
+    """Open a file for reading bytes, decompressed according to its extension."""
     openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
     stream: IO[bytes] = openers.get(path.suffix.lower(), open)(path, "rb")
     return stream

@@ -58,20 +58,12 @@ class ModelFileError(ValueError):
 
 @dataclass(frozen=True)
 class Container:
-    """An opened file whose header has been found consistent.
+    """An opened file whose header has been found consistent."""
 
-    Attributes
-    ----------
-    header : our own header, without kind and version
-    version : int, the format version
-    tensors : what arrays there are
-    size : int, bytes of the file
-    """
-
-    header: dict[str, Any]
+    header: dict[str, Any]  # our own, without kind and version
     version: int
     tensors: dict[str, Tensor]
-    size: int
+    size: int  # bytes of the file
     _file: BinaryIO
     _header_end: int
 
@@ -117,15 +109,7 @@ def write(
     header: Mapping[str, Any],
     tensors: Mapping[str, NDArray[Any]],
 ) -> None:
-    """Write a file, whole or not at all.
-
-    Parameters
-    ----------
-    path : path of the file
-    kind : {"model", "statistics"}
-    header : values that JSON can hold
-    tensors : arrays by name
-    """
+    """Write a file of a kind, "model" or "statistics", whole or not at all."""
     try:
         ours = _as_json({"kind": kind, "version": VERSIONS[-1], **header})
     except (TypeError, ValueError) as error:
@@ -168,15 +152,6 @@ def opened(path: str | os.PathLike[str], kind: str) -> Iterator[Container]:
     """Open a file of the given kind and check its header.
 
     Every `ModelFileError` that is raised inside names the file.
-
-    Parameters
-    ----------
-    path : path of the file
-    kind : {"model", "statistics"}
-
-    Yields
-    ------
-    Container
     """
     with open(path, "rb", opener=_open_without_waiting) as file:
         try:
@@ -322,18 +297,11 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 @dataclass(frozen=True)
 class Tensor:
-    """Type and shape of an array in a file.
+    """Type and shape of an array in a file."""
 
-    Attributes
-    ----------
-    type : str, as safetensors names it: "F32", "U8", ...
-    shape : tuple of int
-    begin : int, where its bytes begin, counted from the end of the header
-    """
-
-    type: str
+    type: str  # as safetensors names it: "F32", "U8", ...
     shape: tuple[int, ...]
-    begin: int = 0
+    begin: int = 0  # where its bytes begin, counted from the end of the header
 
     @property
     def nbytes(self) -> int:
@@ -343,17 +311,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Expected:
-    """What an array must be.
-
-    Attributes
-    ----------
-    type : str
-    axes : names of its axes; axes of one name have one length in all arrays
-    required : bool, whether it must be there
-    """
+    """What an array must be."""
 
     type: str
-    axes: tuple[str, ...]
+    axes: tuple[str, ...]  # axes of one name have one length in all arrays
     required: bool = True
 
 
@@ -363,18 +324,7 @@ def tensor_of(values: NDArray[Any]) -> Tensor:
 
 
 def check_layout(tensors: Mapping[str, Tensor], layout: Mapping[str, Expected]) -> dict[str, int]:
-    """Check names, types and shapes of all arrays.
-
-    Parameters
-    ----------
-    tensors : what there is, by name
-    layout : what must be, by name
-
-    Returns
-    -------
-    dict
-        Lengths of the axes by name.
-    """
+    """Check names, types and shapes of all arrays; lengths of the axes by name."""
     for name in tensors:
         if name not in layout:
             raise ModelFileError(f"there is an unknown tensor {shown(name)}")
@@ -408,13 +358,7 @@ def check_layout(tensors: Mapping[str, Tensor], layout: Mapping[str, Expected]) 
 
 
 def parse_json(text: str, what: str = "the header") -> Any:
-    """Parse JSON, refusing what the standard leaves open: repeated keys, NaN and infinities.
-
-    Parameters
-    ----------
-    text : str
-    what : str, what this is, for the message
-    """
+    """Parse JSON, refusing what the standard leaves open: repeated keys, NaN and infinities."""
     try:
         return json.loads(
             text,

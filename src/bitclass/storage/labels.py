@@ -35,11 +35,7 @@ _WIDE_LABEL_FACTOR = 64
 
 
 def label_tensor(dtype: str) -> Expected:
-    """What array holds labels of a type.
-
-    Parameters
-    ----------
-    dtype : str, as NumPy writes it: "<i8", "<U5", "|O", ...
+    """What array holds labels of a type, as NumPy writes it: "<i8", "<U5", "|O", ...
 
     Examples
     --------
@@ -59,22 +55,9 @@ def label_tensor(dtype: str) -> Expected:
 
 
 def encode_labels(labels: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    """Put labels into the form that files hold.
+    """The type of distinct labels (C,), and the array that files hold: numbers, or JSON in UTF-8.
 
-    Parameters
-    ----------
-    labels : (C,), distinct
-        NumPy scalars inside an array of objects come back as those of Python.
-
-    Returns
-    -------
-    dtype : str, for `decode_labels`
-    array : (C,) numbers, or uint8: a JSON array in UTF-8
-
-    Raises
-    ------
-    ValueError
-        For a type that files cannot hold, and for labels that are not distinct.
+    NumPy scalars inside an array of objects come back as those of Python.
     """
     dtype = labels.dtype.str
     try:
@@ -97,18 +80,7 @@ def encode_labels(labels: NDArray[Any]) -> tuple[str, NDArray[Any]]:
 
 
 def decode_labels(dtype: str, array: NDArray[Any], n_labels: int) -> NDArray[Any]:
-    """Labels from the form that files hold; they must be distinct.
-
-    Parameters
-    ----------
-    dtype : str
-    array : of the type that `label_tensor` tells
-    n_labels : int, how many there must be
-
-    Returns
-    -------
-    (n_labels,) of the type
-    """
+    """Labels (n_labels,) from the array that files hold; they must be distinct."""
     if label_tensor(dtype).axes == ("classes",):
         labels = _numbers(dtype, array)
         # As they are in all models, and seen a hundred times faster than counted.

@@ -104,7 +104,7 @@ MAX_RESCORED = 1 << 40
 
 @dataclass(frozen=True)
 class ModelHeader:
-    """What a model file tells before its arrays are read.
+    """The header of a model file.
 
     Attributes
     ----------
@@ -264,7 +264,7 @@ def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedMod
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
-    """Read what a model file tells of itself, without its arrays.
+    """Read the header of a model file, without its arrays.
 
     Parameters
     ----------

@@ -85,12 +85,10 @@ def _score_gaps(
         right[part] = gaps.argmax(axis=1) == own[part]
         np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
         rows = np.arange(len(gaps))
-        ordered = np.partition(gaps, m - 1, axis=1)[:, :m] if m else gaps[:, :0]
-        listed[part, :m] = np.sort(ordered, axis=1)
         if m == len(model.classes):
+            listed[part, :m] = np.sort(gaps, axis=1)
             continue
-        if m:
-            listed[part, m] = np.partition(gaps, m, axis=1)[:, m]
+        listed[part] = np.sort(np.partition(gaps, m, axis=1)[:, : m + 1], axis=1)
         below = np.rint((gaps - listed[part, m:]) / 2.0).astype(np.intp)
         others = gaps >= listed[part, m:]  # the short list is above all others
         places = (below + width * rows[:, None])[others]

@@ -303,13 +303,29 @@ class Statistics:
         self.keep_codes = keep_codes and starting.per_row
         self.classes: NDArray[Any] = np.empty(0)
         self.gram = np.zeros((n_features, n_features))
-        self.feature_sums = np.zeros((0, n_features))
+        # Rows of the buffer may be more than classes, and in the order in which these arrived.
+        self._buffer = np.zeros((0, n_features))
+        self._rows_of_classes: NDArray[np.intp] | None = None  # (C,), where that is another order
         self.code_sums = np.zeros((0, starting.n_bits if starting.per_row else 0))
         self.class_weights = np.zeros(0)
         self.class_weights_when_refined = np.zeros(0)
         self.n_rows = 0
         self.n_changes = 0
         self._kept: list[KeptRows] = []
+
+    @property
+    def feature_sums(self) -> NDArray[np.float64]:
+        """``sum weight z`` over the rows of each class, shape (C, d)."""
+        if self._rows_of_classes is not None:
+            self._buffer, self._rows_of_classes = self._buffer[self._rows_of_classes], None
+        return self._buffer[: len(self.classes)]
+
+    @feature_sums.setter
+    def feature_sums(self, values: NDArray[np.float64]) -> None:
+        self._buffer, self._rows_of_classes = values, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_buffer": self.feature_sums, "_rows_of_classes": None}
 
     # ---------------------------------------------------------------------------------------------
     # Adding rows, all or nothing
@@ -453,13 +469,22 @@ class Statistics:
         grown: dict[str, Any] = {"classes": union}
         grows = union is not self.classes
         per_class = (
-            ("feature_sums", sums.feature_sums),
             ("code_sums", sums.code_sums),
             ("class_weights", sums.class_weights),
             ("class_weights_when_refined", None),
         )
         updates = []
         adopted = own and len(self.classes) == 0 and len(union) == len(sums.classes)
+        if adopted:
+            grown["_buffer"] = sums.feature_sums
+        else:
+            buffer, rows = self._buffer, self._rows_of_classes
+            if grows:
+                buffer, rows = self._with_room(old, len(union))
+                grown |= {"_buffer": buffer, "_rows_of_classes": rows}
+            rows = new if rows is None else rows[new]
+            before = buffer[rows]
+            updates.append((buffer, rows, before, before + sums.feature_sums))
         for name, added in per_class:
             values = getattr(self, name)
             if adopted and added is not None:
@@ -496,6 +521,29 @@ class Statistics:
                     values[place] = before
                 self.__dict__.update(was)
             raise
+
+    def _with_room(
+        self, old: NDArray[np.intp], n_classes: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.intp] | None]:
+        """A buffer of feature sums with rows for new classes, and the row of each class.
+
+        The new ones come last, until the sums are read: a batch that brings classes need not copy
+        the sums of all others.
+
+        Parameters
+        ----------
+        old : indices of the known classes among all
+        n_classes : number of all classes
+        """
+        buffer, n_known = self._buffer, len(old)
+        if len(buffer) < n_classes:
+            # Memory is taken when rows are written; room costs no more than addresses.
+            buffer = np.zeros((n_classes + n_known, buffer.shape[1]))
+            buffer[:n_known] = self._buffer[:n_known]
+        rows = np.full(n_classes, -1)
+        rows[old] = np.arange(n_known) if self._rows_of_classes is None else self._rows_of_classes
+        rows[rows < 0] = np.arange(n_known, n_classes)
+        return buffer, None if np.array_equal(rows, np.arange(n_classes)) else rows
 
     # ---------------------------------------------------------------------------------------------
     # Features as they are summed
@@ -672,13 +720,8 @@ class Statistics:
             place = np.cumsum(~gone) - 1
             labels = place[kept.labels[stay]]
             left["_kept"] = [KeptRows(labels, kept.codes[stay], kept.sample_weight[stay])]
-        for name in (
-            "classes",
-            "feature_sums",
-            "code_sums",
-            "class_weights",
-            "class_weights_when_refined",
-        ):
+        left["_buffer"] = self.feature_sums[~gone]
+        for name in ("classes", "code_sums", "class_weights", "class_weights_when_refined"):
             left[name] = getattr(self, name)[~gone]
         self.__dict__.update(left)
 
@@ -720,9 +763,19 @@ def _relabelled(rows: KeptRows, place: NDArray[np.intp]) -> KeptRows:
 
 
 def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    """Labels of both, sorted, each once; refused where their common type would merge some."""
+    """Labels of both, sorted, each once; refused where their common type would merge some.
+
+    Parameters
+    ----------
+    known : (C,) labels, sorted, each once
+    new : (k,) labels
+    """
     if len(known) == 0 or len(new) == 0:
         return np.unique(new if len(known) == 0 else known)
+    if known.dtype == new.dtype:  # the usual batch brings nothing new, and need not sort
+        place = np.searchsorted(known, new)
+        if np.array_equal(known[np.minimum(place, len(known) - 1)], new):
+            return known
     both = known, new
     if np.result_type(known, new).kind == "f":
         for labels in both:
@@ -732,7 +785,10 @@ def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
                     f"{known.dtype}; integers beyond 2**53 cannot be joined with floats, or signed "
                     "with unsigned ones"
                 )
-    return np.union1d(*both)
+    joined = np.concatenate(both)
+    joined.sort(kind="stable")  # two runs are merged, where np.unique would hash all labels
+    distinct: NDArray[Any] = joined[np.append(True, joined[1:] != joined[:-1])]
+    return distinct
 
 
 def check_label_kinds(known: NDArray[Any], new: NDArray[Any]) -> None:
