@@ -17,6 +17,7 @@ from bitclass._native import thread_limit
 from bitclass.blas import prediction_threads, training_threads
 from bitclass.documentation import DocumentedMixin
 from bitclass.model import PackedModel
+from bitclass.notebook_bar import with_bar
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
@@ -140,7 +141,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         Seed of the starting codes, the anchors and the refinement.
 
     verbose : int, default=0
-        Whether to print a line after each round and each epoch of refinement.
+        Whether to print a line after each round and each epoch of refinement, and to show a
+        progress bar of refinement in notebooks.
 
     Attributes
     ----------
@@ -336,7 +338,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                 initial_codes = initial_codes[counts]
             batch = _with_weight(X, labels, weights)
             check_class_count(np.unique(batch[1]))
-            settings = replace(settings, callback=callback)
+            settings = replace(settings, callback=with_bar(callback, self.verbose))
             with training_threads(self.n_jobs):
                 if learns_sparse(settings, initial_codes, X):
                     if groups is not None:
@@ -433,7 +435,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                         )
                     yield _with_weight(X, labels, weights)
 
-            settings = replace(settings, callback=callback)
+            settings = replace(settings, callback=with_bar(callback, self.verbose))
             with training_threads(self.n_jobs):
                 if statistics is None:
                     state = fit_sparse(settings, lambda: checked(0), self.n_features_in_)
