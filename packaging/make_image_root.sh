@@ -8,6 +8,8 @@ root=$1 python=$2 wheels=$3
 prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
 version=$("$python" -c 'import sys; print("python3.%d" % sys.version_info[1])')
 
+mkdir -p "$root"
+root=$(cd "$root" && pwd) # `ldd` prints the names of files too, and what begins with $root is ours
 mkdir -p "$root/app" "$root/bin" "$root/etc" "$root$prefix/bin" "$root$prefix/lib"
 mkdir -m 1777 "$root/tmp"
 echo "nobody:x:65534:65534:nobody:/:/" >"$root/etc/passwd"

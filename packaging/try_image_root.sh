@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Predicts and serves inside the file system of the image. Usage: try_image_root.sh ROOT (as root)
 set -euo pipefail
-root=$1
+root=$(cd "$1" && pwd)
 service=
 trap '[ -z "$service" ] || kill "$service" 2>/dev/null; rm -f "$root/tmp/model.safetensors" "$root/tmp/served"' EXIT
 python=(env -i PYTHONPATH=/app PYTHONDONTWRITEBYTECODE=1
