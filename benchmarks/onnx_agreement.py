@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +56,8 @@ def compare(model: PackedModel, X: NDArray[np.float32]) -> dict[str, Any]:
         model.to_onnx(path, k=3)
         size = path.stat().st_size
         session = onnxruntime.InferenceSession(path)
-    start = time.perf_counter()
     found = session.run(["label"], {"X": X})[0]
-    theirs = time.perf_counter() - start
-    start = time.perf_counter()
     expected = model.predict(X)
-    ours = time.perf_counter() - start
     differ = np.flatnonzero(found != expected.astype(found.dtype))
     labels, shares = session.run(["top_labels", "top_probabilities"], {"X": X})
     top_labels, _, probabilities = model.top_classes(X, 3, probabilities=True)
@@ -73,8 +68,6 @@ def compare(model: PackedModel, X: NDArray[np.float32]) -> dict[str, Any]:
         "near a tie": sum(near_a_tie(model, X[i]) for i in differ),
         "probabilities": f"{np.abs(shares - probabilities)[same].max():.0e}",
         "ONNX file, MB": size / 1e6,
-        "us per row": 1e6 * theirs / len(X),
-        "us per row, bitclass": 1e6 * ours / len(X),
     }
 
 
