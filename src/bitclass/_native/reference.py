@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native.encoding import LEAST_ENTRY, QUANTISED_MOST, QuantisedProjection
+from bitclass._native.encoding import (
+    LEAST_ENTRY,
+    QUANTISED_MOST,
+    QuantisedProjection,
+    quantise_projection,
+)
 from bitclass.codes import hamming, pack, unpack
 
 __all__ = [
@@ -31,6 +36,7 @@ __all__ = [
     "half_margins",
     "nearest",
     "pair_sums",
+    "quantise_projection",
     "rescored",
     "scores",
     "top_k",

@@ -109,7 +109,7 @@ class Inputs:
             if given:
                 option = {"columns": "id"}.get(given[0], given[0].replace("_", "-"))
                 raise UsageError(f"--{option} is for feature files, and {self.paths[0]} has images")
-            return self._open_images(model, cache, n_jobs)
+            return self.open_images(model, cache, n_jobs)
         from bitclass.io import open_rows
 
         options["columns"] = self.columns
@@ -186,9 +186,10 @@ class Inputs:
 
         return bool(find_images(self.paths))
 
-    def _open_images(
+    def open_images(
         self, model: PackedModel | None, cache: Path | None, n_jobs: int | None
-    ) -> tuple[Rows, Extractor]:
+    ) -> tuple[ImageRows, Extractor]:
+        """Features of images, by the extractor of the model or that which was asked for."""
         from bitclass.images import extractor_named, open_images
 
         if model is None:
@@ -233,11 +234,7 @@ def text_rows(texts: TextFiles | TextLines, model: PackedModel) -> TextRows:
         raise UsageError(
             f"the model takes rows of {model.n_features} features, not texts: leave out --text"
         )
-    if embeddings.n_features != model.n_features:
-        raise ValueError(
-            f"the model takes {model.n_features} features, and its extractor "
-            f"{embeddings.library}:{embeddings.model} gives {embeddings.n_features}"
-        )
+    _check_width(model, f"{embeddings.library}:{embeddings.model}", embeddings.n_features)
     return TextRows(texts, embeddings)
 
 
@@ -293,12 +290,16 @@ def extractor_of(model: PackedModel) -> Extractor:
             f"the model was trained on feature files: it takes rows of {model.n_features} "
             "features, not images"
         )
-    if extractor.n_features != model.n_features:
-        raise ValueError(
-            f"the model takes {model.n_features} features, and its extractor {extractor.name} "
-            f"gives {extractor.n_features}"
-        )
+    _check_width(model, extractor.name, extractor.n_features)
     return extractor
+
+
+def _check_width(model: PackedModel, extractor: str, n_features: int) -> None:
+    if n_features != model.n_features:
+        raise ValueError(
+            f"the model takes {model.n_features} features, and its extractor {extractor} gives "
+            f"{n_features}"
+        )
 
 
 def load_model(path: Path) -> PackedModel:

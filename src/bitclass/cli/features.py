@@ -18,7 +18,7 @@ from bitclass.cli.text import say
 from bitclass.storage import atomic_write
 
 if TYPE_CHECKING:
-    from bitclass.cli.data import Rows
+    from bitclass.images import ImageRows
 
 __all__ = ["command"]
 
@@ -51,8 +51,7 @@ def command(
             raise UsageError(f"{path}: is there without {out.name}, and would be replaced")
     start = time.perf_counter()
     with thread_limit(jobs):
-        rows, used = inputs.open(cache=cache, n_jobs=jobs)
-        assert used is not None
+        rows, used = inputs.open_images(None, cache, jobs)
         with atomic_write(out) as file:
             written = (_write_npy if beside else _write_parquet)(rows, file, beside)
     remove_cache(cache)
@@ -71,7 +70,7 @@ def command(
     say(f"wrote   {', '.join(map(str, facts['files']))}")
 
 
-def _write_npy(rows: Rows, file: IO[bytes], beside: dict[str, Path]) -> list[Path]:
+def _write_npy(rows: ImageRows, file: IO[bytes], beside: dict[str, Path]) -> list[Path]:
     """Write the features, and labels and names to files beside them."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (rows.n_rows, rows.n_features)}
     np.lib.format.write_array_header_1_0(file, header)
@@ -80,7 +79,7 @@ def _write_npy(rows: Rows, file: IO[bytes], beside: dict[str, Path]) -> list[Pat
         file.write(np.ascontiguousarray(batch.X, dtype="<f4").tobytes())
         labels += [] if batch.labels is None else [batch.labels]
     with atomic_write(beside[".names.txt"]) as names:
-        names.write("".join(f"{name}\n" for name in _names(rows)).encode())
+        names.write("".join(f"{name}\n" for name in rows.names).encode())
     if not labels:
         # Those of an earlier run would be taken for those of these rows.
         beside[".labels.npy"].unlink(missing_ok=True)
@@ -90,7 +89,7 @@ def _write_npy(rows: Rows, file: IO[bytes], beside: dict[str, Path]) -> list[Pat
     return [beside[".names.txt"], beside[".labels.npy"]]
 
 
-def _write_parquet(rows: Rows, file: IO[bytes], beside: dict[str, Path]) -> list[Path]:
+def _write_parquet(rows: ImageRows, file: IO[bytes], beside: dict[str, Path]) -> list[Path]:
     """Write features, labels and names as columns of one file."""
     import pyarrow
     import pyarrow.parquet
@@ -98,18 +97,14 @@ def _write_parquet(rows: Rows, file: IO[bytes], beside: dict[str, Path]) -> list
     columns = {"features": pyarrow.list_(pyarrow.float32(), rows.n_features)}
     columns |= {"name": pyarrow.string()}
     columns |= {"label": pyarrow.string()} if rows.has_labels else {}
-    schema, names = pyarrow.schema(columns), _names(rows)
+    schema = pyarrow.schema(columns)
     with pyarrow.parquet.ParquetWriter(file, schema) as writer:
         for batch in rows.batches():
             values = pyarrow.array(np.ascontiguousarray(batch.X, dtype=np.float32).reshape(-1))
             table = {
                 "features": pyarrow.FixedSizeListArray.from_arrays(values, rows.n_features),
-                "name": names[batch.first_row : batch.first_row + len(batch.X)],
+                "name": rows.names[batch.first_row : batch.first_row + len(batch.X)],
             }
             table |= {} if batch.labels is None else {"label": batch.labels.tolist()}
             writer.write_table(pyarrow.table(table, schema=schema))
     return []
-
-
-def _names(rows: Rows) -> list[str]:
-    return list(getattr(rows, "names"))  # noqa: B009 - of images only

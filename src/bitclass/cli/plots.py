@@ -55,13 +55,8 @@ def save_figure(figure: Any, out: Path) -> None:
         figure.savefig(file, format=_ending(out), dpi=150, bbox_inches="tight")
 
 
-def _cells(size: int) -> NDArray[np.intp]:
-    """The cell of the figure that each class falls into; neighbours share one."""
-    return np.arange(size) * min(size, _MAX_CELLS) // max(size, 1)
-
-
 def _matrix_plot(
-    matrix: NDArray[np.float64], names: list[Any], out: Path, colours: str, bar: str, axes: str
+    matrix: NDArray[Any], names: list[Any], out: Path, colours: str, bar: str, axes: str
 ) -> None:
     pyplot = _pyplot(out)
     side = min(12.0, 4.0 + 0.12 * min(len(names), _MAX_NAMES * 2))
@@ -93,7 +88,8 @@ def confusion_plot(pairs: Mapping[tuple[Any, Any], int], names: list[Any], out: 
     rows = Counter[Any]()
     for (own, _), n in pairs.items():
         rows[own] += n
-    cells = _cells(len(every))
+    # Neighbours share a cell of the figure where there are more classes than cells.
+    cells = np.arange(len(every)) * min(len(every), _MAX_CELLS) // len(every)
     matrix = np.zeros((cells[-1] + 1, cells[-1] + 1))
     for (own, found), n in pairs.items():
         matrix[cells[place[own]], cells[place[found]]] += n / rows[own]
@@ -104,9 +100,4 @@ def confusion_plot(pairs: Mapping[tuple[Any, Any], int], names: list[Any], out: 
 
 def distance_plot(distances: NDArray[np.int32], names: list[Any], out: Path) -> None:
     """Draw the Hamming distances (C, C) between class codes."""
-    axes = "class|class"
-    edges = np.flatnonzero(np.diff(_cells(len(distances)), prepend=-1))
-    counts = np.diff(np.append(edges, len(distances)))
-    summed = np.add.reduceat(np.add.reduceat(distances.astype(np.float64), edges), edges, axis=1)
-    matrix = summed / np.outer(counts, counts)
-    _matrix_plot(matrix, names, out, "magma", "Hamming distance", axes)
+    _matrix_plot(distances, names, out, "magma", "Hamming distance", "class|class")

@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,32 +59,27 @@ def model_lock(model: Path) -> Iterator[None]:
     except ImportError:
         yield
         return
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
+    with ExitStack() as stack:
+        while True:
+            file = stack.enter_context(path.open("a"))
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f"bitclass: waiting for another process to write {model}", file=sys.stderr)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # The process that held the lock may have removed the file meanwhile.
-            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    print(
+                        f"bitclass: waiting for another process to write {model}", file=sys.stderr
+                    )
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                warnings.warn(f"{path.parent}: no file locks; do not update at once", stacklevel=2)
                 break
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                os.close(descriptor)
-                raise
-            warnings.warn(f"{path.parent}: no file locks; do not update at once", stacklevel=2)
-            break
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-    try:
+            # The process that held the lock may have removed the file meanwhile.
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
+        stack.callback(path.unlink, missing_ok=True)  # before the file is closed, and unlocked
         yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
 
 
 def save_model(

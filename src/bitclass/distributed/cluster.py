@@ -123,11 +123,13 @@ def connected(where: str) -> Iterator[Client]:
 
 def worker_addresses(client: Client) -> list[str]:
     """Addresses of the workers, at least one: a cluster without any is waited for."""
-    try:
-        client.wait_for_workers(1, timeout=WORKER_SECONDS)
-    except (TimeoutError, distributed.TimeoutError):
-        raise ClusterError(f"the Dask cluster has no workers after {WORKER_SECONDS:g} s") from None
-    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+    deadline = time.monotonic() + WORKER_SECONDS
+    # The list itself is waited for: a worker that was there may be gone the next moment.
+    while not (workers := sorted(client.scheduler_info(n_workers=-1)["workers"])):
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the Dask cluster has no workers after {WORKER_SECONDS:g} s")
+        time.sleep(_POLL_SECONDS)
+    return workers
 
 
 def worker_threads(n_jobs: int | None) -> int:

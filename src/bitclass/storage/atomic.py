@@ -22,20 +22,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     At every moment `path` is absent, the old file or the whole new one. On an error the new file is
     removed; a process that is killed may leave it behind, under a name of its own
     (``.bitclass-*.tmp``). A link stays one: the file that it points to is replaced. The permissions
-    of a file that is replaced are kept.
-
-    Parameters
-    ----------
-    path : path of the file
-
-    Yields
-    ------
-    file : opened for writing bytes
-
-    Raises
-    ------
-    OSError
-        Which names `path`, where it cannot be written.
+    of a file that is replaced are kept. An `OSError` names `path`.
     """
     target = os.path.realpath(path)
     folder = os.path.dirname(target)

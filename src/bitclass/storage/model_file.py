@@ -104,36 +104,21 @@ MAX_RESCORED = 1 << 40
 
 @dataclass(frozen=True)
 class ModelHeader:
-    """The header of a model file.
+    """The header of a model file."""
 
-    Attributes
-    ----------
-    version : int, the format version
-    n_classes, n_features, n_bits : int
-    labels : str, type of the labels as NumPy writes it
-    projection : {"float32", "float16", "int8"}, what the projection was saved in
-    precision : {"int8", "float32"}, what codes are computed in
-    rescore : int, how many nearest classes are rescored
-    steepness : float
-    temperature : float
-    summary : dict, how the model came about
-    tensors : type and shape of each array
-    size : int, bytes of the file
-    """
-
-    version: int
+    version: int  # of the format
     n_classes: int
     n_features: int
     n_bits: int
-    labels: str
-    projection: ProjectionType
-    precision: Precision
-    rescore: int
+    labels: str  # their type as NumPy writes it
+    projection: ProjectionType  # what the projection was saved in
+    precision: Precision  # what codes are computed in
+    rescore: int  # how many nearest classes are rescored
     steepness: float
     temperature: float
-    summary: dict[str, Any]
+    summary: dict[str, Any]  # how the model was trained
     tensors: dict[str, Tensor]
-    size: int
+    size: int  # bytes of the file
 
 
 def save(
