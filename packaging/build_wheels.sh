@@ -29,7 +29,8 @@ if [ -n "${GLIBC:-}" ]; then
   printf '#!/bin/sh\nexec "%s" c++ -target %s-linux-gnu.%s "$@"\n' "$zig" "$(uname -m)" "$GLIBC" >"$work/c++"
   chmod +x "$work/c++"
   # Of libgcc it lacks what tells the instruction sets of a processor.
-  export CXX="$work/c++" LDFLAGS="$(gcc -print-libgcc-file-name)"
+  # Headers of nanobind take for granted that others include <cstdio>.
+  export CXX="$work/c++" CXXFLAGS="-include cstdio" LDFLAGS="$(gcc -print-libgcc-file-name)"
 fi
 
 echo "== source distribution"
