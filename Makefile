@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
+.PHONY: help setup demo test test-faults test-images browser lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -44,6 +44,9 @@ $(VENV)/docs: $(VENV)/installed
 docs: $(VENV)/docs  ## the documentation site, into build/docs; a warning is an error
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
 	@echo "open build/docs/index.html"
+
+browser:  ## onnxruntime-web for the test of examples/browser; it and other tests of pages need Chromium
+	npm install --silent --no-audit --no-fund --prefix build/browser onnxruntime-web
 
 lint: setup  ## format, style and types
 	$(BIN)/ruff format --check .
@@ -118,7 +121,7 @@ wheel:  ## source distribution and repaired wheels in dist/, each tried in an em
 
 image-root:  ## the file system of the Docker image in build/image, tried in a chroot (after make wheel; as root)
 	rm -rf build/image
-	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist/*-abi3-*.whl
+	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist
 	packaging/try_image_root.sh build/image
 
 onnx-agreement: setup  ## predictions of onnxruntime beside ours on the real datasets

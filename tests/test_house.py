@@ -14,13 +14,14 @@ SOURCE = Path(bitclass.__file__).parent
 FOUNDATION = {"codes", "rows", "_native"}
 MODEL = FOUNDATION | {"hash_function", "model", "storage"}
 LEARNING = MODEL | {"_warn", "blas", "losses", "training"}
-ESTIMATOR = LEARNING | {"summary", "validation", "classifier"}
+ESTIMATOR = LEARNING | {"summary", "validation", "classifier", "documentation"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "codes": set(),
     "rows": set(),
     "losses": set(),
     "_warn": set(),
+    "documentation": set(),
     "_native": {"codes"},
     "blas": {"_native"},
     "hash_function": FOUNDATION,
@@ -29,11 +30,12 @@ MAY_IMPORT = {
     "training": LEARNING,
     "summary": LEARNING | {""},
     "validation": LEARNING,
-    "classifier": ESTIMATOR,
+    "notebook_bar": {"training"},
+    "classifier": ESTIMATOR | {"notebook_bar"},
     "io": FILES,
     "images": FILES,
-    "text": FILES,
-    "serving": FILES,
+    "text": FILES | {"documentation"},
+    "serving": FILES | {"text"},
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},
     "cli": ESTIMATOR | FILES | {"distributed", "serving", "text", ""},

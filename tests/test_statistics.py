@@ -275,6 +275,14 @@ def test_standardisation_is_weighted_and_leaves_constant_features_alone():
     np.testing.assert_allclose(scale, [1.0, 1.0])
 
 
+def test_a_feature_of_float32_that_is_zero_but_for_underflow_is_constant():
+    X = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    X[:, 1] = 0
+    X[7, 1] = 1e-44
+    assert X[7, 1] > 0
+    assert standardisation(X, np.ones(20))[1][1] == 1.0
+
+
 @pytest.mark.parametrize(
     ("unit", "offset"), [(1e-100, 0.0), (1e-300, 0.0), (1e100, 0.0), (3.0, 1e10)]
 )
