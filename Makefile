@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*)
 
-.PHONY: help setup demo test test-faults test-images test-torch lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
+.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -24,7 +24,7 @@ demo: setup  ## read 2,200 characters in unseen typefaces, beside linear models 
 	$(BIN)/bitclass demo
 
 test: setup lint  ## lint, types and all tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-faults: setup  ## workers, clients and schedulers of a cluster killed in each phase (minutes)
 	$(BIN)/python -m pytest -n 0 -m faults tests/cluster
@@ -47,6 +47,9 @@ docs: $(VENV)/docs  ## the documentation site, into build/docs; a warning is an 
 
 test-torch: $(VENV)/test-images  ## arrays of torch, on CUDA where there is one
 	$(BIN)/python -m pytest -n auto tests/test_array_api.py
+
+browser:  ## onnxruntime-web for the test of examples/browser; it and other tests of pages need Chromium
+	npm install --silent --no-audit --no-fund --prefix build/browser onnxruntime-web
 
 lint: setup  ## format, style and types
 	$(BIN)/ruff format --check .
@@ -121,7 +124,7 @@ wheel:  ## source distribution and repaired wheels in dist/, each tried in an em
 
 image-root:  ## the file system of the Docker image in build/image, tried in a chroot (after make wheel; as root)
 	rm -rf build/image
-	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist/*-abi3-*.whl
+	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist
 	packaging/try_image_root.sh build/image
 
 onnx-agreement: setup  ## predictions of onnxruntime beside ours on the real datasets

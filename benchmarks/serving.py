@@ -3,7 +3,10 @@
 1,000 classes, 512 features, 128 bits; 1 and 64 clients over kept connections, single rows and
 batches of 100, as JSON and as binary tensors. Beside it the same requests in JSON to a plain
 Starlette application in which a scikit-learn LinearSVC predicts in a thread of Starlette's pool.
-Services take turns; clients are one further process. Writes `results/serving.md`.
+Both compute with one thread per request: by default the threads of OpenBLAS, which single rows
+wake as well, wait for each other in all threads of the pool, and LinearSVC is 10 to 300 times
+slower. Services take turns; clients are one further process. Then the memory of ten processes that
+serve a model of 138 MB (Linux). Writes `results/serving.md`.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -18,33 +22,39 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tables import write_page
 
 N_CLASSES, N_FEATURES, N_BITS = 1000, 512, 128
+LARGE_CLASSES, LARGE_BITS = 1_000_000, 1024
+N_WORKERS = 10
 NOTE = (
     f"{N_CLASSES:,} classes, {N_FEATURES} features, {N_BITS} bits; kept connections, one process "
-    "per service and one for all clients, in turn, medians of rounds. JSON: POST /predict. Binary: "
-    "FP32 tensors of the Open Inference Protocol. Measured by `make serving`."
+    "per service and one for all clients, in turn, medians of rounds; one thread per prediction on "
+    "both sides (`--jobs 1`, `OPENBLAS_NUM_THREADS=1`; with the default of OpenBLAS, LinearSVC "
+    "behind a pool of threads is many times slower). JSON: POST /predict. Binary: FP32 tensors of "
+    "the Open Inference Protocol. Memory: sum of the proportional set sizes (PSS), in which a page "
+    f"shared by n processes counts 1/n in each, after predictions in all processes; "
+    f"{LARGE_CLASSES:,} classes, {LARGE_BITS:,} bits. Measured by `make serving`."
 )
 
 
-def write_model(path: Path) -> None:
+def write_model(path: Path, n_classes: int = N_CLASSES, n_bits: int = N_BITS) -> None:
     from bitclass import PackedModel
-    from bitclass.codes import pack
     from bitclass.hash_function import HashFunction
     from bitclass.storage import save
 
     rng = np.random.default_rng(0)
-    labels = np.array([f"n{i:08d}" for i in range(N_CLASSES)])
-    projection = rng.standard_normal((N_FEATURES, N_BITS)).astype(np.float32)
-    weights = pack(rng.standard_normal((N_CLASSES, N_BITS)) > 0)
-    save(path, PackedModel(labels, weights, HashFunction(projection, np.zeros(N_BITS))))
+    labels = np.array([f"n{i:08d}" for i in range(n_classes)]) if n_classes < 10**5 else None
+    projection = rng.standard_normal((N_FEATURES, n_bits)).astype(np.float32)
+    weights = rng.integers(0, 256, (n_classes, n_bits // 8), dtype=np.uint8)
+    function = HashFunction(projection, np.zeros(n_bits))
+    save(path, PackedModel(np.arange(n_classes) if labels is None else labels, weights, function))
 
 
 def serve_baseline() -> None:
@@ -78,15 +88,23 @@ def serve_baseline() -> None:
     uvicorn.Server(config).run(sockets=[listener])
 
 
+class Running(NamedTuple):
+    """A service: its process, and the port it listens on."""
+
+    process: int
+    port: int
+
+
 @contextmanager
-def running(*command: str) -> Iterator[int]:
-    """Port of a service while it runs."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def running(*command: str) -> Iterator[Running]:
+    """A service while it runs."""
+    env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
     try:
         assert process.stdout is not None
         found = re.search(r":(\d+)/", process.stdout.readline())
         assert found, f"{command} does not start"
-        yield int(found[1])
+        yield Running(process.pid, int(found[1]))
     finally:
         process.terminate()
         process.wait()
@@ -136,27 +154,67 @@ def main() -> None:
     options = parser.parse_args()
     if options.baseline:
         return serve_baseline()
-    rng = np.random.default_rng(1)
-    rows = []
-    command = str(Path(sys.executable).with_name("bitclass"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         write_model(path)
-        with (
-            running(command, "serve", str(path), "--port", "0") as ours,
-            running(sys.executable, __file__, "--baseline") as baseline,
-        ):
-            for n_clients in (1, 64):
-                for n_rows in (1, 100):
-                    X = rng.standard_normal((n_rows, N_FEATURES)).astype(np.float32)
-                    cases = {
-                        "LinearSVC, Starlette, JSON": (baseline, request_of(X, False)),
-                        "bitclass serve, JSON": (ours, request_of(X, False)),
-                        "bitclass serve, binary": (ours, request_of(X, True)),
-                    }
-                    rows += measure(cases, n_clients, n_rows, options.rounds, options.seconds)
-    write_page("serving", "HTTP service", NOTE, {"": rows})
+        rates = measure_rates(path, options.rounds, options.seconds)
+        memory: list[dict[str, Any]] = []
+        if sys.platform == "linux":
+            write_model(path, LARGE_CLASSES, LARGE_BITS)
+            memory = measure_memory(path)
+    write_page("serving", "HTTP service", NOTE, {"Requests": rates, "Memory": memory})
     return None
+
+
+def measure_rates(path: Path, rounds: int, seconds: float) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(1)
+    rows = []
+    with serving(path) as ours, running(sys.executable, __file__, "--baseline") as baseline:
+        for n_clients in (1, 64):
+            for n_rows in (1, 100):
+                X = rng.standard_normal((n_rows, N_FEATURES)).astype(np.float32)
+                cases = {
+                    "LinearSVC, Starlette, JSON": (baseline.port, request_of(X, False)),
+                    "bitclass serve, JSON": (ours.port, request_of(X, False)),
+                    "bitclass serve, binary": (ours.port, request_of(X, True)),
+                }
+                rows += measure(cases, n_clients, n_rows, rounds, seconds)
+    return rows
+
+
+def serving(path: Path, *options: str) -> AbstractContextManager[Running]:
+    command = str(Path(sys.executable).with_name("bitclass"))
+    return running(command, "serve", str(path), "--port", "0", "--jobs", "1", *options)
+
+
+def measure_memory(path: Path) -> list[dict[str, Any]]:
+    """Memory of services, each with the parent and its workers, in MB."""
+    cases = {
+        "1 process": (1, ()),
+        f"{N_WORKERS} processes, each loads the model": (N_WORKERS, ()),
+        f"serve --workers {N_WORKERS}": (1, ("--workers", str(N_WORKERS))),
+    }
+    size = path.stat().st_size / 1e6
+    rows = []
+    X = np.ones((1, N_FEATURES), dtype=np.float32)
+    for name, (n_services, options) in cases.items():
+        with ExitStack() as stack:
+            started = [stack.enter_context(serving(path, *options)) for _ in range(n_services)]
+            for service in started:
+                asyncio.run(load(service.port, request_of(X, True), 8 * N_WORKERS, 2.0))
+            total = sum(map(pss, started))
+        rows.append({"service": name, "model file, MB": size, "memory, MB": total})
+    return rows
+
+
+def pss(service: Running) -> float:
+    """Proportional set size of a process and its children, in MB."""
+    children = Path(f"/proc/{service.process}/task/{service.process}/children").read_text()
+    total = 0.0
+    for process in (service.process, *children.split()):
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        total += float(next(line.split()[1] for line in lines if line.startswith("Pss:"))) / 1e3
+    return total
 
 
 def measure(

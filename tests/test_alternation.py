@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bitclass.codes import pack, unpack
@@ -57,7 +57,6 @@ def program(codes, weights, labels, name, scale, k, row_weights=None):
 
 
 @given(problems, st.sampled_from([1.0, 0.3]))
-@settings(max_examples=60, deadline=None)
 def test_differences_of_the_program_are_differences_of_the_objective(problem, scale):
     seed, n_classes, n_bits, name = problem
     rng = np.random.default_rng(seed)
@@ -77,7 +76,6 @@ def test_differences_of_the_program_are_differences_of_the_objective(problem, sc
 
 
 @given(problems)
-@settings(max_examples=60, deadline=None)
 def test_after_bit_flipping_no_single_flip_improves(problem):
     seed, n_classes, n_bits, name = problem
     rng = np.random.default_rng(seed)
@@ -130,14 +128,6 @@ def test_mincut_resolves_couplings_many_orders_apart():
         assert excess <= 1e-13 * (np.abs(H).sum() + np.abs(g).sum())
 
 
-def test_flip_ends_in_a_local_optimum_where_mincut_finds_the_global_one():
-    H, g, w = np.array([[0.0, -3.0], [-3.0, 0.0]]), np.ones(2), np.ones(2, dtype=np.int8)
-    column, decrease = SOLVERS["flip"](H, g, w)  # both flips at once would gain, one would not
-    assert (column.tolist(), decrease) == ([1, 1], 0.0)
-    column, decrease = SOLVERS["mincut"](H, g, w)
-    assert (column.tolist(), decrease) == ([-1, -1], 4.0)
-
-
 @pytest.mark.parametrize("noise", [0.0, 4e-16, -4e-16])
 def test_flips_that_gain_alike_but_for_rounding_go_by_index(noise):
     H, g = np.ones((3, 3)) - np.eye(3), np.array([-1.1, -1.1 + noise, -1.1 - noise])
@@ -147,7 +137,6 @@ def test_flips_that_gain_alike_but_for_rounding_go_by_index(noise):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
 def test_closed_forms_of_the_hinge_loss_equal_brute_force(seed, n_classes, n_bits):
     rng = np.random.default_rng(seed)
     codes, _, labels = random_problem(rng, 3 * n_classes, n_classes, n_bits)
@@ -181,7 +170,6 @@ def codes_after(codes, weights, labels, name, scale=1.0, row_weights=None):
 
 
 @given(problems, st.sampled_from([1.0, 0.3]))
-@settings(max_examples=60, deadline=None)
 def test_every_bit_takes_the_sign_of_smaller_loss_and_ties_keep_it(problem, scale):
     seed, n_classes, n_bits, name = problem
     codes, weights, labels = random_problem(
@@ -264,7 +252,6 @@ def test_the_history_holds_while_the_objective_falls_by_hundreds_of_orders():
 @given(st.integers(0, 10_000), st.sampled_from(EVERY_LOSS), st.sampled_from(["flip", "mincut"]))
 @example(93, "hinge", "flip")  # two sums that cancel
 @example(9134, "crammer_singer", "flip")  # two gains that are equal
-@settings(max_examples=60, deadline=None)
 def test_grouping_equal_codes_changes_nothing_bit_for_bit(seed, name, solver):
     rng = np.random.default_rng(seed)
     few, labels = clustered(rng, 12, 4, 10, noise=0.3)
@@ -283,7 +270,7 @@ def test_grouping_equal_codes_changes_nothing_bit_for_bit(seed, name, solver):
     assert one.n_rounds == other.n_rounds
 
 
-@pytest.mark.parametrize("n_bits", [1, 7, 64, 127, 128, 1000, 2048])
+@pytest.mark.parametrize("n_bits", [1, 127, 2048])
 @pytest.mark.parametrize("name", EVERY_LOSS)
 def test_any_length_learns_without_overflow(name, n_bits):
     rng = np.random.default_rng(n_bits)
@@ -314,7 +301,6 @@ class TestDistinctWeights:
         np.testing.assert_array_equal(distinct, [[1, 1, 1], [-1, 1, 1]])
 
     @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 40))
-    @settings(max_examples=60, deadline=None)
     def test_no_two_classes_share_a_pattern_while_a_spare_one_exists(self, seed, n_bits, n):
         rng = np.random.default_rng(seed)
         weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(n, n_bits))

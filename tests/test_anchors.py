@@ -98,9 +98,10 @@ def test_anchors_by_default(shape, n_anchors):
     assert len(classifier.solve().projection_) == n_anchors
 
 
-@pytest.mark.parametrize("refine", [True, False])
-@pytest.mark.parametrize("loss", ["hinge", "exponential"])
-@pytest.mark.parametrize("codes", ["means", "projection"])
+@pytest.mark.parametrize(
+    ("refine", "loss", "codes"),
+    [(True, "hinge", "means"), (False, "exponential", "projection"), (True, "hinge", "projection")],
+)
 def test_it_tells_apart_what_no_linear_function_can(refine, loss, codes):
     X, y = rings(1000)
     kernel = make(refine=refine, loss=loss, initial_codes=codes).fit(X[:600], y[:600])
@@ -112,14 +113,15 @@ def test_it_tells_apart_what_no_linear_function_can(refine, loss, codes):
     assert linear.fit(X[:600], y[:600]).score(X[600:], y[600:]) < 0.7
 
 
-@pytest.mark.parametrize("precision", ["auto", "int8"])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64])
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("auto", np.float32), ("auto", np.int64), ("int8", np.float16), ("int8", np.float64)],
+)
 def test_prediction_in_blocks_is_prediction_at_once(precision, dtype):
     X, y = rings(600)
     classifier = make(precision=precision).fit(X.astype(dtype), y)
     X = np.tile(X, (20, 1)).astype(dtype)  # more than a block
     whole = classifier.predict(X)
-    assert np.isin(whole, [0, 1, 2]).all()
     codes = classifier.encode(X)
     for step in (1, 97, 4096):
         rows = slice(0, 200) if step == 1 else slice(None)

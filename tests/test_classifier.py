@@ -1,14 +1,11 @@
 """The estimator: shapes, labels, kinds of features, weights, determinism, memory."""
 
-import copy
-import pickle
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, csr_matrix
-from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_info
 
@@ -39,7 +36,7 @@ def test_every_loss_learns_from_every_start_and_the_seed_decides(blobs, loss, in
     assert not np.array_equal(one.weights_, other.weights_)
 
 
-@pytest.mark.parametrize("n_bits", [1, 7, 64, 127, 1000, 2048])
+@pytest.mark.parametrize("n_bits", [1, 7, 64, 127, 2048])
 @pytest.mark.parametrize("loss", ["hinge", "exponential"])
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_any_number_of_bits(blobs, loss, n_bits):
@@ -72,43 +69,6 @@ def test_the_model_is_what_the_formulas_say(blobs):
     np.testing.assert_array_equal(probabilities == best, scores == scores.max(axis=1)[:, None])
 
 
-def test_ties_go_to_the_lowest_class_index(blobs):
-    X, y = blobs
-    classifier = make(8, initial_codes="random", rescore=False).fit(X, y)
-    X = np.random.default_rng(1).standard_normal(X.shape)  # far from every class
-    scores = classifier.decision_function(X)
-    assert ((scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1).any()
-    np.testing.assert_array_equal(classifier.predict(X), classifier.classes_[scores.argmax(axis=1)])
-
-
-def test_probabilities_are_not_absurd(blobs):
-    """Confidence lies near accuracy: neither certain of all nor of nothing."""
-    X, y = blobs
-    noisy = X + 6.0 * np.random.default_rng(1).standard_normal(X.shape)
-    classifier = make(64).fit(noisy[:200], y[:200])
-    confidence = classifier.predict_proba(noisy[200:]).max(axis=1).mean()
-    assert abs(confidence - classifier.score(noisy[200:], y[200:])) < 0.25
-
-
-def test_two_classes_have_the_shapes_of_scikit_learn(blobs):
-    X, y = blobs
-    classifier = make().fit(X, np.where(y > 2, "yes", "no"))
-    decision = classifier.decision_function(X)
-    assert decision.shape == (400,)
-    np.testing.assert_array_equal(classifier.predict(X), np.where(decision > 0, "yes", "no"))
-    assert classifier.predict_proba(X).shape == (400, 2)
-
-
-@pytest.mark.parametrize("names", [list("abcdef"), [10, 20, 30, 40, 50, 60], [-1.0, 0, 1, 2, 3, 4]])
-def test_labels_of_any_kind(blobs, names):
-    X, y = blobs
-    names = np.array(names)
-    classifier = make(64).fit(X, names[y])
-    np.testing.assert_array_equal(classifier.classes_, names)
-    assert classifier.predict(X).dtype == names.dtype
-    assert classifier.score(X, names[y]) > 0.95
-
-
 # -------------------------------------------------------------------------------------------------
 # Kinds of features
 # -------------------------------------------------------------------------------------------------
@@ -131,7 +91,7 @@ def test_any_real_type_agrees_with_float64(blobs, dtype):
 
 
 @pytest.mark.parametrize("container", [csr_matrix, csr_array])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 def test_sparse_agrees_with_dense(blobs, container, dtype):
     X, y = blobs
     X = np.where(np.abs(X) > 2, X, 0.0).astype(dtype)
@@ -157,13 +117,6 @@ def test_pandas_and_polars_frames(blobs):
             model.predict(frame[[name for name in names if name != "f3"]])
     series = pandas.Series(np.array(list("abcdef"))[y])
     assert make().fit(frame, series).classes_.tolist() == list("abcdef")
-
-
-def test_features_of_very_different_scales_do_not_matter(blobs):
-    X, y = blobs
-    scaled = X * np.exp(np.linspace(-8, 8, 20)) + 3.0
-    found = make().fit(scaled, y).predict(scaled)
-    np.testing.assert_array_equal(found, make().fit(X, y).predict(X))
 
 
 def peak_of(call):
@@ -229,7 +182,7 @@ def test_balanced_classes_count_alike(blobs):
     np.testing.assert_array_equal(balanced.weights_, by_hand.weights_)
 
 
-@pytest.mark.parametrize("unit", [1e-20, 1e20])
+@pytest.mark.parametrize("unit", [1e-30, 1e30])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_unit_of_the_weights_does_not_matter(blobs, unit, dtype):
     X, y = blobs
@@ -315,15 +268,6 @@ def test_the_history_of_the_hinge_loss_is_true(blobs):
 # -------------------------------------------------------------------------------------------------
 
 
-def test_fitted_estimators_can_be_pickled_copied_and_cloned(blobs):
-    X, y = blobs
-    classifier = make(loss="logistic").fit(X, y)
-    expected = classifier.predict(X)
-    for other in (pickle.loads(pickle.dumps(classifier)), copy.deepcopy(classifier)):
-        np.testing.assert_array_equal(other.predict(X), expected)
-    assert not hasattr(clone(classifier), "classes_")
-
-
 def test_verbose_tells_of_each_round(blobs, capsys):
     X, y = blobs
     make(loss="exponential", verbose=1).fit(X, y)
@@ -339,9 +283,9 @@ def blas_threads():
     return {pool["filepath"]: pool["num_threads"] for pool in pools}
 
 
-def test_trainings_at_once_do_not_leave_the_blas_limited(blobs):
+def test_trainings_in_several_threads_do_not_leave_the_blas_limited(blobs):
     X, y = blobs
     before = blas_threads()
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda seed: make(n_jobs=1).fit(X, y), range(12)))
+        list(pool.map(lambda seed: make(n_jobs=1).fit(X, y), range(8)))
     assert blas_threads() == before

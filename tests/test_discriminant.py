@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bitclass import BinaryCodeClassifier
@@ -122,7 +122,6 @@ def test_the_rotation_brings_means_near_their_signs(monkeypatch):
 
 
 @given(st.integers(0, 1000), st.sampled_from([2, 5, 40]), st.floats(-2, 2), st.floats(-30, 30))
-@settings(max_examples=30, deadline=None)
 def test_units_and_zero_of_the_features_do_not_matter(seed, n_classes, log_unit, shift):
     X, own, weights = problem(seed, n_classes=n_classes)
     unit = 10.0 ** (log_unit * np.linspace(-1, 1, D))
@@ -132,36 +131,6 @@ def test_units_and_zero_of_the_features_do_not_matter(seed, n_classes, log_unit,
         summed([(X, own, weights)], shift=3.0, scale=0.2),  # what the sums are counted from
     ):
         assert np.mean(plain == codes(other)) > 0.98, "but for means at the border"
-
-
-@given(
-    st.integers(0, 1000),
-    st.sampled_from([2, 5, 40]),
-    st.lists(st.integers(0, 400), max_size=5),
-    st.randoms(),
-)
-@settings(max_examples=30, deadline=None)
-def test_neither_batches_nor_their_order_matter(seed, n_classes, cuts, random):
-    X, own, weights = problem(seed, n_classes=n_classes)
-    parts = [
-        (X[rows], own[rows], weights[rows])
-        for rows in np.split(np.arange(400), sorted(cuts))
-        if len(rows)
-    ]
-    whole = codes(summed([(X, own, weights)]))
-    random.shuffle(parts)
-    merged = summed(parts[:1])
-    for part in parts[1:]:
-        merged.merge(summed([part], shift=1.0, scale=3.0))
-    for other in (summed(parts), merged):
-        assert np.mean(whole == codes(other)) > 0.98, "but for means at the border"
-
-
-def test_a_row_of_weight_two_is_two_rows():
-    X, own, weights = problem()
-    times = weights.astype(int)
-    repeated = summed([(np.repeat(X, times, axis=0), np.repeat(own, times), None)])
-    np.testing.assert_array_equal(codes(summed([(X, own, weights)])), codes(repeated))
 
 
 @pytest.mark.parametrize("refine", [False, True])

@@ -31,7 +31,6 @@ FUZZER = Path(__file__).parents[1] / "benchmarks" / "fuzz_models.py"
 V2 = {"version": 2, "rescore": 16, "steepness": 1.0}
 TEXT = (GOLDEN / "v1_text_float32.safetensors").read_bytes()
 INT8 = (GOLDEN / "v1_int64_int8.safetensors").read_bytes()
-HALF = (GOLDEN / "v1_bytes_float16.safetensors").read_bytes()
 OBJECTS = (GOLDEN / "v1_objects_float32.safetensors").read_bytes()
 TIMES = (GOLDEN / "v1_datetime_int8.safetensors").read_bytes()
 TRUTH = (GOLDEN / "v1_bool_float32.safetensors").read_bytes()

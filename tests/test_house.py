@@ -14,7 +14,7 @@ SOURCE = Path(bitclass.__file__).parent
 FOUNDATION = {"array_api", "codes", "rows", "_native"}
 MODEL = FOUNDATION | {"device", "hash_function", "model", "storage"}
 LEARNING = MODEL | {"_warn", "blas", "losses", "training"}
-ESTIMATOR = LEARNING | {"summary", "validation", "classifier"}
+ESTIMATOR = LEARNING | {"summary", "validation", "classifier", "documentation"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "array_api": {"_native"},
@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "device": FOUNDATION,
     "losses": set(),
     "_warn": set(),
+    "documentation": set(),
     "_native": {"codes"},
     "blas": {"_native"},
     "hash_function": FOUNDATION,
@@ -32,11 +33,12 @@ MAY_IMPORT = {
     "training": LEARNING,
     "summary": LEARNING | {""},
     "validation": LEARNING,
-    "classifier": ESTIMATOR,
+    "notebook_bar": {"training"},
+    "classifier": ESTIMATOR | {"notebook_bar"},
     "io": FILES,
     "images": FILES,
-    "text": FILES,
-    "serving": FILES,
+    "text": FILES | {"documentation"},
+    "serving": FILES | {"text"},
     "distributed": ESTIMATOR | FILES,
     "__main__": {"cli"},
     "cli": ESTIMATOR | FILES | {"distributed", "serving", "text", ""},

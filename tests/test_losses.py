@@ -1,5 +1,3 @@
-import pickle
-
 import numpy as np
 import pytest
 
@@ -96,20 +94,7 @@ def test_a_callable_that_is_no_loss_is_refused(function, n_bits, message):
         tabulate(resolve_loss(function), n_bits, 1.0)
 
 
-def test_a_callable_is_never_taken_for_the_loss_of_its_name():
-    def hinge(margins):
-        return margins**3
-
-    assert resolve_loss(hinge).name == "callable hinge"
-    assert not resolve_loss(hinge).closed_form
-
-
 @pytest.mark.parametrize("loss", ["hing", 3, None])
 def test_an_unknown_loss_lists_the_known_ones(loss):
     with pytest.raises(ValueError, match="crammer_singer.*found"):
         resolve_loss(loss)
-
-
-@pytest.mark.parametrize("name", EVERY_LOSS)
-def test_losses_survive_pickling(name):
-    assert pickle.loads(pickle.dumps(LOSSES[name])).name == name

@@ -159,7 +159,7 @@ def test_a_projection_of_zeros_can_be_saved_in_anything(tmp_path, projection):
 
 
 @given(hnp.arrays(st.sampled_from(["<U6", "|S4", "<i2", "<f4", "M8[s]"]), st.integers(1, 8)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_labels_come_back_or_are_refused(tmp_path_factory, labels):
     try:
         distinct = len(np.unique(labels)) == len(labels) and np.array_equal(labels, labels)
@@ -172,11 +172,6 @@ def test_any_labels_come_back_or_are_refused(tmp_path_factory, labels):
     else:
         with pytest.raises(ValueError, match="distinct|NaN"):
             save(path, made(labels, n_bits=3, d=1))
-
-
-def test_very_many_labels_are_no_trouble(tmp_path):
-    labels = np.array([f"label number {i}" for i in range(200_000)])
-    assert_same_labels(saved(tmp_path, plain(np.ones((1, 8)), labels=labels)).classes, labels)
 
 
 class Counted(int):
@@ -346,8 +341,9 @@ def test_a_reader_written_from_the_specification_hashes_similarities_to_anchors(
 
 
 @pytest.mark.parametrize("rescore", [0, 1, 4, 100])
-@pytest.mark.parametrize("precision", ["int8", "float32"])
-@pytest.mark.parametrize("projection", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("projection", "precision"), [("float32", "float32"), ("float32", "int8"), ("int8", "int8")]
+)
 def test_a_reader_written_from_the_specification_ranks_the_short_list(
     tmp_path, projection, precision, rescore
 ):

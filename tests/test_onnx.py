@@ -17,7 +17,8 @@ def run_onnx(path, X):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    return session.run(["label", "top_labels", "top_distances"], {"X": X.astype(np.float32)})
+    names = ["label", "top_labels", "top_distances", "top_probabilities"]
+    return session.run(names, {"X": X.astype(np.float32)})
 
 
 def problem(n_classes=40, n_features=24, n_rows=1200, seed=0):
@@ -34,14 +35,16 @@ def problem(n_classes=40, n_features=24, n_rows=1200, seed=0):
 def test_int8_models_agree_to_the_bit(tmp_path, n_bits, rescore):
     X, y = problem()
     model = BinaryCodeClassifier(n_bits, rescore=rescore, random_state=0).fit(X, y).packed()
+    model.temperature = 3.5
     assert model.hash_function.precision == "int8"
     for k in (1, 3, 40):
         model.to_onnx(tmp_path / "model.onnx", k=k)
-        label, top, distances = run_onnx(tmp_path / "model.onnx", X)
-        expected, apart = model.top_classes(X, k)
+        label, top, distances, shares = run_onnx(tmp_path / "model.onnx", X)
+        expected, apart, probabilities = model.top_classes(X, k, probabilities=True)
         assert np.array_equal(label, model.predict(X))
         assert np.array_equal(top, expected)
         assert np.array_equal(distances, apart)
+        np.testing.assert_allclose(shares, probabilities, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("kernel", [None, "rbf"])
@@ -53,9 +56,11 @@ def test_float32_models_agree_but_for_rounding(tmp_path, kernel, rescore):
     )
     model = classifier.fit(X, y).packed()
     model.to_onnx(tmp_path / "model.onnx", k=2)
-    label, _, distances = run_onnx(tmp_path / "model.onnx", X)
+    label, _, distances, shares = run_onnx(tmp_path / "model.onnx", X)
+    _, expected, probabilities = model.top_classes(X, 2, probabilities=True)
     assert np.mean(label == model.predict(X)) > 0.995
-    assert np.mean(distances == model.top_classes(X, 2)[1]) > 0.99
+    assert np.mean(distances == expected) > 0.99
+    assert np.mean(np.isclose(shares, probabilities, rtol=1e-3, atol=1e-6)) > 0.99
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ MODELS = {
 
 
 @given(st.fixed_dictionaries(MODELS))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_every_method_gives_one_answer(given):
     model, X = random_model(**given)
     predicted, scores, shares = model.predict(X), model.scores(X), model.predict_proba(X)
@@ -84,7 +84,6 @@ def test_every_method_gives_one_answer(given):
 
 
 @given(st.fixed_dictionaries(MODELS))
-@settings(max_examples=60, deadline=None)
 def test_the_short_list_is_ranked_by_real_scores_and_the_rest_by_distance(given):
     model, X = random_model(**given)
     m = min(given["rescore"], given["n_classes"])
@@ -98,16 +97,6 @@ def test_the_short_list_is_ranked_by_real_scores_and_the_rest_by_distance(given)
         ranked = np.take_along_axis(real_scores(model, X), labels[:, :m], axis=1)
         # Each bit is rounded to steps of 1 / 127.
         assert np.all(np.diff(ranked, axis=1) <= model.n_bits / 127 + 1e-5)
-
-
-@given(st.fixed_dictionaries(MODELS))
-@settings(max_examples=40, deadline=None)
-def test_without_a_short_list_the_scores_are_inner_products(given):
-    model, X = random_model(**{**given, "rescore": 0})
-    order, _ = nearest_first(model, X)
-    np.testing.assert_array_equal(model.predict(X), order[:, 0])
-    codes = unpack(model.encode(X), model.n_bits).astype(int)
-    np.testing.assert_array_equal(model.scores(X), codes @ model.unpacked_weights().T.astype(int))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -128,7 +117,7 @@ def problem(n_classes=12, n=900, noise=2.5, seed=0):
     st.sampled_from([(None, "int8"), (None, "float32"), ("rbf", "float32"), ("rbf", "int8")]),
     st.sampled_from([False, "auto"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_predict_is_the_argmax_of_decision_function_and_probabilities(
     seed, n_classes, rescore, kind, refine

@@ -69,7 +69,7 @@ def test_a_process_killed_at_any_moment_leaves_a_whole_file(folder):
     print(f"seed {seed}")
     chance = random.Random(seed)
     path = folder / "model.safetensors"
-    for _ in range(10):
+    for _ in range(6):
         command = [sys.executable, "-c", SAVING, str(Path(__file__).parent), str(path)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert process.stdout.readline() == b"ready\n"

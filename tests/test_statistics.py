@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
@@ -68,7 +68,6 @@ def test_sums_are_what_their_names_say():
 
 
 @given(st.integers(0, 1000), st.lists(st.integers(0, 60), max_size=4), st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_any_split_gives_the_same_sums(seed, cuts, keep_codes):
     rng, X, labels, weights = problem(seed)
     starting = projection(rng, 5, 12)
@@ -80,7 +79,6 @@ def test_any_split_gives_the_same_sums(seed, cuts, keep_codes):
 
 
 @given(st.permutations(range(12)), st.lists(st.integers(0, 4), max_size=12))
-@settings(max_examples=60, deadline=None)
 def test_classes_may_arrive_in_any_order(order, reads):
     rng, X, _, _ = problem(n=48)
     labels = np.tile(order, 4)
@@ -94,7 +92,6 @@ def test_classes_may_arrive_in_any_order(order, reads):
 
 
 @given(st.integers(0, 1000), st.integers(1, 59))
-@settings(max_examples=30, deadline=None)
 def test_merging_two_halves_with_different_shifts_gives_the_whole(seed, cut):
     rng, X, labels, weights = problem(seed)
     labels[:cut] = np.minimum(labels[:cut], 2)  # the halves need not know the same classes
@@ -144,19 +141,6 @@ def test_cross_follows_rows_whose_code_differs_from_their_class():
     Z = (X.astype(float) - 9.0) / 2.0
     np.testing.assert_allclose(cross, (Z * weights[:, None]).T @ codes, rtol=1e-5, atol=1e-3)
     np.testing.assert_array_equal(code_sum, weights @ codes)
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8, np.int64])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_every_kind_of_features_gives_the_same_sums(dtype, sparse):
-    if sparse and dtype == np.float16:
-        pytest.skip("SciPy has no sparse matrices of float16")
-    rng = np.random.default_rng(1)
-    X, labels = rng.integers(0, 5, size=(40, 6)).astype(dtype), rng.integers(0, 3, 40)
-    starting = projection(rng, 6, 16)
-    found = summed(starting, (csr_array(X) if sparse else X, labels), shift=2.0, scale=1.0)
-    expected = summed(starting, (X.astype(np.float64), labels), shift=2.0, scale=1.0)
-    assert_same_sums(expected, found)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -279,15 +263,6 @@ def test_labels_of_integers_and_floats_join_where_both_are_exact():
     ]
 
 
-def test_labels_of_text_and_numbers_do_not_mix():
-    rng, X, labels, _ = problem()
-    found = summed(projection(rng, 5, 8), (X, labels))
-    before = state(found)
-    with pytest.raises(ValueError, match="text and numbers"):
-        found.add(X, np.array(["a", "b"] * 30))
-    assert state(found) == before
-
-
 # -------------------------------------------------------------------------------------------------
 # Standardisation
 # -------------------------------------------------------------------------------------------------
@@ -298,6 +273,14 @@ def test_standardisation_is_weighted_and_leaves_constant_features_alone():
     centre, scale = standardisation(X, np.array([1.0, 1.0, 0.0]))
     np.testing.assert_allclose(centre, [1.0, 5.0])
     np.testing.assert_allclose(scale, [1.0, 1.0])
+
+
+def test_a_feature_of_float32_that_is_zero_but_for_underflow_is_constant():
+    X = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    X[:, 1] = 0
+    X[7, 1] = 1e-44
+    assert X[7, 1] > 0
+    assert standardisation(X, np.ones(20))[1][1] == 1.0
 
 
 @pytest.mark.parametrize(

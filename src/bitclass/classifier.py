@@ -17,7 +17,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bitclass._native import thread_limit
 from bitclass.array_api import is_foreign, like, memory_errors, take, to_host
 from bitclass.blas import prediction_threads, training_threads
+from bitclass.documentation import DocumentedMixin
 from bitclass.model import PackedModel
+from bitclass.notebook_bar import with_bar
 from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
@@ -49,7 +51,7 @@ from bitclass.validation import (
 __all__ = ["BinaryCodeClassifier"]
 
 
-class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Multi-class classifier whose codes and class weights are both bits.
 
     Every sample gets a code of `n_bits` bits, every class a binary weight vector, learned
@@ -141,7 +143,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Seed of the starting codes, the anchors and the refinement.
 
     verbose : int, default=0
-        Whether to print a line after each round and each epoch of refinement.
+        Whether to print a line after each round and each epoch of refinement, and to show a
+        progress bar of refinement in notebooks.
 
     Attributes
     ----------
@@ -338,7 +341,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 initial_codes = initial_codes[counts]
             batch = _with_weight(X, labels, weights)
             check_class_count(np.unique(to_host(batch[1])))
-            settings = replace(settings, callback=callback)
+            settings = replace(settings, callback=with_bar(callback, self.verbose))
             with training_threads(self.n_jobs):
                 if learns_sparse(settings, initial_codes, X):
                     if groups is not None:
@@ -439,7 +442,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                         )
                     yield _with_weight(X, labels, weights)
 
-            settings = replace(settings, callback=callback)
+            settings = replace(settings, callback=with_bar(callback, self.verbose))
             with training_threads(self.n_jobs):
                 if statistics is None:
                     state = fit_sparse(settings, lambda: checked(0), self.n_features_in_)

@@ -351,9 +351,10 @@ class PackedModel:
         """Write the model as an ONNX file of standard operators, whole or not at all.
 
         The graph takes ``X``, float32 of shape (n, d), and returns ``label`` (n,), ``top_labels``
-        (n, k), best first, and ``top_distances`` (n, k), int32 Hamming distances. It computes
-        what `predict` and `top_classes` do, in the precision of the model. Integer labels are
-        int64, floats double, all others strings. Non-finite rows are not detected.
+        (n, k), best first, ``top_distances`` (n, k), int32 Hamming distances, and
+        ``top_probabilities`` (n, k), float32. It computes what `predict` and `top_classes` do, in
+        the precision of the model. Integer labels are int64, floats double, all others strings.
+        Non-finite rows are not detected.
 
         Parameters
         ----------

@@ -1,11 +1,14 @@
-"""Runs the command as a user does, in a process of its own."""
+"""Runs the command as a user does: in a process of its own, or in a fork of one that is ready."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,51 +25,34 @@ def environment(**more):
     return kept | more
 
 
-def bitclass(*arguments, **options):
-    """Run to the end, in pipes; `input` is what standard input gives."""
-    return subprocess.run(
-        [COMMAND, *map(str, arguments)],
-        input=options.pop("input", ""),
-        stdout=options.pop("stdout", subprocess.PIPE),
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        env=environment(),
-        **options,
-    )
-
-
-def succeed(*arguments, **options):
-    """Run, and return what was printed; there must be no warning, only progress."""
-    done = bitclass(*arguments, **options)
-    warned = [line for line in done.stderr.splitlines() if not line.startswith(PROGRESS)]
-    assert (done.returncode, warned) == (0, []), done.stderr
-    return done.stdout
-
-
-def all_at_once(work):
-    """Results of functions that mostly wait for processes, in order."""
-    with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        return [future.result() for future in [pool.submit(each) for each in work]]
-
-
-# Runs are forks of one process that has imported all modules, which takes longer than most runs.
-# A line starts one, with its arguments, its folder and its user id.
+# A line starts a run, with its arguments, folder, standard input, user id, the seconds after which
+# it is killed, and modules to be imported for it and later ones.
 FORKS = """
-import importlib, json, os, sys, tempfile
+import contextlib, importlib, io, json, os, signal, sys, tempfile, time
 import pyarrow.parquet
+import bitclass.images, bitclass.text
 from bitclass.cli import main
-for name in ("fit", "update", "predict", "evaluate", "inspect"):
+for name in ("fit", "update", "predict", "evaluate", "inspect", "features"):
     importlib.import_module(f"bitclass.cli.{name}")
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    sys.argv = ["bitclass", "inspect", "--help"]
+    main()
 #PREPARE
 for line in sys.stdin:
-    arguments, folder, user = json.loads(line)
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    arguments, folder, given, user, kill_after, imports = json.loads(line)
+    for name in imports:
+        importlib.import_module(name)
+    start = time.monotonic()
+    with tempfile.TemporaryFile() as inp, tempfile.TemporaryFile() as out, \\
+            tempfile.TemporaryFile() as err:
+        inp.write(given.encode())
+        inp.seek(0)
         child = os.fork()
         if child == 0:
-            os.dup2(out.fileno(), 1)
-            os.dup2(err.fileno(), 2)
+            for number, file in enumerate((inp, out, err)):
+                os.dup2(file.fileno(), number)
+            sys.stdin = open(0, encoding="utf-8")
+            signal.alarm(300)
             os.chdir(folder)
             if user is not None:
                 os.setgroups([])
@@ -76,6 +62,7 @@ for line in sys.stdin:
             code = 99
             try:
                 main()
+                code = 0
             except SystemExit as done:
                 code = done.code or 0
             except BaseException:
@@ -83,32 +70,96 @@ for line in sys.stdin:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+        if kill_after is not None:  # until it is waited for, its number is given to nobody else
+            time.sleep(kill_after)
+            os.kill(child, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         texts = []
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode())
-    print(json.dumps([code, *texts]), flush=True)
+    print(json.dumps([code, *texts, time.monotonic() - start]), flush=True)
 """
 
 
-def in_forks(runs, folder, user=None, prepare=""):
-    """Run the command several times, as `bitclass` does, in a tenth of the time.
+class Forks:
+    """Runs in forks of one process that has imported all, which takes longer than most runs.
 
-    `prepare` is code that is run once before all; it may change what `main` is.
+    `prepare` is code that this process runs once; it may change what `main` is.
     """
-    lines = [json.dumps([[str(a) for a in run], str(folder), user]) + "\n" for run in runs]
-    done = subprocess.run(
-        [sys.executable, "-c", FORKS.replace("#PREPARE", prepare)],
-        input="".join(lines),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
+
+    def __init__(self, prepare=""):
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", FORKS.replace("#PREPARE", prepare)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+
+    def run(self, *arguments, cwd=".", input="", user=None, kill_after=None, imports=()):
+        given = [str(argument) for argument in arguments]
+        line = json.dumps([given, os.path.abspath(cwd), input, user, kill_after, imports])
+        with self._lock:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+            *result, seconds = json.loads(self._process.stdout.readline())
+        done = subprocess.CompletedProcess(given, *result)
+        done.seconds = seconds
+        return done
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+
+
+@functools.cache
+def shared_forks():
+    forks = Forks()
+    atexit.register(forks.__exit__)
+    return forks
+
+
+def bitclass(*arguments, **options):
+    """Run to the end, in pipes; `input` is what standard input gives."""
+    return shared_forks().run(*arguments, **options)
+
+
+def in_forks(runs, folder, **options):
+    """Run the command several times in a folder."""
+    return [bitclass(*run, cwd=folder, **options) for run in runs]
+
+
+def bitclass_process(*arguments, **options):
+    """Run in a process of its own; options are those of `subprocess.run`."""
+    given = {"input": "", "stdout": subprocess.PIPE} | options
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        timeout=300,
         env=environment(),
+        **given,
     )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    return [subprocess.CompletedProcess(run, *a) for run, a in zip(runs, answers, strict=True)]
+
+
+def succeed(*arguments, run=bitclass, **options):
+    """Run, and return what was printed; there must be no warning, only progress."""
+    done = run(*arguments, **options)
+    warned = [line for line in done.stderr.splitlines() if not line.startswith(PROGRESS)]
+    assert (done.returncode, warned) == (0, []), done.stderr
+    return done.stdout
+
+
+def all_at_once(work):
+    """Results of functions that mostly wait for processes, in order."""
+    with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
+        return [future.result() for future in [pool.submit(each) for each in work]]
 
 
 def problem(n=300, d=6, n_classes=4, seed=0, noise=1.0, dtype=np.float32):
@@ -129,6 +180,25 @@ def assert_one_line(done, code, *words):
     for word in words:
         assert str(word) in done.stderr, done.stderr
     assert not done.stdout
+
+
+def assert_refused(cases, folder, **options):
+    """Runs by name fail with their exit code and one line that has the words, and write nothing.
+
+    A case is the arguments, the exit code, or None for any but 0, and the words. Lines about images
+    that were skipped may come before.
+    """
+    before, wrong = contents(folder), {}
+    for name, (arguments, code, words) in cases.items():
+        done = bitclass(*arguments, cwd=folder, **options)
+        lines = done.stderr.splitlines(keepends=True)
+        done.stderr = "".join(line for line in lines if "warning: skipped" not in line)
+        try:
+            assert_one_line(done, done.returncode or 2 if code is None else code, *words)
+        except AssertionError as error:
+            wrong[name] = error
+    assert not wrong
+    assert contents(folder) == before
 
 
 def contents(folder):

@@ -19,7 +19,8 @@ from running import (
     COMMAND,
     all_at_once,
     assert_one_line,
-    bitclass,
+    assert_refused,
+    bitclass_process,
     contents,
     environment,
     in_forks,
@@ -153,29 +154,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def outcomes(folder):
-    """All cases, run at once; and what they left behind."""
-    before = contents(folder)
-    done = in_forks([arguments for arguments, _, _ in CASES.values()], folder)
-    return dict(zip(CASES, done, strict=True)), before, contents(folder)
-
-
-def test_the_command_itself_gives_the_same_line(folder, outcomes):
-    done = bitclass(*CASES["wrong key"][0], cwd=folder)
-    assert_one_line(done, 1, *CASES["wrong key"][2])
-    assert done.stderr == outcomes[0]["wrong key"].stderr
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_bad_input_is_one_line(outcomes, case):
-    done, _, _ = outcomes
-    assert_one_line(done[case], CASES[case][1], *CASES[case][2])
-
-
-def test_bad_input_leaves_nothing_behind(outcomes):
-    _, before, after = outcomes
-    assert after == before
+def test_bad_input_is_one_line(folder):
+    assert_refused(CASES, folder)
+    arguments, code, words = CASES["wrong key"]
+    assert_one_line(bitclass_process(*arguments, cwd=folder), code, *words)
 
 
 @pytest.fixture
@@ -202,7 +184,7 @@ def test_no_permission(folder, open_folder):
         "new.csv": ("predict", "m.safetensors", "good.npz", "--out", "new.csv"),
     }
     try:
-        done = in_forks(list(work.values()), open_folder, other)
+        done = in_forks(list(work.values()), open_folder, user=other)
         after = {path.name for path in open_folder.iterdir()}
     finally:
         os.chmod(open_folder, 0o755)
@@ -246,7 +228,7 @@ def test_a_full_disk(wide, tmp_path):
             ("fit", wide, "--model", disk / "m.safetensors", *options),
             ("fit", wide, "--model", tmp_path / "m.safetensors", "--checkpoint", disk, *options),
         ]
-        full, unsaved = all_at_once([lambda a=a: bitclass(*a) for a in work])
+        full, unsaved = in_forks(work, tmp_path)
         assert_one_line(full, 1, disk / "m.safetensors", "No space left")
         assert_one_line(unsaved, 1, disk, "No space left")
         assert [path.name for path in disk.iterdir()] == ["m.safetensors"]
@@ -257,7 +239,7 @@ def test_a_full_disk(wide, tmp_path):
 def test_a_limit_on_the_size_of_files(wide, tmp_path):
     model = tmp_path / "m.safetensors"
     model.write_bytes(b"the model of before")
-    done = bitclass(
+    done = bitclass_process(
         "fit", wide, "--model", model, "--bits", 512, "--loss", "hinge",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
     )  # fmt: skip
@@ -268,7 +250,7 @@ def test_a_limit_on_the_size_of_files(wide, tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_output_that_nobody_can_write(folder):
     with open("/dev/full", "w") as full:
-        done = bitclass(*PREDICT, "good.npz", cwd=folder, stdout=full)
+        done = bitclass_process(*PREDICT, "good.npz", cwd=folder, stdout=full)
     assert_one_line(done, 1, "No space left")
 
 
@@ -332,7 +314,7 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(tmp_path):
             preexec_fn=heed_interrupts,
         )
 
-    modules = ("bitclass.cli.app", "typer", "numpy", "sklearn", "bitclass.cli.saving")
+    modules = ("bitclass.cli.app", "typer", "bitclass.cli.saving")
     for done in all_at_once([lambda m=m: run(m) for m in modules]):
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
     assert run("none").returncode == 0, "no interrupt, and yet it ended"
@@ -342,11 +324,14 @@ def test_streams_that_are_closed(folder):
     def closing(*numbers):
         return lambda: [os.close(number) for number in numbers]
 
-    done = bitclass(*PREDICT, "good.npz", cwd=folder, preexec_fn=closing(1))
+    def run(*arguments, closed):
+        return bitclass_process(*PREDICT, *arguments, cwd=folder, preexec_fn=closing(*closed))
+
+    done = run("good.npz", closed=[1])
     assert (done.returncode, done.stderr) == (0, "")
-    done = bitclass(*PREDICT, "none.npz", cwd=folder, preexec_fn=closing(2))
+    done = run("none.npz", closed=[2])
     assert (done.returncode, done.stdout) == (1, "")
-    done = bitclass(*PREDICT, "good.npz", "--out", "p.csv", cwd=folder, preexec_fn=closing(0, 1, 2))
+    done = run("good.npz", "--out", "p.csv", closed=[0, 1, 2])
     assert done.returncode == 0
     assert (folder / "p.csv").read_text().startswith("label\n")
     (folder / "p.csv").unlink()

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from running import (
     COMMAND,
-    all_at_once,
+    Forks,
     assert_one_line,
     bitclass,
+    bitclass_process,
     in_forks,
     problem,
     succeed,
@@ -53,14 +54,10 @@ def folder(tmp_path_factory):
         X, own = problem(n, n_classes=7, seed=seed, noise=2.0)
         for ending in FORMATS:
             write(folder / f"{name}.{ending}", X, NAMES[own])
-    fits = [
-        lambda ending=ending: succeed(
-            "fit", f"train.{ending}", "--model", f"{ending}.safetensors", "--bits", 32, "--json",
-            cwd=folder,
-        )
-        for ending in FORMATS
-    ]  # fmt: skip
-    for ending, told in zip(FORMATS, all_at_once(fits), strict=True):
+    for ending in FORMATS:
+        command = ("fit", f"train.{ending}", "--model", f"{ending}.safetensors", "--bits", 32)
+        run = bitclass_process if ending == "npz" else bitclass
+        told = succeed(*command, "--json", cwd=folder, run=run)
         (folder / f"{ending}.json").write_text(told)
     return folder
 
@@ -106,7 +103,7 @@ def test_fit_gives_the_model_of_the_library(folder, fitted, ending):
 
 @pytest.fixture(scope="module")
 def outputs(folder):
-    """What predict and evaluate and inspect write, all run at once."""
+    """What predict and evaluate and inspect write, each command also in a process of its own."""
     work = {
         "printed": ("predict", "npz.safetensors", "test.npz"),
         "top": ("predict", "npz.safetensors", "test.npz", "--top", 3, "--probabilities"),
@@ -119,8 +116,11 @@ def outputs(folder):
         "inspect": ("inspect", "npz.safetensors", "--json", "--plot", "i.png"),
         "shown": ("inspect", "npz.safetensors"),
     }  # fmt: skip
-    done = all_at_once([lambda a=a: succeed(*a, cwd=folder) for a in work.values()])
-    return dict(zip(work, done, strict=True))
+    alone = ("printed", "evaluate", "inspect")
+    return {
+        name: succeed(*given, cwd=folder, run=bitclass_process if name in alone else bitclass)
+        for name, given in work.items()
+    }
 
 
 def test_predictions_are_printed(outputs, fitted):
@@ -300,21 +300,9 @@ def test_without_arguments_help_is_shown():
 
 
 def test_warnings_are_one_line(folder):
-    done = bitclass(
-        "fit",
-        "train.npz",
-        "--loss",
-        "exponential",
-        "--model",
-        "short.safetensors",
-        "--max-iter",
-        1,
-        "--initial-codes",
-        "projection",
-        "--scale",
-        0.05,
-        cwd=folder,
-    )
+    short = ("--loss", "exponential", "--max-iter", 1, "--initial-codes", "projection")
+    fit = ("fit", "train.npz", "--model", "short.safetensors", "--scale", 0.05, *short)
+    done = bitclass(*fit, cwd=folder)
     assert done.returncode == 0
     assert done.stderr.startswith("bitclass: warning: ")
     assert done.stderr.count("\n") == 1
@@ -490,7 +478,8 @@ def test_evaluate_and_inspect_do_not_grow_with_rows_times_classes(tmp_path):
             ("evaluate", "m", "rows.npz", "--json", "--calibration"),
             ("inspect", "m", "--json")]  # fmt: skip
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))"
-    plain, calibrated, inspected = in_forks(runs, tmp_path, prepare=limit)
+    with Forks(limit) as forks:
+        plain, calibrated, inspected = (forks.run(*run, cwd=tmp_path) for run in runs)
     assert json.loads(plain.stdout)["calibration_error"] is None, plain.stderr
     assert json.loads(calibrated.stdout)["calibration_error"] is not None, calibrated.stderr
     distances = json.loads(inspected.stdout)["distances"]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from PIL import Image
-from running import assert_one_line, contents, in_forks
+from running import Forks, assert_refused, contents, in_forks
 
 import bitclass as library
 from bitclass.images import Gist, image_rows, open_images
@@ -196,8 +196,7 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def outcomes(folder):
+def test_bad_input_is_one_line(folder):
     folder, _ = folder
     (folder / "empty").mkdir()
     (folder / "unsorted" / "own.names.txt").touch()
@@ -210,28 +209,11 @@ def outcomes(folder):
     for name, record in {"odd": {"kind": "nose"}, "wide": {"kind": "cnn", "size": 64}}.items():
         model.summary["extractor"] = record
         library.storage.save(folder / f"{name}.safetensors", model)
-    before = {path.relative_to(folder) for path in folder.rglob("*")}
-    done = in_forks([arguments for arguments, _, _ in BAD.values()], folder)
-    after = {path.relative_to(folder) for path in folder.rglob("*")}
-    return dict(zip(BAD, done, strict=True)), before, after
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line(outcomes, case):
-    done = outcomes[0][case]
-    lines = [line for line in done.stderr.splitlines() if "warning: skipped" not in line]
-    done.stderr = "\n".join(lines) + "\n"
-    assert_one_line(done, BAD[case][1], *BAD[case][2])
-
-
-def test_bad_input_leaves_nothing_behind(outcomes):
-    _, before, after = outcomes
-    assert after == before
+    assert_refused(BAD, folder)
 
 
 # The command in batches of four images, which kills itself in its third batch if asked to.
 KILLED = """
-import signal
 import bitclass.images.rows
 from bitclass.images import Gist
 bitclass.images.rows._MAX_BATCH_IMAGES = 4
@@ -259,7 +241,8 @@ def test_a_killed_run_resumes(folder, tmp_path):
     fit = ("fit", folder / "train", "--extractor", "gist", "--bits", 32, "--model", "m",
            "--checkpoint", "progress")  # fmt: skip
     runs = [("killed", *features), features, ("killed", *fit), fit]
-    killed, done, killed_fit, done_fit = in_forks(runs, tmp_path, prepare=KILLED)
+    with Forks(KILLED) as forks:
+        killed, done, killed_fit, done_fit = (forks.run(*run, cwd=tmp_path) for run in runs)
     assert killed.returncode == killed_fit.returncode == -signal.SIGKILL
     assert (done.returncode, done_fit.returncode) == (0, 0), (done.stderr, done_fit.stderr)
     np.testing.assert_allclose(np.load(tmp_path / "f.npy"), np.load(folder / "f.npy"), atol=1e-6)

@@ -62,3 +62,26 @@ def test_the_package_is_a_command():
         [sys.executable, "-m", "bitclass", "--version"], capture_output=True, text=True, timeout=60
     )
     assert done.stdout == succeed("--version") == f"bitclass {library.__version__}\n"
+
+
+def test_a_service_needs_neither_scipy_nor_scikit_learn(tmp_path):
+    """The image of packaging/Dockerfile has neither, nor Pillow."""
+    pytest.importorskip("starlette", reason="serving needs bitclass[serve]")
+    code = f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {HEAVY}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+import bitclass.cli.serve, bitclass.serving
+from bitclass.storage import load
+from bitclass.serving import ServedModel, create_app
+create_app([ServedModel("m", load("m")).with_extractor()])
+"""
+    X, y = problem(60, 6)
+    library.BinaryCodeClassifier(16, refine=False).fit(X, y).save(tmp_path / "m")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr

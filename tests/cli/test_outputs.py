@@ -3,8 +3,7 @@
 import os
 
 import numpy as np
-import pytest
-from running import assert_one_line, contents, in_forks, problem
+from running import assert_refused, in_forks, problem
 
 FIT = ("fit", "train.npz", "--bits", 16, "--no-refine")
 # The command, and the option that its line must name.
@@ -57,41 +56,28 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("outputs")
+def test_an_output_over_an_input_is_refused(tmp_path):
     X, y = problem(60, 6)
     for name in ("train.npz", "d.statistics.npz", "data.npz"):
-        np.savez(folder / name, X=X, y=y)
-    (folder / "d.statistics.npz").rename(folder / "d.statistics.safetensors")
-    (folder / "data.npz").rename(folder / "data.png")
-    np.save(folder / "X.npy", X)
-    np.save(folder / "y.npy", y)
+        np.savez(tmp_path / name, X=X, y=y)
+    (tmp_path / "d.statistics.npz").rename(tmp_path / "d.statistics.safetensors")
+    (tmp_path / "data.npz").rename(tmp_path / "data.png")
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
     for name in ("progress", "shards", "saved"):
-        (folder / name).mkdir()
-    np.savez(folder / "shards" / "a.npz", X=X, y=y)
-    np.savez(folder / "saved" / "s.npz", X=X, y=y)
-    (folder / "saved" / "s.npz").rename(folder / "saved" / "statistics.safetensors")
-    (folder / "symbolic.npz").symlink_to("train.npz")
-    os.link(folder / "train.npz", folder / "hard.npz")
-    (fitted,) = in_forks([(*FIT, "--model", "m.safetensors", "--keep-statistics")], folder)
+        (tmp_path / name).mkdir()
+    np.savez(tmp_path / "shards" / "a.npz", X=X, y=y)
+    np.savez(tmp_path / "saved" / "s.npz", X=X, y=y)
+    (tmp_path / "saved" / "s.npz").rename(tmp_path / "saved" / "statistics.safetensors")
+    (tmp_path / "symbolic.npz").symlink_to("train.npz")
+    os.link(tmp_path / "train.npz", tmp_path / "hard.npz")
+    (fitted,) = in_forks([(*FIT, "--model", "m.safetensors", "--keep-statistics")], tmp_path)
     assert fitted.returncode == 0, fitted.stderr
     for name in ("m.npy", "m.png"):
-        os.link(folder / "m.safetensors", folder / name)
-    (folder / "link").symlink_to("m.safetensors")
-    before = contents(folder)
-    done = in_forks([arguments for arguments, _ in CASES.values()], folder)
-    return dict(zip(CASES, done, strict=True)), before, contents(folder)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_an_output_over_an_input_is_refused(outcomes, case):
-    assert_one_line(outcomes[0][case], 2, CASES[case][1])
-
-
-def test_nothing_was_written(outcomes):
-    _, before, after = outcomes
-    assert after == before
+        os.link(tmp_path / "m.safetensors", tmp_path / name)
+    (tmp_path / "link").symlink_to("m.safetensors")
+    cases = {name: (arguments, 2, [option]) for name, (arguments, option) in CASES.items()}
+    assert_refused(cases, tmp_path)
 
 
 def test_the_output_of_an_earlier_run_is_replaced(tmp_path):

@@ -8,7 +8,7 @@ import model2vec
 import numpy as np
 import pytest
 import tokenizers
-from running import assert_one_line, bitclass, succeed
+from running import assert_one_line, assert_refused, bitclass, succeed
 
 from bitclass import load
 from text_models import sentences
@@ -90,40 +90,23 @@ def test_embeddings_are_an_extractor_by_name(folder, tmp_path):
     assert_one_line(done, 2, "--explain", "n-grams")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["{model}", "no-such-file.csv"], ["no-such-file.csv", "no such file"]),
-        (["{model}", "{texts}", "a text"], ["a text", "no such file"]),
-        (["{model}", ""], ["an argument is empty"]),
-        (["{model}", "{texts}", "--text", "sentence"], ["sentence"]),
-        (["{model}", "{texts}", "--features", "text"], ["--features"]),
-    ],
-)
-def test_what_cannot_be_read_is_told_in_one_line(folder, arguments, words):
-    paths = {"model": folder / "model.safetensors", "texts": folder / "texts.csv"}
-    done = bitclass("predict", *(argument.format(**paths) for argument in arguments))
-    assert done.returncode != 0
-    assert_one_line(done, done.returncode, *words)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--text", "sentence"], ["sentence"]),
-        (["--text", "text", "--features", "n"], ["--features"]),
-        (["--text", "text", "--extractor", "cnn"], ["--extractor", "model2vec:MODEL"]),
-        (["--text", "text", "--dask", "local:2"], ["--text", "--dask"]),
-        (["--text", "intent"], ["intent", "text and label at once"]),
-        (["--text", "text", "--checkpoint", "progress"], ["--checkpoint", "texts are learned"]),
-    ],
-)
-def test_what_cannot_be_fitted_is_told_in_one_line(folder, tmp_path, options, words):
-    model = tmp_path / "model.safetensors"
-    done = bitclass("fit", folder / "texts.csv", "--labels", "intent", "--model", model, *options)
-    assert done.returncode != 0
-    assert_one_line(done, done.returncode, *words)
-    assert not model.exists()
+def test_what_cannot_be_read_or_fitted_is_one_line(folder):
+    predict = ("predict", "model.safetensors")
+    fit = ("fit", "texts.csv", "--labels", "intent", "--model", "new.safetensors")
+    cases = {
+        (*predict, "no-such-file.csv"): ["no-such-file.csv", "no such file"],
+        (*predict, "texts.csv", "a text"): ["a text", "no such file"],
+        (*predict, ""): ["an argument is empty"],
+        (*predict, "texts.csv", "--text", "sentence"): ["sentence"],
+        (*predict, "texts.csv", "--features", "text"): ["--features"],
+        (*fit, "--text", "sentence"): ["sentence"],
+        (*fit, "--text", "text", "--features", "n"): ["--features"],
+        (*fit, "--text", "text", "--extractor", "cnn"): ["--extractor", "model2vec:MODEL"],
+        (*fit, "--text", "text", "--dask", "local:2"): ["--text", "--dask"],
+        (*fit, "--text", "intent"): ["intent", "text and label at once"],
+        (*fit, "--text", "text", "--checkpoint", "progress"): ["--checkpoint", "texts are learned"],
+    }
+    assert_refused({run: (run, None, words) for run, words in cases.items()}, folder)
 
 
 def test_texts_that_are_all_empty_are_refused(tmp_path):

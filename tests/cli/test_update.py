@@ -4,15 +4,14 @@ import fcntl
 import json
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 from running import (
     COMMAND,
-    FORKS,
+    Forks,
     assert_one_line,
-    bitclass,
+    assert_refused,
     contents,
     environment,
     problem,
@@ -80,30 +79,28 @@ def test_more_rows_and_new_classes_then_one_removed(folder, rows):
     agreement = np.mean(model.predict(X[stays]) == whole.predict(X[stays]))
     assert agreement > 0.95, "the hash function is not that of the rows left"
 
-    # What cannot be done changes nothing.
-    before = contents(folder)
-    done = bitclass("update", "m.safetensors", "--remove", "cat", cwd=folder)
-    assert_one_line(done, 2, "'cat'", "ant, bee, dog, eel, fox")
-    every = [part for name in model.classes[1:] for part in ("--remove", name)]
-    assert_one_line(bitclass("update", "m.safetensors", *every, cwd=folder), 1, "class")
-    assert contents(folder) == before
 
-
-def test_rows_of_another_width_change_nothing(folder, rows):
+def test_what_cannot_be_done_changes_nothing(folder, rows):
     X, y = rows
     np.savez(folder / "narrow.npz", X=X[:, :5], y=y)
-    before = contents(folder)
-    assert_one_line(bitclass("update", "m.safetensors", "narrow.npz", cwd=folder), 1, 5, 8)
-    assert_one_line(bitclass("update", "m.safetensors", cwd=folder), 2, "--remove")
-    assert contents(folder) == before
-
-
-def test_a_model_without_statistics_is_left_alone(folder):
-    (folder / "m.statistics.safetensors").unlink()
-    before = contents(folder)
-    done = bitclass("update", "m.safetensors", "more.npz", cwd=folder)
-    assert_one_line(done, 2, "m.statistics.safetensors", "--keep-statistics")
-    assert contents(folder) == before
+    X = X.copy()
+    X[7, 3] = 1e20  # the square of which no sum can hold
+    np.savez(folder / "large.npz", X=X, y=y)
+    shutil.copy(folder / "m.safetensors", folder / "alone.safetensors")
+    update = ("update", "m.safetensors")
+    every = [part for name in NAMES[1:4] for part in ("--remove", name)]
+    cases = {
+        "class that is not there": ((*update, "--remove", "fox"), 2, ["'fox'", "ant, bee, cat"]),
+        "all classes but one": ((*update, *every), 1, ["class"]),
+        "another width": ((*update, "narrow.npz"), 1, [5, 8]),
+        "squares that overflow": ((*update, "large.npz"), 1, []),
+        "nothing to do": (update, 2, ["--remove"]),
+        "no statistics": (
+            ("update", "alone.safetensors", "more.npz"), 2,
+            ["alone.statistics.safetensors", "--keep-statistics"],
+        ),
+    }  # fmt: skip
+    assert_refused(cases, folder)
 
 
 def test_the_exponential_loss_learns_more_too(folder, rows):
@@ -124,7 +121,6 @@ def test_the_exponential_loss_learns_more_too(folder, rows):
 # The command is killed before or after it puts one of its files in place, if its first argument is
 # a moment: the statistics, then the model.
 KILLS = """
-import signal
 run_whole = main
 def main():
     moment = json.loads(sys.argv.pop(1))
@@ -145,27 +141,15 @@ BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL, AFTER_MODEL = range(4)
 @pytest.fixture(scope="module")
 def run():
     """Runs the command in a folder; it may be killed at one of the moments above."""
-    server = subprocess.Popen(
-        [sys.executable, "-c", FORKS.replace("#PREPARE", KILLS)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment(),
-    )
+    with Forks(KILLS) as forks:
 
-    def run_one(arguments, folder, killed_at=None):
-        line = [[json.dumps(killed_at), *map(str, arguments)], str(folder), None]
-        server.stdin.write(json.dumps(line) + "\n")
-        server.stdin.flush()
-        done = subprocess.CompletedProcess(arguments, *json.loads(server.stdout.readline()))
-        if killed_at is not None:
-            assert done.returncode == -9, done.stderr
-        return done
+        def run_one(arguments, folder, killed_at=None):
+            done = forks.run(json.dumps(killed_at), *arguments, cwd=folder)
+            if killed_at is not None:
+                assert done.returncode == -9, done.stderr
+            return done
 
-    yield run_one
-    server.stdin.close()
-    server.wait(60)
-    server.stdout.close()
+        yield run_one
 
 
 @pytest.mark.parametrize("kind", ["float16", "int8"])
@@ -252,18 +236,6 @@ def test_updates_at_once_wait_for_each_other_and_lose_no_rows(folder, rows):
         assert process.returncode == 0
     assert library.load(folder / "m.safetensors").summary["n_rows"] == n_before + 300
     assert not lock.exists()
-
-
-def test_rows_whose_sums_overflow_change_nothing(folder, rows):
-    X, y = rows
-    X = X.copy()
-    X[7, 3] = 1e20
-    np.savez(folder / "large.npz", X=X, y=y)
-    before = contents(folder)
-    done = bitclass("update", "m.safetensors", "large.npz", cwd=folder)
-    assert_one_line(done, 1)
-    assert contents(folder) == before
-    succeed("update", "m.safetensors", "more.npz", cwd=folder)
 
 
 def test_a_refined_model_keeps_its_hash_function(tmp_path):

@@ -69,6 +69,10 @@ def nan_weight(X, y, weights):
     weights[1][7] = np.nan
 
 
+def huge(X, y, weights):
+    X[1][3, 2] = 1e20
+
+
 def missing_column(X, y, weights):
     X[:] = [pd.DataFrame(part, columns=list("abcde")) for part in X]
     X[1] = X[1].drop(columns="b")
@@ -88,28 +92,21 @@ def missing_column(X, y, weights):
         (negative_weight, "partition 1: .*[Nn]egative"),
         (nan_weight, "partition 1: .*NaN"),
         (missing_column, "partition 1: X must have a column 'b'"),
+        (huge, "partition 1: .* squares .* row 3 has 1e.20"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-@pytest.mark.parametrize("sample_rows", [10_000, 6])
-def test_bad_partitions_are_named(client, monkeypatch, spoil, message, sample_rows):
+def test_bad_partitions_are_named(client, monkeypatch, spoil, message):
     """Also where the sample misses what is wrong."""
-    monkeypatch.setattr("bitclass.distributed.fitting.SAMPLE_ROWS", sample_rows)
     given = partitions()
     spoil(*given)
-    with pytest.raises(PartitionError, match=message) as raised:
-        fitted(HINGE, *map(delayed, given))
-    # Without the frames of Dask and of the worker.
-    assert raised.value.__cause__ is None or raised.value.__suppress_context__
-    assert "distributed/worker.py" not in "".join(traceback.format_exception(raised.value))
-
-
-def test_a_value_whose_square_cannot_be_summed(client, monkeypatch):
-    monkeypatch.setattr("bitclass.distributed.fitting.SAMPLE_ROWS", 6)
-    X, y, _ = partitions()
-    X[1][3, 2] = 1e20
-    with pytest.raises(PartitionError, match="partition 1: .* squares .* row 3 has 1e.20"):
-        fitted(HINGE, delayed(X), delayed(y))
+    for sample_rows in (10_000, 6) if spoil is not huge else (6,):
+        monkeypatch.setattr("bitclass.distributed.fitting.SAMPLE_ROWS", sample_rows)
+        with pytest.raises(PartitionError, match=message) as raised:
+            fitted(HINGE, *map(delayed, given))
+        # Without the frames of Dask and of the worker.
+        assert raised.value.__cause__ is None or raised.value.__suppress_context__
+        assert "distributed/worker.py" not in "".join(traceback.format_exception(raised.value))
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,12 @@ KERNEL = HINGE | {"kernel": "rbf", "n_anchors": 50}
 ALL = {"hinge": HINGE, "projection": PROJECTED, "exponential": EXPONENTIAL, "kernel": KERNEL}
 
 
-@pytest.mark.parametrize("parameters", ALL.values(), ids=ALL)
-@pytest.mark.parametrize("kind", ["lazy", "persisted", "sharing"])
-def test_arrays(client, parameters, kind):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*((name, "lazy") for name in ALL), ("hinge", "persisted"), ("kernel", "sharing")],
+)
+def test_arrays(client, name, kind):
+    parameters = ALL[name]
     X, y = problem()
     rows = lazy(X, y, 450)
     if kind == "sharing":  # every partition needs something of all others

@@ -9,8 +9,16 @@ import shutil
 import subprocess
 import time
 
+import pytest
+
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE = 30.0
+
+# In continuous integration it is installed, and a test that cannot start it fails.
+needed = pytest.mark.skipif(
+    PROGRAM is None and "CI" not in os.environ,
+    reason="NO BROWSER: Chromium is not installed, so nothing is tested in one",
+)
 
 _OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",

@@ -1,9 +1,23 @@
 """One server for all tests of the page: it takes a second to fit what it shows."""
 
+import shutil
+import tempfile
 import threading
 from types import SimpleNamespace
 
+import chromium
 import pytest
+
+
+@pytest.fixture(scope="session")
+def running():
+    """A browser."""
+    # Not below the folder of the test, whose path may be too long for the browser's sockets.
+    profile = tempfile.mkdtemp(prefix="bitclass-")
+    browser = chromium.Browser(profile)
+    yield browser
+    browser.close()
+    shutil.rmtree(profile, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -2,27 +2,12 @@
 
 import base64
 import json
-import shutil
-import tempfile
 
 import chromium
 import explore_images
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    chromium.PROGRAM is None,
-    reason="NO BROWSER: Chromium is not installed, so the page is not tested in one",
-)
-
-
-@pytest.fixture(scope="module")
-def running():
-    # Not below the folder of the test, whose path may be too long for the browser's sockets.
-    profile = tempfile.mkdtemp(prefix="bitclass-")
-    browser = chromium.Browser(profile)
-    yield browser
-    browser.close()
-    shutil.rmtree(profile, ignore_errors=True)
+pytestmark = chromium.needed
 
 
 @pytest.fixture

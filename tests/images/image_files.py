@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import struct
 import zlib
@@ -32,11 +33,13 @@ def png_claiming(width, height, data=b""):
     return b"\x89PNG\r\n\x1a\n" + header + content
 
 
+@functools.cache
 def bomb():
     """A file of some kilobytes that unpacks to 144 million pixels."""
     return encoded(Image.new("1", (12_000, 12_000)), "PNG")
 
 
+@functools.cache
 def whole(side=48):
     """The same scene in many formats, by name."""
     pixels = scene(side, 7)
@@ -59,6 +62,7 @@ def whole(side=48):
     }
 
 
+@functools.cache
 def broken():
     """Files that no image can be made of, by name."""
     photo = whole()["photo.jpg"]

@@ -80,7 +80,7 @@ KEYS = st.sampled_from(["kind", "size", "mean", "std", "file", "output", "sha256
 KINDS = st.sampled_from(["gist", "cnn", "onnx"]) | VALUES
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     kind=KINDS,
     others=st.dictionaries(KEYS, VALUES | st.lists(VALUES, max_size=3), max_size=4),

@@ -128,7 +128,7 @@ def test_names_are_printable_in_errors():
     assert str(caught.value).isprintable()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data())
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_files_give_pixels_or_an_error(data):
@@ -149,7 +149,6 @@ def test_pixels_are_taken_as_they_are():
             decode(np.zeros(shape, dtype=np.uint8), "odd")
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     height=st.integers(1, 90),
     width=st.integers(1, 90),

@@ -52,7 +52,7 @@ def collected(*arguments, **options):
 
 
 def test_every_image_that_can_be_read_and_no_other(tmp_path):
-    good, bad = whole(), broken()
+    good, bad = whole(), dict(broken())
     (tmp_path / "mixed").mkdir()
     for name, content in (good | bad).items():
         (tmp_path / "mixed" / name).write_bytes(content)

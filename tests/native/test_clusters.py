@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -36,11 +36,6 @@ def random_codes(rng, n, n_bytes, values=256):
     values=st.sampled_from([1, 2, 256]),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(
-    max_examples=80,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
 def test_nearest_and_top_k_equal_the_twin(level, n, n_classes, n_bytes, n_probe, values, seed):
     rng = np.random.default_rng(seed)
     weights = random_codes(rng, n_classes, n_bytes, values)
@@ -65,14 +60,6 @@ def test_ties_across_clusters_go_to_the_lowest_class(level):
     index.top_k(np.array([[0b0110]], dtype=np.uint8), indices, distances, 1)
     assert_array_equal(indices, [[0, 1]])
     assert_array_equal(distances, [[2, 2]])
-
-
-def test_all_clusters_are_an_exact_search(level):
-    rng = np.random.default_rng(0)
-    weights, codes = random_codes(rng, 5000, 16), random_codes(rng, 50, 16)
-    index, exact = ClusteredIndex(weights, 10**6), HammingIndex(weights)
-    for found, right in zip(index.top_k(codes, 16), exact.top_k(codes, 16), strict=True):
-        assert_array_equal(found, right)
 
 
 def test_few_clusters_hold_the_nearest_class_of_most_codes():

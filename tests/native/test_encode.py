@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -16,9 +16,6 @@ from bitclass._native.encoding import quantise_projection
 
 FEATURE_TYPES = (np.float16, np.float32, np.float64)
 THREADS = (1, 2, 3, 7)
-any_fixture = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 def integers(rng, *shape):
@@ -41,7 +38,6 @@ def problem(seed, n, d, r, dtype=np.float32):
     standardise=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@any_fixture
 def test_int8_equals_the_twin(level, n, d, r, dtype, standardise, seed):
     X, projection, intercept, rng = problem(seed, n, d, r, dtype)
     projection[:, rng.random(r) < 0.1] = 0  # a column of zeros has the sign of its intercept
@@ -62,7 +58,6 @@ def test_int8_equals_the_twin(level, n, d, r, dtype, standardise, seed):
     dtype=st.sampled_from(FEATURE_TYPES),
     seed=st.integers(0, 2**32 - 1),
 )
-@any_fixture
 def test_float_equals_the_twin_where_sums_are_exact(level, n, d, r, dtype, seed):
     rng = np.random.default_rng(seed)
     X, projection = integers(rng, n, d).astype(dtype), integers(rng, d, r)
@@ -159,13 +154,12 @@ def test_any_strides_and_alignment_are_read(level, precision, dtype):
         unaligned[:, 1:51],
         np.broadcast_to(wide[:1, :50], (9, 50)),
     ):
-        assert_array_equal(hash_function.encode(X), hash_function.encode(X.copy()))
-        assert_array_equal(
-            hash_function.encode(X[:, :]),
-            reference.encode_int8(X, quantise_projection(projection, np.zeros(20)))
-            if precision == "int8"
-            else reference.encode(X, projection, np.zeros(20)),
-        )
+        if precision == "int8":
+            quantised = quantise_projection(projection, np.zeros(20))
+            expected = reference.encode_int8(X, quantised)
+        else:
+            expected = reference.encode(X, projection, np.zeros(20))
+        assert_array_equal(hash_function.encode(X), expected)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -307,6 +301,10 @@ def test_bad_features_are_refused(precision, X, error, message):
 
 def test_kernels_refuse_projections_whose_sums_are_undefined():
     weights, thresholds, steps = np.full((4, 9), 127, np.int8), np.zeros(9), np.ones(9)
+    with pytest.raises(ValueError, match="thresholds: expected length 9"):
+        _kernels.Int8Projection(weights, thresholds[:8], None, None, steps)
+    with pytest.raises(ValueError, match="centre"):
+        _kernels.Int8Projection(weights, thresholds, VECTOR, None, steps)
     _kernels.Int8Projection(weights, thresholds, None, None, steps)
     _kernels.Int8Projection(-weights, thresholds, None, None, steps)
     for place in ((0, 0), (2, 5), (3, 8)):
@@ -324,35 +322,6 @@ def test_kernels_refuse_projections_whose_sums_are_undefined():
     for d in (0, 133_001, 200_000):
         with pytest.raises(ValueError, match=f"takes 1 to 133000 features, found {d}"):
             _kernels.Int8Projection(np.zeros((d, 1), np.int8), np.zeros(1), None, None, np.ones(1))
-
-
-def test_kernels_refuse_what_would_be_read_or_written_out_of_bounds():
-    weights, thresholds, steps = np.zeros((4, 9), np.int8), np.zeros(9), np.ones(9)
-    quantised = _kernels.Int8Projection(weights, thresholds, None, None, steps)
-    X, codes = np.zeros((3, 4), np.float32), np.zeros((3, 2), np.uint8)
-    fixed = codes.copy()
-    fixed.flags.writeable = False
-    for bad in (
-        (X[:, :3], codes, 1),
-        (X, codes[:2], 1),
-        (X, codes[:, :1].copy(), 1),
-        (X, fixed, 1),
-        (X, codes, 0),
-        (X[:, ::-1], codes, 1),
-        (X.astype(np.int32), codes, 1),
-    ):
-        with pytest.raises((TypeError, ValueError), match=r"X|codes|n_threads"):
-            quantised.encode(*bad)
-    with pytest.raises(ValueError, match="thresholds: expected length 9"):
-        _kernels.Int8Projection(weights, thresholds[:8], None, None, steps)
-    with pytest.raises(ValueError, match="centre"):
-        _kernels.Int8Projection(weights, thresholds, VECTOR, None, steps)
-    with pytest.raises(ValueError, match="intercept: expected length 9"):
-        _kernels.pack_signs_float64(np.zeros((2, 9)), np.zeros(8), codes[:2], 1)
-    with pytest.raises(TypeError, match="scores"):
-        _kernels.pack_signs_float32(np.zeros((2, 9)), np.zeros(9), codes[:2], 1)
-    with pytest.raises(TypeError, match="X: expected float16"):
-        _kernels.widen(X, np.empty((3, 4), np.float32), 1)
 
 
 def test_errors_tell_a_wrong_type_from_a_wrong_layout():

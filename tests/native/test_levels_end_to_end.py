@@ -29,14 +29,14 @@ def digest(array):
     return f"{array.dtype} {array.shape} {hashlib.sha256(array).hexdigest()}"
 
 found = {"simd": get_config()["simd"], "models": {}}
-for n_jobs, loss, n_bits, precision, refine in itertools.product(
-    (1, 2), ("hinge", "exponential"), (7, 128), ("int8", "float32"), (False, True)
+for n_jobs, loss, precision, refine in itertools.product(
+    (1, 2), ("hinge", "exponential"), ("int8", "float32"), (False, True)
 ):
     model = BinaryCodeClassifier(
-        n_bits, loss=loss, scale=8 / n_bits, max_iter=2, precision=precision, random_state=0,
+        70, loss=loss, scale=0.1, max_iter=2, precision=precision, random_state=0,
         initial_codes="projection", refine=refine, n_jobs=n_jobs,
     ).fit(X, y)
-    found["models"].setdefault(f"{loss} {n_bits} {precision} {refine}", []).append({
+    found["models"].setdefault(f"{loss} {precision} {refine}", []).append({
         "weights": digest(model.weights_),
         "projection": digest(model.projection_),
         "intercept": digest(model.intercept_),
@@ -76,6 +76,6 @@ def expected() -> dict[str, Digests]:
 
 @pytest.mark.parametrize("level", _kernels.available_levels())
 def test_models_and_predictions_are_the_same(expected: dict[str, Digests], level: str) -> None:
-    assert len({digests["codes"] for digests in expected.values()}) > 8  # the kinds do differ
+    assert len({digests["codes"] for digests in expected.values()}) > 4  # the kinds do differ
     for kind, digests in fit_and_predict(level).items():
         assert digests == [expected[kind]] * 2, kind

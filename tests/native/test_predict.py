@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -82,9 +82,6 @@ def assert_rescored(found, expected):
     standardise=st.booleans(),
     threads=st.sampled_from([1, 3]),
     seed=st.integers(0, 2**32 - 1),
-)
-@settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_int8_rescoring_equals_the_twin(
     level, n, d, r, n_classes, dtype, standardise, threads, seed

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from training_problems import Problem, losses, strided
 
@@ -14,10 +14,6 @@ from bitclass import _native as native
 from bitclass._native import reference, thread_limit
 
 N_BITS = [1, 7, 64, 127, 128, 200]
-
-kernel_settings = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 @st.composite
@@ -31,7 +27,6 @@ def sizes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@kernel_settings
 @given(size=sizes(), spread=st.booleans())
 def test_half_margins(level: str, size: dict[str, Any], spread: bool) -> None:
     p = Problem(**size)
@@ -45,7 +40,6 @@ def test_half_margins(level: str, size: dict[str, Any], spread: bool) -> None:
     assert found.dtype == expected.dtype
 
 
-@kernel_settings
 @given(size=sizes(), n_tables=st.integers(1, 3), spread=st.booleans(), data=st.data())
 def test_pair_sums(
     level: str, size: dict[str, Any], n_tables: int, spread: bool, data: st.DataObject
@@ -84,7 +78,6 @@ def test_pair_sums_of_many_rows_and_threads(level: str) -> None:
         np.testing.assert_array_equal(sums, expected)
 
 
-@kernel_settings
 @given(
     n_classes=st.sampled_from([1, 2, 3, 15, 16, 17, 100, 600]),
     seed=st.integers(0, 2**32 - 1),
@@ -134,7 +127,6 @@ def test_flip_bits_ends_without_symmetry(level: str, flip: Any) -> None:
         flip(H, np.array([-2.0, 2.0]), np.ones(2, dtype=np.int8))
 
 
-@kernel_settings
 @given(size=sizes(), scale=st.sampled_from([1.0, 0.3, 0.05]), spread=st.booleans())
 def test_update_codes(level: str, size: dict[str, Any], scale: float, spread: bool) -> None:
     p = Problem(**size)
@@ -169,7 +161,6 @@ def test_update_codes_is_the_same_for_every_thread_count(level: str) -> None:
         np.testing.assert_array_equal(found_logs, logs)
 
 
-@kernel_settings
 @given(
     n=st.sampled_from([0, 1, 2, 50, 1000]),
     n_bytes=st.sampled_from([1, 2, 7, 8, 9, 16, 25]),
@@ -208,7 +199,6 @@ def test_group_rows_in_several_tasks() -> None:
     assert len(np.unique(labels * 65536 + codes.view(np.uint16)[:, 0])) == len(first)
 
 
-@kernel_settings
 @given(
     n=st.sampled_from([0, 1, 2, 100, 700]),
     n_features=st.sampled_from([1, 7, 64, 300, 600]),

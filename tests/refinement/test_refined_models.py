@@ -11,9 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 
 from bitclass import BinaryCodeClassifier
-from bitclass.training import fit_model
 from bitclass.training.refinement.split import Split
-from bitclass.validation import settings_of
 
 
 def accuracy_held_out(classifier, X, y):
@@ -24,7 +22,7 @@ def accuracy_held_out(classifier, X, y):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 9), st.floats(0.0, 1.0), st.sampled_from([3, 17, 40]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_it_is_never_worse_on_the_rows_held_out(seed, n_classes, share_of_noise, n_bits):
     rng = np.random.default_rng(seed)
@@ -54,28 +52,15 @@ def test_it_learns_what_the_plain_model_misses():
     assert gain > 0.01, gain
 
 
-@pytest.mark.parametrize("loss", ["hinge", "exponential"])
-def test_without_refinement_the_model_is_the_plain_one(loss):
-    X, y = blobs(700)
-    for codes in ("means", "projection"):
-        off = make(refine=False, loss=loss, initial_codes=codes).fit(X, y)
-        assert off.refinement_ is None
-        settings = settings_of(off.get_params())
-        expected = fit_model(settings, off.statistics_, in_batches(X, y)).model
-        np.testing.assert_array_equal(off.projection_, expected.hash_function.projection)
-        np.testing.assert_array_equal(off.weights_, expected.unpacked_weights())
-
-
 @pytest.mark.parametrize(("n", "n_classes", "expected"), [(499, 3, False), (500, 3, True)])
 def test_by_default_it_takes_so_many_rows(n, n_classes, expected):
     X, y = blobs(n, n_classes=n_classes)
     assert (make(refine="auto").fit(X, y).refinement_ is not None) == expected
 
 
-@pytest.mark.parametrize("n_a_class", [2, 3])
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_two_or_three_rows_a_class_end_in_a_model(n_a_class):
-    y = np.repeat(np.arange(100), n_a_class)
+def test_two_rows_per_class_end_in_a_model():
+    y = np.repeat(np.arange(100), 2)
     X = np.random.default_rng(0).standard_normal((len(y), 10))
     assert make(48).fit(X, y).refinement_["epochs"] > 0
 
@@ -114,17 +99,6 @@ def test_a_seed_gives_one_model():
     assert not np.array_equal(first.projection_, make(random_state=8).fit(X, y).projection_)
 
 
-@pytest.mark.parametrize("kernel", [None, "rbf"])
-@pytest.mark.parametrize("d", [12, 150])
-def test_threads_change_nothing(kernel, d):
-    X, y = blobs(1500, d=d)
-    one, two = (
-        make(64, n_jobs=n, kernel=kernel, n_anchors=200).fit(X, y) for n in (1, 2)
-    )  # fmt: skip
-    np.testing.assert_array_equal(one.predict(X), two.predict(X))
-    assert one.refinement_ == two.refinement_
-
-
 def test_rows_of_weight_0_are_as_if_absent():
     X, y = blobs(1000)
     weights = np.random.default_rng(0).integers(0, 3, 1000).astype(float)
@@ -135,13 +109,12 @@ def test_rows_of_weight_0_are_as_if_absent():
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_weights_of_classes_count(seed):
+def test_weights_of_classes_count():
     """Also on the rows held out: there a model of the other class alone may look better."""
-    X, y = blobs(2000, n_classes=2, noise=6.0, seed=seed)
+    X, y = blobs(2000, n_classes=2, noise=6.0)
     shares = {}
     for weight in (0.05, 0.5, 1.0, 2.0, 20.0):
-        classifier = make(class_weight={1: weight}, random_state=seed).fit(X, y)
+        classifier = make(class_weight={1: weight}).fit(X, y)
         shares[weight] = np.mean(classifier.predict(X) == 1)
         # What is told is by the weights.
         average = np.average(classifier.predict(X) == y, weights=np.where(y == 1, weight, 1.0))
@@ -180,16 +153,6 @@ def test_a_mean_far_from_zero_does_no_harm():
     X, y = blobs(1500, dtype=np.float64)
     near, far = make().fit(X, y), make().fit(X + 1e6, y)
     assert far.score(X + 1e6, y) > near.score(X, y) - 0.02
-
-
-def test_the_file_tells_what_refinement_came_to(tmp_path):
-    X, y = blobs(700)
-    classifier = make().fit(X, y)
-    classifier.save(tmp_path / "model")
-    read = BinaryCodeClassifier.load(tmp_path / "model")
-    assert read.refinement_ == read.packed().summary["refinement"] == classifier.refinement_
-    assert read.packed().temperature == classifier.packed().temperature
-    assert read.refine is True
 
 
 @pytest.mark.parametrize(("of_last", "of_best"), [(0.5, None), (0.4, 0.6), (0.4, 0.45)])

@@ -25,7 +25,7 @@ from bitclass.training.starting_codes import STARTING_CODES
 
 
 @given(st.lists(st.integers(0, 400), max_size=5), st.integers(0, 2**31 - 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_same_rows_are_drawn_from_any_batches(sizes, seed):
     rng = np.random.default_rng(0)
     X = np.arange(3000, dtype=np.float32)[:, None] * np.ones(64, np.float32)
@@ -119,7 +119,6 @@ def test_rows_held_out_are_never_learned_from(monkeypatch):
 
 
 @given(st.integers(0, 10_000), st.integers(2, 40), st.integers(2, 9), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_no_group_is_on_both_sides_and_no_class_loses_more_than_half(
     seed, n_groups, n_classes, weighted
 ):
@@ -246,8 +245,7 @@ def instances(n_classes, rows_per_class, noise, d=40):
     return X[~is_test], y[~is_test], X[is_test], y[is_test]
 
 
-@pytest.mark.parametrize("limit", [2048, 50])
-@pytest.mark.parametrize("initial_codes", ["means", "projection"])
+@pytest.mark.parametrize(("initial_codes", "limit"), [("means", 2048), ("projection", 50)])
 def test_classes_of_few_rows_are_refined_for_the_better(initial_codes, limit, monkeypatch):
     """Judged with codes that know the rows held out, no refinement would be taken."""
     monkeypatch.setattr(refining, "_MAX_LEARNED_CLASSES", limit)

@@ -69,41 +69,6 @@ def test_gradients_are_those_of_the_straight_through_rule(gradients, monkeypatch
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
 
 
-def test_the_gradient_of_real_scores_is_exact(gradients, monkeypatch):
-    """Nothing stands in for anything where signs have no share in the loss."""
-    monkeypatch.setattr(steps, "SHARE_OF_SIGNS", 0.0)
-    rng = np.random.default_rng(7)
-    model = start(rng)
-    Q, t, W = (np.array(each, float) for each in (model.projection, model.intercept, model.weights))
-    Z, own = rng.standard_normal((5, 4)).astype(np.float32), rng.integers(0, 3, 5)
-    model.step(Z, own)
-
-    def loss(Q, t, W):
-        codes = np.tanh(Z.astype(float) @ Q + t)
-        return loss_of(codes, W, own, np.ones(5), sharpness(3, 6)[1])
-
-    for place, (found, _) in enumerate(gradients):
-        given = [Q, t, W]
-        for entry in np.ndindex(found.shape):
-
-            def moved(value):
-                return loss(*given[:place], value, *given[place + 1 :])  # noqa: B023
-
-            assert found[entry] == pytest.approx(
-                slope(moved, given[place], entry), rel=1e-3, abs=1e-5
-            )
-
-
-def test_a_weight_counts_as_so_many_rows(gradients):
-    rng = np.random.default_rng(3)
-    Z, own = rng.standard_normal((4, 4)).astype(np.float32), np.array([0, 1, 2, 1])
-    times = np.array([1, 2, 4, 1])
-    start(np.random.default_rng(9)).step(Z, own, (times / times.mean()).astype(np.float32))
-    start(np.random.default_rng(9)).step(np.repeat(Z, times, axis=0), np.repeat(own, times))
-    for weighted, repeated in zip(gradients[:3], gradients[3:], strict=True):
-        np.testing.assert_allclose(weighted[0], repeated[0], rtol=1e-4, atol=1e-6)
-
-
 def textbook_adam(values, gradients, sizes, beta1=0.9, beta2=0.99, epsilon=1e-9):
     mean, square = np.zeros_like(values), np.zeros_like(values)
     for t, (g, size) in enumerate(zip(gradients, sizes, strict=True), start=1):

@@ -11,86 +11,27 @@ import numpy as np
 from scipy.io import savemat
 
 
-class Python2Pickle:
-    """Writes what cPickle of Python 2 wrote in protocol 2, text as its 8-bit strings."""
-
-    def __init__(self):
-        self.out = bytearray(b"\x80\x02")
-        self._memo = 0
-
-    def put(self):
-        self._memo += 1
-        if self._memo < 256:
-            self.out += b"q" + bytes([self._memo])
-        else:
-            self.out += b"r" + struct.pack("<I", self._memo)
-        return self
-
-    def text(self, value):
-        if len(value) < 256:
-            self.out += b"U" + bytes([len(value)]) + value
-        else:
-            self.out += b"T" + struct.pack("<I", len(value)) + value
-        return self.put()
-
-    def number(self, value):
-        if 0 <= value < 256:
-            self.out += b"K" + bytes([value])
-        elif 0 <= value < 65536:
-            self.out += b"M" + struct.pack("<H", value)
-        else:
-            self.out += b"J" + struct.pack("<i", value)
-
-    def array(self, values, by_columns=False):
-        """As NumPy of Python 2's time had itself pickled."""
-        self.out += b"cnumpy.core.multiarray\n_reconstruct\n"
-        self.put().out += b"cnumpy\nndarray\n"
-        self.put().out += b"K\x00\x85"
-        self.put().text(b"b").out += b"\x87"
-        self.put().out += b"R"
-        self.put().out += b"(K\x01"
-        for size in values.shape:
-            self.number(size)
-        self.out += b"\x86"
-        self.put().out += b"cnumpy\ndtype\n"
-        self.put().text(b"u1").out += b"K\x00K\x01\x87"
-        self.put().out += b"R"
-        self.put().out += b"(K\x03"
-        self.text(b"|").out += b"NNN"
-        self.number(-1)
-        self.number(-1)
-        self.out += b"K\x00tb" + (b"\x88" if by_columns else b"\x89")
-        self.text(values.tobytes("F" if by_columns else "C")).out += b"tb"
-
-    def value(self, value):
-        if isinstance(value, dict):
-            self.out += b"}"
-            self.put().out += b"("
-            for key, inner in value.items():
-                self.text(key)
-                self.value(inner)
-            self.out += b"u"
-        elif isinstance(value, list):
-            self.out += b"]"
-            self.put().out += b"("
-            for inner in value:
-                self.value(inner)
-            self.out += b"e"
-        elif isinstance(value, bytes):
-            self.text(value)
-        elif isinstance(value, int):
-            self.number(value)
-        else:
-            self.array(value)
-
-    def bytes(self):
-        return bytes(self.out) + b"."
-
-
 def python2_pickle(value):
-    pickle = Python2Pickle()
-    pickle.value(value)
-    return pickle.bytes()
+    """As cPickle of Python 2 wrote it in protocol 2, text as its 8-bit strings."""
+    return b"\x80\x02" + pickled(value) + b"."
+
+
+def pickled(value):
+    if isinstance(value, dict):
+        return b"}(" + b"".join(pickled(part) for pair in value.items() for part in pair) + b"u"
+    if isinstance(value, list):
+        return b"](" + b"".join(map(pickled, value)) + b"e"
+    if isinstance(value, bytes):
+        return b"T" + struct.pack("<I", len(value)) + value
+    if isinstance(value, int):
+        return b"J" + struct.pack("<i", value)
+    # An array, as NumPy of Python 2's time had itself pickled.
+    start = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85"
+    shape = b"".join(map(pickled, value.shape)) + b"\x86"
+    dtype = b"cnumpy\ndtype\n" + pickled(b"u1") + b"K\x00K\x01\x87R(K\x03" + pickled(b"|")
+    dtype += b"NNN" + 2 * pickled(-1) + b"K\x00tb"
+    state = b"(K\x01" + shape + dtype + b"\x89" + pickled(value.tobytes()) + b"tb"
+    return start + pickled(b"b") + b"\x87R" + state
 
 
 def tar_bytes(files):
@@ -107,13 +48,6 @@ def tar_bytes(files):
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
     return stream.getvalue()
-
-
-def write_all(folder, files):
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
 
 
 def cifar_rows(n, n_classes, seed):

@@ -70,7 +70,7 @@ def test_a_missing_or_damaged_file_is_named_with_what_it_holds(tmp_path):
             DATASETS[name].load(tmp_path, 0)
 
 
-@pytest.mark.parametrize("method", ["svm-multi", "cca-itq", "paper-exponential", "bitclass-rbf"])
+@pytest.mark.parametrize("method", ["svm-multi", "cca-itq", "paper-exponential"])
 def test_test_rows_choose_nothing(monkeypatch, method):
     data = DATASETS["digits"]
     split = data.load(None, 0)

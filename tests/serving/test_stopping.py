@@ -21,8 +21,10 @@ def request_of(body, path="/predict/numbers?top=3"):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_under_load_loses_no_accepted_request(paths, loaded, number):
+@pytest.mark.parametrize(
+    ("number", "workers"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 3)]
+)
+def test_a_stop_under_load_loses_no_accepted_request(paths, loaded, number, workers):
     X = services.rows(200, dtype=np.float64)
     expected = loaded["numbers"].predict(X).tolist()
     request = request_of(json.dumps({"rows": X.tolist()}).encode())
@@ -30,7 +32,7 @@ def test_a_stop_under_load_loses_no_accepted_request(paths, loaded, number):
     ready = threading.Semaphore(0)
     signalled = threading.Event()
 
-    with services.serving(*paths.values()) as service:
+    with services.serving(*paths.values(), "--workers", workers) as service:
 
         def load():
             connection = Connection(service.port)

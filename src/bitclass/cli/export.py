@@ -28,7 +28,7 @@ def command(
     """Write a model in another format: ONNX.
 
     The ONNX graph has standard operators only. It takes X (n, features) in float32 and returns
-    label (n), top_labels and top_distances (n, top).
+    label (n), top_labels, top_distances and top_probabilities (n, top).
     """
     written = model.with_suffix(f".{to}") if out is None else out
     check_outputs({"--out": written}, [model])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import warnings
 from collections.abc import Sequence
@@ -11,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bitclass.cli.errors import UsageError
-from bitclass.cli.options import Jobs
 
 if TYPE_CHECKING:
-    from bitclass.serving import Limits, ServedModel
+    from bitclass.serving import ServedModel
 
 __all__ = ["Host", "Port", "command", "listen_on", "serve_until_stopped"]
 
@@ -46,54 +46,64 @@ def command(
     max_connections: Annotated[
         int, typer.Option(min=1, help="Most connections at the same time.")
     ] = 256,
-    jobs: Jobs = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=1000, help="Processes, which share the models.")
+    ] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", help="Threads per process; the cores by default, shared out."),
+    ] = None,
 ) -> None:
     """Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a page.
 
-    SIGTERM or Ctrl-C stops it after all accepted requests are answered.
+    SIGTERM or Ctrl-C stops it after all accepted requests are answered. With --workers, each
+    process has its own connections, up to --max-connections, and one that dies is replaced.
     """
     from bitclass._native import set_num_threads
-    from bitclass.serving import Limits
+    from bitclass._native.threads import effective_threads
+    from bitclass.serving import Limits, Metrics, create_app, create_server, fork_workers
 
+    if workers > 1 and not hasattr(os, "fork"):
+        raise UsageError("--workers: this system has no fork; start several services instead")
     if jobs is not None:
         set_num_threads(jobs)
-    served = [_served(given) for given in models]
-    names = [each.name for each in served]
+    elif workers > 1:
+        set_num_threads(max(1, effective_threads(None) // workers))
+    plain = [_loaded(given) for given in models]
+    names = [each.name for each in plain]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{name}: two models have this name; write NAME=MODEL")
     listener = listen_on(host, port, "use the models")
     limits = Limits(body_bytes=int(max_body * 1e6), rows=max_rows)
-    serve_until_stopped(
-        served, listener, host, f"serving {', '.join(names)}", limits, allow_host or (),
-        max_connections,
-    )  # fmt: skip
+    title = f"serving {', '.join(names)} at {_address(host, listener)}, stop with Ctrl-C"
+    metrics = Metrics(names, workers)
+    worker = fork_workers(workers, listener, title) if workers > 1 else None
+    if worker is not None:
+        metrics.use(worker.index)
+
+    def tell_started() -> None:
+        if worker is None:
+            print(title, flush=True)
+        else:
+            worker.tell_started()
+
+    # After the fork: the threads of other libraries do not survive it.
+    served = [each.with_extractor() for each in plain]
+    app = create_app(served, limits, host=host, allowed_hosts=allow_host or (), metrics=metrics)
+    server = create_server(app, max_connections=max_connections, on_start=tell_started)
+    server.run(sockets=[listener])
 
 
-def _served(given: str) -> ServedModel:
-    """A model from an argument, [NAME=]MODEL."""
-    from bitclass.cli.data import extractor_of
+def _loaded(given: str) -> ServedModel:
+    """A model from an argument, [NAME=]MODEL, that takes rows alone."""
     from bitclass.serving import ServedModel
     from bitclass.storage import load
 
     name, equals, path = given.rpartition("=")
     model = load(Path(path))
-    extractor = embed = None
-    if "extractor" in model.summary:
-        from bitclass.text import recorded_embeddings
-
-        embeddings = recorded_embeddings(model.summary)
-        if embeddings is None:
-            extractor = extractor_of(model)
-        else:
-            embed = embeddings.rows
-            if embeddings.n_features != model.n_features:  # loads them, before the first request
-                raise ValueError(
-                    f"{path}: the model takes {model.n_features} features, and its extractor "
-                    f"{embeddings.library}:{embeddings.model} gives {embeddings.n_features}"
-                )
     try:
-        return ServedModel(name if equals else Path(path).stem, model, extractor, embed=embed)
+        return ServedModel(name if equals else Path(path).stem, model)
     except ValueError as error:
         raise UsageError(f"{given}: {error}; write NAME=MODEL to give one") from error
 
@@ -123,23 +133,16 @@ def listen_on(host: str, port: int, what: str) -> socket.socket:
 
 
 def serve_until_stopped(
-    served: Sequence[ServedModel],
-    listener: socket.socket,
-    host: str,
-    title: str,
-    limits: Limits | None = None,
-    allowed_hosts: Sequence[str] = (),
-    max_connections: int = 256,
+    served: Sequence[ServedModel], listener: socket.socket, host: str, title: str
 ) -> None:
     """Serve, and say where."""
     from bitclass.serving import create_app, create_server
 
-    app = create_app(served, limits, host=host, allowed_hosts=allowed_hosts)
+    told = f"{title} at {_address(host, listener)}, stop with Ctrl-C"
+    app = create_app(served, host=host)
+    create_server(app, on_start=lambda: print(told, flush=True)).run(sockets=[listener])
+
+
+def _address(host: str, listener: socket.socket) -> str:
     shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{listener.getsockname()[1]}/"
-    server = create_server(
-        app,
-        max_connections=max_connections,
-        on_start=lambda: print(f"{title} at {url}, stop with Ctrl-C", flush=True),
-    )
-    server.run(sockets=[listener])
+    return f"http://{shown}:{listener.getsockname()[1]}/"

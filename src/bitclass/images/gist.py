@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.fft
 from numpy.typing import NDArray
 
 from bitclass._native import effective_threads
@@ -117,6 +116,8 @@ def _together(side: int) -> int:
 
 def _descriptors(grey: NDArray[np.float32]) -> NDArray[np.float32]:
     """Descriptors (n, 512) of grey images (n, s, s) of any range."""
+    from scipy import fft  # here: a service of other models does without SciPy
+
     darkest = grey.min(axis=(1, 2), keepdims=True)
     contrast = grey.max(axis=(1, 2), keepdims=True) - darkest
     # An image of one colour becomes zeros.
@@ -124,13 +125,15 @@ def _descriptors(grey: NDArray[np.float32]) -> NDArray[np.float32]:
     normalised = _local_contrast(stretched)
     side = grey.shape[1]
     padded = np.pad(normalised, ((0, 0), (_BORDER, _BORDER), (_BORDER, _BORDER)), mode="symmetric")
-    spectrum = scipy.fft.fft2(padded, axes=(1, 2))
+    spectrum = fft.fft2(padded, axes=(1, 2))
     responses = [bank.response(spectrum, side) for bank in _filters(side + 2 * _BORDER)]
     return np.stack(responses, axis=1).reshape(len(grey), -1)
 
 
 def _local_contrast(images: NDArray[np.float32]) -> NDArray[np.float32]:
     """Images (n, s, s) from 0 to 255, high-pass filtered, in units of their local deviation."""
+    from scipy import fft
+
     side = images.shape[1]
     margin = _CONTRAST_BORDER
     n = side + 2 * margin
@@ -138,8 +141,8 @@ def _local_contrast(images: NDArray[np.float32]) -> NDArray[np.float32]:
     after = n - side - margin
     padded = np.pad(np.log1p(images), ((0, 0), (margin, after), (margin, after)), mode="symmetric")
     low_pass = _low_pass(n)
-    sharp = padded - scipy.fft.irfft2(scipy.fft.rfft2(padded, axes=(1, 2)) * low_pass, axes=(1, 2))
-    power = scipy.fft.irfft2(scipy.fft.rfft2(sharp**2, axes=(1, 2)) * low_pass, axes=(1, 2))
+    sharp = padded - fft.irfft2(fft.rfft2(padded, axes=(1, 2)) * low_pass, axes=(1, 2))
+    power = fft.irfft2(fft.rfft2(sharp**2, axes=(1, 2)) * low_pass, axes=(1, 2))
     inside = slice(margin, margin + side)
     even = sharp / (_CONTRAST_FLOOR + np.sqrt(np.abs(power)))
     return np.asarray(even[:, inside, inside], dtype=np.float32)
@@ -164,15 +167,17 @@ class _Filter:
 
     def response(self, spectrum: NDArray[np.complex64], side: int) -> NDArray[np.float32]:
         """Mean magnitude of the filtered images in each block, (n_images, 16)."""
+        from scipy import fft
+
         inside = slice(_BORDER, _BORDER + side)
         if self.transposed:
             spectrum = spectrum.transpose(0, 2, 1)
         # Only frequencies in the band are transformed along one axis, and only pixels inside the
         # border along the other: half the work of a full transform.
-        passed = scipy.fft.ifft(spectrum[:, :, self.band] * self.transfer, axis=1, overwrite_x=True)
+        passed = fft.ifft(spectrum[:, :, self.band] * self.transfer, axis=1, overwrite_x=True)
         half = np.zeros((len(spectrum), side, spectrum.shape[2]), dtype=np.complex64)
         half[:, :, self.band] = passed[:, inside]
-        filtered = scipy.fft.ifft(half, axis=2, overwrite_x=True)[:, :, inside]
+        filtered = fft.ifft(half, axis=2, overwrite_x=True)[:, :, inside]
         # NumPy's own magnitude guards against overflow, at three times the cost.
         magnitude = np.sqrt(filtered.real**2 + filtered.imag**2)
         return _block_means(magnitude.transpose(0, 2, 1) if self.transposed else magnitude)

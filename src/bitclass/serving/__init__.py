@@ -12,15 +12,22 @@ except ImportError as error:
 
 from bitclass.serving.app import Limits, create_app, is_loopback
 from bitclass.serving.gallery import Gallery
+from bitclass.serving.metrics import Metrics
+from bitclass.serving.notebook import Exploration, explore
 from bitclass.serving.served_model import ServedModel
 from bitclass.serving.server import create_server, listen
+from bitclass.serving.workers import fork_workers
 
 __all__ = [
+    "Exploration",
     "Gallery",
     "Limits",
+    "Metrics",
     "ServedModel",
     "create_app",
     "create_server",
+    "explore",
+    "fork_workers",
     "is_loopback",
     "listen",
 ]

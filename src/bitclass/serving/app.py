@@ -45,13 +45,17 @@ _PAGES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-# The page may load what comes from here, and the image that was chosen; nobody may frame it.
+# The page may load what comes from here, and the image that was chosen.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
+)
+# Pages that may frame it: nobody, or notebooks of this machine.
+_NO_FRAMES = "'none'"
+_NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* vscode-webview:"
 _HEADERS = [
     (name.encode(), value.encode())
     for name, value in {
-        "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-        "img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'",
         "x-content-type-options": "nosniff",
         "referrer-policy": "no-referrer",
         "cross-origin-resource-policy": "same-origin",
@@ -87,6 +91,8 @@ def create_app(
     *,
     host: str = "127.0.0.1",
     allowed_hosts: Sequence[str] = (),
+    metrics: Metrics | None = None,
+    in_frames: bool = False,
 ) -> Service:
     """Make an ASGI application that serves models.
 
@@ -99,12 +105,18 @@ def create_app(
         Address that the server listens on.
     allowed_hosts : sequence of str
         Further names that clients may use for this server.
+    metrics : Metrics, optional
+        Those of several workers, which count together.
+    in_frames : bool, default=False
+        Whether notebooks of this machine may show the page.
 
     Returns
     -------
     Service
     """
-    return Service(models, limits or Limits(), {host.lower(), *map(str.lower, allowed_hosts)})
+    hosts = {host.lower(), *map(str.lower, allowed_hosts)}
+    metrics = metrics or Metrics([served.name for served in models])
+    return Service(models, limits or Limits(), hosts, metrics, in_frames)
 
 
 class Service:
@@ -116,7 +128,14 @@ class Service:
         Set this to have every answer end its connection, and the service report not ready.
     """
 
-    def __init__(self, models: Sequence[ServedModel], limits: Limits, hosts: set[str]) -> None:
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        limits: Limits,
+        hosts: set[str],
+        metrics: Metrics,
+        in_frames: bool,
+    ) -> None:
         self.stopping = False
         self._models = {served.name: served for served in models}
         if len(self._models) != len(models) or not models:
@@ -124,7 +143,9 @@ class Service:
             raise ValueError(f"models must have distinct names, found {names or 'none'}")
         self._default = models[0]
         self._limits, self._hosts = limits, hosts
-        self._metrics = Metrics()
+        policy = _POLICY + (_NOTEBOOKS if in_frames else _NO_FRAMES)
+        self._headers = [*_HEADERS, (b"content-security-policy", policy.encode())]
+        self._metrics = metrics
         self._batchers = {
             name: Batcher(served.model, partial(self._metrics.batch, name))
             for name, served in self._models.items()
@@ -180,18 +201,18 @@ class Service:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
+                message["headers"] = [*message["headers"], *self._headers]
                 if self.stopping:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        self._metrics.in_progress += 1
+        self._metrics.begin()
         try:
             refusal = self._check_origin(scope)
             app: ASGIApp = self._app if refusal is None else refusal
             await app(scope, receive, send_more)
         finally:
-            self._metrics.in_progress -= 1
+            self._metrics.end()
             endpoint = getattr(scope.get("endpoint"), "__name__", "_none")[1:]
             self._metrics.request(endpoint, status, time.perf_counter() - began)
 

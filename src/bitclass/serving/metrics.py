@@ -2,57 +2,88 @@
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_left
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["CONTENT_TYPE", "ENDPOINTS", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+#: Names of what answers requests; "none" for addresses that do not exist.
+ENDPOINTS = (
+    "infer", "predict", "live", "ready", "server_metadata", "model_metadata", "model_ready",
+    "show_metrics", "page", "list_models", "classes", "pairs", "look", "list_images",
+    "small_image", "look_at", "none",
+)  # fmt: skip
 
+_STATUSES = 600
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 
 
-class _Histogram:
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def lines(self, name: str, labels: str) -> Iterator[str]:
-        total = 0
-        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
-            total += count
-            yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
-        yield f"{name}_sum{{{labels}}} {self.sum!r}"
-        yield f"{name}_count{{{labels}}} {total}"
-
-
 class Metrics:
-    """What the service has done since it started; used from the event loop alone.
+    """What the service has done since it started.
 
-    Label values are names of endpoints and models, which need no escaping.
+    Counts are in memory that forked processes share. Each worker writes its own, from its event
+    loop alone, and any of them tells those of all.
+
+    Parameters
+    ----------
+    models : sequence of str
+        Names, which need no escaping.
+    n_workers : int
 
     Examples
     --------
-    >>> metrics = Metrics()
+    >>> metrics = Metrics(["digits"])
     >>> metrics.request("infer", 200, 0.002)
     >>> metrics.batch("digits", n_requests=3, n_rows=12)
     >>> 'bitclass_requests_total{endpoint="infer",status="200"} 1' in metrics.text()
     True
     """
 
-    def __init__(self) -> None:
-        self.in_progress = 0
-        self._requests: Counter[tuple[str, int]] = Counter()
-        self._seconds: dict[str, _Histogram] = defaultdict(lambda: _Histogram(_SECONDS))
-        self._batched: Counter[str] = Counter()
-        self._rows: dict[str, _Histogram] = defaultdict(lambda: _Histogram(_ROWS))
+    def __init__(self, models: Sequence[str], n_workers: int = 1) -> None:
+        self._models = list(models)
+        n_endpoints, n_models = len(ENDPOINTS), len(models)
+        # A histogram has the counts of its buckets, of what is beyond these, and the sum.
+        each = np.dtype(
+            [
+                ("in_progress", np.float64),
+                ("requests", np.float64, (n_endpoints, _STATUSES)),
+                ("seconds", np.float64, (n_endpoints, len(_SECONDS) + 2)),
+                ("batched", np.float64, (n_models,)),
+                ("rows", np.float64, (n_models, len(_ROWS) + 2)),
+            ]
+        )
+        memory = mmap.mmap(-1, n_workers * each.itemsize)
+        self._all = np.frombuffer(memory, dtype=each)
+        self.use(0)
+
+    def use(self, worker: int) -> None:
+        """Count for this worker from now on.
+
+        Parameters
+        ----------
+        worker : int
+            From 0 to the number of workers - 1.
+        """
+        own = self._all[worker : worker + 1]
+        self._in_progress = own["in_progress"]
+        self._in_progress[0] = 0  # of one that has died and is replaced
+        self._requests, self._seconds = own["requests"][0], own["seconds"][0]
+        self._batched, self._rows = own["batched"][0], own["rows"][0]
+
+    def begin(self) -> None:
+        """Count a request that is to be answered."""
+        self._in_progress[0] += 1
+
+    def end(self) -> None:
+        """Count it as answered, or given up."""
+        self._in_progress[0] -= 1
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         """Count an answered request.
@@ -60,12 +91,14 @@ class Metrics:
         Parameters
         ----------
         endpoint : str
+            One of `ENDPOINTS`.
         status : int
         seconds : float
             From the end of its headers to the end of the answer.
         """
-        self._requests[endpoint, status] += 1
-        self._seconds[endpoint].add(seconds)
+        i = ENDPOINTS.index(endpoint)
+        self._requests[i, status] += 1
+        _add(self._seconds[i], _SECONDS, seconds)
 
     def batch(self, model: str, n_requests: int, n_rows: int) -> None:
         """Count a predict call that answered requests together.
@@ -75,29 +108,51 @@ class Metrics:
         model : str
         n_requests, n_rows : int
         """
-        self._batched[model] += n_requests
-        self._rows[model].add(n_rows)
+        j = self._models.index(model)
+        self._batched[j] += n_requests
+        _add(self._rows[j], _ROWS, n_rows)
 
     def text(self) -> str:
-        """All metrics, as a scraper reads them."""
+        """All metrics of all workers, as a scraper reads them."""
+        names = self._all.dtype.names or ()
+        total: dict[str, Any] = {name: self._all[name].sum(axis=0) for name in names}
         lines = _head("bitclass_requests_total", "counter", "Requests answered.")
-        for (endpoint, status), count in sorted(self._requests.items()):
-            labels = f'endpoint="{endpoint}",status="{status}"'
-            lines.append(f"bitclass_requests_total{{{labels}}} {count}")
+        for i, status in np.argwhere(total["requests"]).tolist():
+            labels = f'endpoint="{ENDPOINTS[i]}",status="{status}"'
+            lines.append(f"bitclass_requests_total{{{labels}}} {total['requests'][i, status]:.0f}")
         lines += _head("bitclass_requests_in_progress", "gauge", "Requests not answered yet.")
-        lines.append(f"bitclass_requests_in_progress {self.in_progress}")
+        lines.append(f"bitclass_requests_in_progress {total['in_progress']:.0f}")
         lines += _head("bitclass_request_seconds", "histogram", "Time to answer a request.")
-        for endpoint, histogram in sorted(self._seconds.items()):
-            lines += histogram.lines("bitclass_request_seconds", f'endpoint="{endpoint}"')
+        for endpoint, counts in zip(ENDPOINTS, total["seconds"], strict=True):
+            if counts.any():
+                label = f'endpoint="{endpoint}"'
+                lines += _histogram("bitclass_request_seconds", label, _SECONDS, counts)
         lines += _head(
             "bitclass_predict_requests_total", "counter", "Requests answered by predict calls."
         )
-        for model, count in sorted(self._batched.items()):
-            lines.append(f'bitclass_predict_requests_total{{model="{model}"}} {count}')
+        for model, count in zip(self._models, total["batched"], strict=True):
+            lines.append(f'bitclass_predict_requests_total{{model="{model}"}} {count:.0f}')
         lines += _head("bitclass_predict_rows", "histogram", "Rows per predict call.")
-        for model, histogram in sorted(self._rows.items()):
-            lines += histogram.lines("bitclass_predict_rows", f'model="{model}"')
+        for model, counts in zip(self._models, total["rows"], strict=True):
+            lines += _histogram("bitclass_predict_rows", f'model="{model}"', _ROWS, counts)
         return "\n".join(lines) + "\n"
+
+
+def _add(histogram: NDArray[np.float64], bounds: Sequence[float], value: float) -> None:
+    histogram[bisect_left(bounds, value)] += 1
+    histogram[-1] += value
+
+
+def _histogram(
+    name: str, labels: str, bounds: Sequence[float], counts: NDArray[np.float64]
+) -> Iterator[str]:
+    *buckets, total = counts.tolist()
+    reached = 0.0
+    for bound, count in zip((*bounds, "+Inf"), buckets, strict=True):
+        reached += count
+        yield f'{name}_bucket{{{labels},le="{bound}"}} {reached:.0f}'
+    yield f"{name}_sum{{{labels}}} {total!r}"
+    yield f"{name}_count{{{labels}}} {reached:.0f}"
 
 
 def _head(name: str, kind: str, description: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import math
 import re
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.images import Extractor, decode
+from bitclass.images import Extractor, decode, recorded_extractor
 from bitclass.model import PackedModel
 from bitclass.serving.errors import RequestError
 from bitclass.serving.gallery import Gallery
@@ -53,6 +54,32 @@ class ServedModel:
                 f"name of a model must be at most 100 letters, digits, '.', '_' or '-', starting "
                 f"with a letter or digit, found {self.name!r}"
             )
+
+    def with_extractor(self) -> ServedModel:
+        """The model with the extractor that it was trained with, so that it takes images or texts.
+
+        Raises
+        ------
+        ValueError
+            If the extractor does not give the features that the model takes.
+        """
+        model = self.model
+        if "extractor" not in model.summary:
+            return self
+        # On demand: it needs scikit-learn, and an image that serves models does not have that.
+        from bitclass.text import recorded_embeddings
+
+        embeddings = recorded_embeddings(model.summary)
+        extractor = None if embeddings is not None else recorded_extractor(model.summary)
+        opened = embeddings or extractor
+        assert opened is not None
+        if opened.n_features != model.n_features:  # opens it, before the first request
+            raise ValueError(
+                f"model {self.name} takes {model.n_features} features, and its extractor gives "
+                f"{opened.n_features}"
+            )
+        embed = None if embeddings is None else embeddings.rows
+        return dataclasses.replace(self, extractor=extractor, embed=embed)
 
     @property
     def inputs(self) -> tuple[InputKind, ...]:

@@ -50,12 +50,13 @@ def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
     if model.hash_function.anchors is not None:
         features = _similarities(graph, features, model.hash_function.anchors)
     code, active = _code(graph, features, model)
-    indices, distances = _ranked(graph, code, active, model, k)
+    indices, distances, shares = _ranked(graph, code, active, model, k)
     names = graph.constant("labels", labels)
     graph.add("Gather", [names, indices], output="top_labels")
     first = graph.add("Gather", [indices, graph.constant("first", np.int64(0))], axis=1)
     graph.add("Gather", [names, first], output="label")
     graph.add("Identity", [distances], output="top_distances")
+    graph.add("Identity", [shares], output="top_probabilities")
     of_labels = helper.np_dtype_to_tensor_dtype(labels.dtype)
     onnx_graph = helper.make_graph(
         graph.nodes,
@@ -65,6 +66,7 @@ def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
             helper.make_tensor_value_info("label", of_labels, ["n"]),
             helper.make_tensor_value_info("top_labels", of_labels, ["n", k]),
             helper.make_tensor_value_info("top_distances", TensorProto.INT32, ["n", k]),
+            helper.make_tensor_value_info("top_probabilities", TensorProto.FLOAT, ["n", k]),
         ],
         graph.constants,
     )
@@ -200,26 +202,31 @@ def _unsigned(graph: _Graph, integers: str) -> str:
 
 def _ranked(
     graph: _Graph, code: str, active: str | None, model: PackedModel, k: int
-) -> tuple[str, str]:
-    """Class indices and Hamming distances (n, k), best first; equals by index, as TopK has them."""
+) -> tuple[str, str, str]:
+    """Class indices, Hamming distances and probabilities (n, k), best first.
+
+    Equals are in the order of their indices, as TopK has them.
+    """
     m = model.n_rescored
     # Packed in the file, 0 and 2 with an offset of 1 in memory.
     bits = graph.add("Unsqueeze", [graph.constant("weights", model.weights), np.array([2])])
     bits = graph.add("BitwiseAnd", [bits, (1 << np.arange(8)).astype(np.uint8)])
     flat = graph.add("Reshape", [bits, np.array([len(model.classes), -1])])
-    flat = graph.add("Slice", [flat, np.array([0]), np.array([model.n_bits]), np.array([1])])
+    flat = _first(graph, flat, model.n_bits)
     two, zero, one = np.uint8(2), np.uint8(0), np.uint8(1)
     weights = graph.add("Where", [graph.add("Cast", [flat], to=_type(np.bool_)), two, zero])
     signs = graph.add("Where", [code, two, zero])
     columns = graph.add("Transpose", [weights], perm=[1, 0])
     products = graph.add("MatMulInteger", [signs, columns, one, one])
+    all_scores = graph.add("Cast", [products], to=_type(np.float32))
     found, indices = graph.add_many("TopK", [products, np.array([max(k, m)])], 2, axis=1)
     if active is not None:
-        nearest = graph.add("Slice", [indices, np.array([0]), np.array([m]), np.array([1])])
+        nearest = _first(graph, indices, m)
         near = graph.add("Gather", [weights, nearest])
         query = graph.add("Unsqueeze", [active, np.array([2])])
         scores = graph.add("MatMulInteger", [near, query, one, np.uint8(_OFFSET)])
         scores = graph.add("Squeeze", [scores, np.array([2])])
+        all_scores = _rescored(graph, all_scores, _first(graph, found, m), nearest, scores)
         _, order = graph.add_many("TopK", [scores, np.array([m])], 2, axis=1)
         if k > m:  # the others follow by distance
             others = graph.add("Shape", [indices], start=0, end=1)
@@ -228,12 +235,34 @@ def _ranked(
             order = graph.add("Concat", [order, graph.add("Expand", [rest, others])], axis=1)
         indices = graph.add("GatherElements", [indices, order], axis=1)
         found = graph.add("GatherElements", [found, order], axis=1)
-    end = np.array([k])
-    indices = graph.add("Slice", [indices, np.array([0]), end, np.array([1])])
-    found = graph.add("Slice", [found, np.array([0]), end, np.array([1])])
+    indices, found = _first(graph, indices, k), _first(graph, found, k)
     # w.b = r - 2 Hamming
     twice = graph.add("Sub", [np.int32(model.n_bits), found])
-    return indices, graph.add("Div", [twice, np.int32(2)])
+    distances = graph.add("Div", [twice, np.int32(2)])
+    tempered = graph.add("Div", [all_scores, np.float32(model.temperature)])
+    shares = graph.add("Softmax", [tempered], axis=1)
+    return indices, distances, graph.add("GatherElements", [shares, indices], axis=1)
+
+
+def _rescored(graph: _Graph, all_scores: str, found: str, nearest: str, scores: str) -> str:
+    """Scores of all classes (n, C) as `PackedModel.scores` has them.
+
+    The short list, with products `found`, indices `nearest` and integer scores, each (n, m), is
+    above all others.
+    """
+    real = graph.add("Cast", [scores], to=_type(np.float32))
+    real = graph.add("Div", [real, QUANTISED_MOST])
+    worst = graph.add("ReduceMin", [real, np.array([1])], keepdims=1)
+    farthest = graph.add("ReduceMin", [found, np.array([1])], keepdims=1)
+    farthest = graph.add("Cast", [farthest], to=_type(np.float32))
+    below = graph.add("Sub", [graph.add("Sub", [worst, farthest]), np.float32(1)])
+    all_scores = graph.add("Add", [all_scores, below])
+    return graph.add("ScatterElements", [all_scores, nearest, real], axis=1)
+
+
+def _first(graph: _Graph, values: str, n: int) -> str:
+    """The first n columns of values (..., at least n)."""
+    return graph.add("Slice", [values, np.array([0]), np.array([n]), np.array([1])])
 
 
 def _type(dtype: Any) -> int:

@@ -12,13 +12,14 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
+from bitclass.documentation import DocumentedMixin
 
 __all__ = ["NgramHasher", "csr_rows"]
 
 MAX_IDF_POWER = 4
 
 
-class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Sparse rows of hashed character and word n-grams, weighted by inverse document frequencies.
 
     Texts are lower-cased and split into words at everything that is neither a letter nor a digit.

@@ -264,6 +264,9 @@ def standardisation(
     digits = _FLOAT32_DIGITS if compute_dtype(X) == np.float32 else _FLOAT64_DIGITS
     # Below this a column is constant, and what is left is the rounding of its values.
     constant = largest <= digits * np.abs(centre)
+    if compute_dtype(X) == np.float32:
+        # Activations that are zero but for underflow.
+        constant |= largest < np.finfo(np.float32).tiny
     scale = np.where(constant, 1.0, np.sqrt(variance))
     unfit = (scale < MIN_SCALE) | (scale > MAX_SCALE) | (np.abs(centre) > MAX_SCALE)
     unfit |= ~constant & (scale < _FLOAT32_DIGITS * np.abs(centre))

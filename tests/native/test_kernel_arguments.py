@@ -1,4 +1,4 @@
-"""The kernels refuse outputs that share memory with another argument."""
+"""The kernels refuse what they would read or write out of bounds, and outputs that overlap."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_problems import Problem
+from training_problems import Problem, strided
 
 from bitclass._native import _kernels
 
@@ -121,10 +121,51 @@ def calls() -> dict[str, Call]:
             },
             ("indices", "scores", "distances"),
         )
-    for name, (_, arguments, _) in all_calls.items():
-        if not name.startswith("encode_row"):
-            arguments["n_threads"] = 1
+    for _, arguments, _ in all_calls.values():
+        arguments["n_threads"] = 1
     return all_calls
+
+
+ARRAYS = [
+    (kernel, name)
+    for kernel, (_, arguments, _) in calls().items()
+    for name, value in arguments.items()
+    if isinstance(value, np.ndarray)
+]
+# Where an axis may be longer: classes that no row is of, and longer codes.
+LONGER = {
+    ("update_codes", "weights"): 0,
+    ("class_sums_float32", "sums"): 0,
+    ("class_sums_float64", "sums"): 0,
+    ("group_rows", "codes"): -1,
+}
+
+
+@pytest.mark.parametrize(("kernel", "name"), ARRAYS)
+def test_arrays_of_another_type_shape_or_layout_are_refused(kernel: str, name: str) -> None:
+    call, arguments, outputs = calls()[kernel]
+    call(**arguments)
+    good = arguments[name]
+    fixed = good.copy()
+    fixed.flags.writeable = False
+    for wrong in (good.astype(np.complex64), good[..., None], strided(good)):
+        with pytest.raises((TypeError, ValueError), match=f"{name}: expected"):
+            call(**{**arguments, name: wrong})
+    if name in outputs:
+        with pytest.raises(ValueError, match=f"{name}: .*read-only"):
+            call(**{**arguments, name: fixed})
+    longer = {axis: np.concatenate([good, good], axis) for axis in (0, -1)}
+    longer.pop(LONGER.get((kernel, name)), None)
+    for wrong in (good[:0], good[:-1], *longer.values()):
+        with pytest.raises(ValueError, match="expected"):
+            call(**{**arguments, name: wrong})
+
+
+@pytest.mark.parametrize("kernel", calls())
+def test_at_least_one_thread_is_asked_for(kernel: str) -> None:
+    call, arguments, _ = calls()[kernel]
+    with pytest.raises(ValueError, match="n_threads"):
+        call(**{**arguments, "n_threads": 0})
 
 
 PAIRS = [

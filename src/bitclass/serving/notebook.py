@@ -1,0 +1,140 @@
+"""The page of `bitclass explore` in a notebook."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import os
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from bitclass.images import ImageSet, image_rows, open_images
+from bitclass.model import PackedModel
+from bitclass.serving.app import create_app
+from bitclass.serving.gallery import Gallery
+from bitclass.serving.served_model import ServedModel
+from bitclass.serving.server import create_server, listen
+from bitclass.storage import load
+
+__all__ = ["Exploration", "explore"]
+
+_START_SECONDS = 30.0
+
+
+class Exploration:
+    """A page that is served by a thread of this process, as `explore` returns it.
+
+    A notebook shows the page itself. It is served until `stop`, the end of a ``with`` block, or
+    that of the process.
+
+    Parameters
+    ----------
+    served : ServedModel
+    port : int
+    height : int
+        Of the page in a notebook, in pixels.
+
+    Attributes
+    ----------
+    url : str
+        Address of the page, for this machine only.
+    """
+
+    def __init__(self, served: ServedModel, port: int, height: int) -> None:
+        listener = listen("127.0.0.1", port)
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        self._served, self._height = served, height
+        started = threading.Event()
+        self._server = create_server(create_app([served], in_frames=True), on_start=started.set)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([listener],), name="bitclass-explore", daemon=True
+        )
+        self._thread.start()
+        if not started.wait(_START_SECONDS):
+            raise RuntimeError(f"the page at {self.url} does not start")
+
+    def stop(self) -> None:
+        """Answer what was asked, and end the page."""
+        self._server.should_exit = True
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Exploration of {self._served.model!r} at {self.url}>"
+
+    def _repr_html_(self) -> str:
+        url = html.escape(self.url)
+        return (
+            f'<iframe src="{url}" width="100%" height="{self._height}" '
+            f'style="border: 1px solid #8886" title="bitclass explore"></iframe>'
+            f'<p><a href="{url}" target="_blank" rel="noopener">{url}</a></p>'
+        )
+
+
+def explore(
+    model: Any,
+    images: ImageSet | str | os.PathLike[str] | None = None,
+    *,
+    port: int = 0,
+    height: int = 800,
+) -> Exploration:
+    """Show classes, confused pairs, codes and similar images of a model in a page.
+
+    The page is that of ``bitclass explore``, served to this machine only. A notebook shows it below
+    the cell if it runs in a browser of the same machine.
+
+    Parameters
+    ----------
+    model : PackedModel, fitted BinaryCodeClassifier, or path of a model file
+    images : ImageSet or path of a folder of images, optional
+        To find similar ones in; the model must have been trained on images.
+    port : int, default=0
+        0 for any that is free.
+    height : int, default=800
+        Of the page in a notebook, in pixels.
+
+    Returns
+    -------
+    Exploration
+
+    Raises
+    ------
+    ValueError
+        If there are images, and the model was not trained on images.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bitclass import BinaryCodeClassifier
+    >>> X = np.random.default_rng(0).standard_normal((60, 4))
+    >>> classifier = BinaryCodeClassifier(16, random_state=0).fit(X, X[:, 0] > 0)
+    >>> with explore(classifier) as page:
+    ...     page.url.startswith("http://127.0.0.1:")
+    True
+    """
+    if isinstance(model, str | os.PathLike):
+        packed = load(model)
+    else:
+        packed = model if isinstance(model, PackedModel) else model.packed()
+    served = ServedModel("model", packed).with_extractor()
+    if images is not None:
+        if served.extractor is None:
+            raise ValueError(
+                "images: the model was not trained on images, it takes "
+                f"{' or '.join(served.inputs)}"
+            )
+        found = images if isinstance(images, ImageSet) else open_images(images)
+        gallery = Gallery.of_rows(image_rows(found, served.extractor), packed)
+        served = dataclasses.replace(served, gallery=gallery)
+    return Exploration(served, port, height)

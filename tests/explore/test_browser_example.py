@@ -1,0 +1,59 @@
+"""examples/browser: onnxruntime-web predicts in a browser what bitclass predicts here."""
+
+import functools
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import chromium
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ROOT / "build" / "browser" / "node_modules"
+
+pytestmark = [
+    chromium.needed,
+    pytest.mark.skipif(
+        not PACKAGES.exists() and "CI" not in os.environ,
+        reason="onnxruntime-web is not here; `make browser` installs it",
+    ),
+]
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def address(tmp_path):
+    """The example, with its model, as its README serves it."""
+    folder = tmp_path / "browser"
+    shutil.copytree(ROOT / "examples" / "browser", folder)
+    subprocess.run([sys.executable, folder / "make_model.py"], check=True)
+    (folder / "node_modules").symlink_to(PACKAGES)
+    handler = functools.partial(Quiet, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_row_is_predicted_as_in_python(running, address, width):
+    running.screen(width)
+    running.go(address)
+    shown = "document.querySelector('#result').textContent"
+    running.wait_for(f"{shown}.includes('rows in') || {shown}.includes('Failed')")
+    found = re.match(r"(\d+) rows in \d+ ms: (\d+) predicted as in Python", running.value(shown))
+    assert found, running.value(shown)
+    assert int(found[1]) == int(found[2]) > 500
+    assert running.value("document.querySelectorAll('#digits figure').length") == 60
+    assert running.value("document.documentElement.scrollWidth") <= width
