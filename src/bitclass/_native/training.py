@@ -10,7 +10,7 @@ nothing of use.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -266,16 +266,28 @@ def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
     if gram.dtype != np.float64:
         raise TypeError(f"gram: expected float64, found {gram.dtype}")
     threads = effective_threads()
+    if threads == 1:
+        for Z in _gram_blocks(blocks, gram):
+            gram += _product(Z)
+        return
     pending: deque[Future[NDArray[Any]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for Z in blocks:
-            _check_gram(Z, gram)
-            for begin in range(0, Z.shape[0], _BLOCK_ROWS):
-                pending.append(pool.submit(_product, Z[begin : begin + _BLOCK_ROWS]))
-                while len(pending) > threads:
-                    gram += pending.popleft().result()
+        for Z in _gram_blocks(blocks, gram):
+            pending.append(pool.submit(_product, Z))
+            while len(pending) > threads:
+                gram += pending.popleft().result()
         while pending:
             gram += pending.popleft().result()
+
+
+def _gram_blocks(
+    blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]
+) -> Iterator[NDArray[Any]]:
+    """The same rows in blocks of one product each, checked."""
+    for Z in blocks:
+        _check_gram(Z, gram)
+        for begin in range(0, Z.shape[0], _BLOCK_ROWS):
+            yield Z[begin : begin + _BLOCK_ROWS]
 
 
 def _product(Z: NDArray[Any]) -> NDArray[Any]:
