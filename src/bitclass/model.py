@@ -1,7 +1,8 @@
 """PackedModel: what predicting needs and nothing more.
 
 encode -> nearest -> rescore -> labels, with NumPy and the kernels alone, so that a deployed
-predictor stays light.
+predictor stays light. For a block of rows all three are one call of a kernel: `predict_rescored` in
+`_native/search.py`, and `native/encode.cpp` behind it.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ In one bit of all classes the W-step is a binary quadratic program for any loss 
 
 with ``J[q, c] = sum_{i in q} delta`` and
 ``g_c = sum_{i not in c} b_i beta[i, c] - sum_{i in c} b_i sum_{c'} beta[i, c']``.
-For the exponential loss ``H = J + J'`` and g are the paper's.
+That is ``w' H w / 2 + g.w`` with ``H = J + J'`` (`quadratic_program`); for the exponential loss H
+and g are the paper's.
 
-In the B-step bit k of sample i takes the sign of smaller loss; only classes whose weight bit
-differs from the own class's matter, and a tie keeps the present bit.
+The B-step needs no program: bit k of sample i takes the sign of smaller loss (`b_step`); only
+classes whose weight bit differs from the own class's matter, and a tie keeps the present bit.
 
 Samples of one class with one code have the same margins, so they count as a single row with their
 weights summed (`Groups`): after one round nearly all samples of a class share a code.
@@ -266,7 +267,8 @@ def quadratic_program(
     g : (C,)
     """
     n_classes = len(weights)
-    # Sums of table values at the margins without bit k: of rows whose bit is +1, and -1.
+    # pairs[s, j, q, c]: sums of table j at the margins without bit k, over the rows of class q
+    # whose bit is +1 (s = 0) or -1 (s = 1).
     pairs = np.zeros((2, len(tables), n_classes, n_classes))
     pair_sums(groups.codes, pack(weights), k, groups.labels, groups.sample_weight, tables, pairs)
     # Sums over i not in c, and over i in c.
@@ -275,8 +277,8 @@ def quadratic_program(
     g = (others[0] - others[1]) - (own[0] - own[1])
     # What is left where the two sums cancel is rounding, and must not decide a tie.
     g[np.abs(g) <= RELATIVE_TOLERANCE * (positive + negative)] = 0.0
-    delta = np.tensordot(mixing[0], pairs.sum(axis=0), (0, 0))
-    return delta + delta.T, g
+    J = np.tensordot(mixing[0], pairs.sum(axis=0), (0, 0))
+    return J + J.T, g
 
 
 def b_step(

@@ -70,7 +70,7 @@ def cut_bits(
     """
     n_classes = len(g)
     source, sink = n_classes, n_classes + 1
-    # Disagreeing costs -2 * H; being -1 where the g is negative costs -2 * g, and
+    # Disagreeing costs -2 * H; being -1 where g is negative costs -2 * g, and being
     # +1 where it is positive 2 * g. The source side of the cut is +1.
     capacity = np.zeros((n_classes + 2, n_classes + 2))
     capacity[:n_classes, :n_classes] = np.maximum(-2.0 * H, 0.0)

@@ -47,7 +47,9 @@ def ridge(
     """Regress codes on features, with an intercept that is not penalised.
 
     The penalty is `alpha` times the variance of each feature, which is an ordinary ridge on
-    standardised features: scaling a feature changes nothing.
+    standardised features: scaling a feature changes nothing. In the features as they are summed,
+    ``z = (x - shift) / scale``, the paper's ``P = (X'X + alpha I)^-1 X'B`` is solved for their
+    correlation matrix in the place of X'X. Discriminant codes, the default, need no regression.
 
     Parameters
     ----------

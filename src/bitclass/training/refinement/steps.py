@@ -223,7 +223,7 @@ class Refinement:
         if refit is None:
             self._latent = _latent_weights(means @ self.projection + self.intercept, self._signs)
             self._of_weights = Adam(self._latent)
-        self._step_there = recorded(self._learn)
+        self._step_on_device = recorded(self._device_step)
         self._index: HammingIndex | None = None
         self._pool = ThreadPoolExecutor(min(_PARTS, effective_threads(None)))
 
@@ -275,7 +275,7 @@ class Refinement:
             drawn = own
             if not self._score_all:
                 drawn = like(self._random.integers(signs.shape[0], size=_RANDOM_CLASSES), A)
-            self._losses.append(self._step_there(A, own, factors, drawn, factor, self._steps))
+            self._losses.append(self._step_on_device(A, own, factors, drawn, factor, self._steps))
             self._refit_weights()
             return
         bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
@@ -292,7 +292,7 @@ class Refinement:
         self._move(gradient, factor, self._steps)
         self._refit_weights()
 
-    def _learn(
+    def _device_step(
         self, A: Array, own: Array, factors: Array, drawn: Array, factor: float, step: int
     ) -> Array:
         """A step on a device, and its loss; of classes that come twice, the first is scored."""
@@ -347,6 +347,7 @@ class Refinement:
         return _Gradient(loss, A.T @ of_scores, xp.sum(of_scores, axis=0), of_weights)
 
     def _move(self, gradient: _Gradient, factor: float, step: int) -> None:
+        """Move projection, intercept and latent weights against the gradient."""
         size = factor * self._step_of_projection
         self._of_projection.move(self.projection, gradient.projection, size, step)
         size = factor * self._step_of_intercept
@@ -409,7 +410,7 @@ class Refinement:
     def close(self) -> None:
         """End the threads, and release what was recorded."""
         self._pool.shutdown()
-        del self._step_there
+        del self._step_on_device
 
 
 def _signs(values: Array) -> Array:
