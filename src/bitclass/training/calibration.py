@@ -22,7 +22,7 @@ __all__ = ["fitted_temperature", "temperature_of_means", "temperature_of_regress
 
 # Pairs of a row and a class that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
-_SCORES_PER_BLOCK = 1 << 20
+_SCORES_PER_BLOCK = 1 << 20  # on all threads together
 _MAX_MEANS = 10_000  # that the temperature is estimated from
 
 
@@ -83,7 +83,8 @@ def _score_gaps(
     listed = np.zeros((len(X), m + 1))
     counts = np.zeros((len(X), width))
     right = np.empty(len(X), dtype=bool)
-    step = max(1, _SCORES_PER_BLOCK // len(model.classes))
+    n_threads = effective_threads(None)
+    step = max(1, _SCORES_PER_BLOCK // (n_threads * len(model.classes)))
 
     def measure(begin: int) -> None:
         part = slice(begin, begin + step)
@@ -102,7 +103,7 @@ def _score_gaps(
         found = np.bincount(places, minlength=width * len(gaps))
         counts[part] = found.reshape(-1, width)
 
-    with ThreadPoolExecutor(effective_threads(None)) as pool:
+    with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(measure, range(0, len(X), step)))
     return listed, counts, right
 
