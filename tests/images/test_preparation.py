@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from image_files import bomb, broken, encoded, png_claiming, whole
 from PIL import Image, ImageSequence
 
-from bitclass.images import EfficientNetLite0, ImageError, Preparation, decode
+from bitclass.images import ImageError, centre_square, decode
 
 PIXELS = scene(48, 7)
 GREY = np.repeat(PIXELS[:, :, :1], 3, axis=2)
@@ -31,17 +31,10 @@ def test_colours_are_those_of_the_image(name):
     assert_like(decode(WHOLE[name], name), PIXELS, LOSSY.get(name, 0))
 
 
-def test_grey_is_three_times_the_same():
-    expected = np.asarray(Image.fromarray(PIXELS).convert("L").convert("RGB"))
-    assert_like(decode(WHOLE["grey.png"], "grey.png"), expected)
-
-
 @pytest.mark.parametrize("name", ["deep.png", "deep.tiff", "float.tiff"])
 def test_deep_images_become_eight_bits(name):
     assert_like(decode(WHOLE[name], name), GREY)
-
-
-def test_floats_may_range_from_0_to_255():
+    # Floats may also range from 0 to 255.
     assert_like(decode(encoded(PIXELS[:, :, 0].astype(np.float32), "TIFF"), "float"), GREY)
 
 
@@ -152,25 +145,21 @@ def test_pixels_are_taken_as_they_are():
 @given(
     height=st.integers(1, 90),
     width=st.integers(1, 90),
-    bounds=st.tuples(st.integers(1, 90), st.integers(1, 90)).map(sorted),
+    side=st.integers(1, 90),
     crop=st.sampled_from([0.5, 0.875, 1.0]),
 )
-def test_any_image_becomes_a_square_within_bounds(height, width, bounds, crop):
-    found = Preparation(*bounds, crop, "bicubic")(np.full((height, width, 3), 77, dtype=np.uint8))
-    assert found.shape[0] == found.shape[1]
-    assert bounds[0] <= found.shape[0] <= bounds[1]
+def test_any_image_becomes_a_square(height, width, side, crop):
+    found = centre_square(np.full((height, width, 3), 77, dtype=np.uint8), side, crop)
+    assert found.shape == (side, side, 3)
     assert (found == 77).all()
 
 
 def test_the_centre_is_kept():
     image = np.zeros((20, 60, 3), dtype=np.uint8)
     image[:, 20:40] = 200
-    found = Preparation(10, 10, 1.0, "bilinear")(image)
-    assert (found[:, 1:-1] == 200).all()  # pixels at the edge blend with what is beside it
-
-
-def test_a_square_within_bounds_is_kept_if_nothing_is_cropped():
-    np.testing.assert_array_equal(Preparation(16, 48, 1.0, "bilinear")(PIXELS), PIXELS)
+    found = centre_square(image, 10, crop=1.0)
+    assert (found[:, 2:-2] == 200).all()  # pixels at the edge blend with what is beside it
+    np.testing.assert_array_equal(centre_square(PIXELS, 48, crop=1.0), PIXELS)
 
 
 @pytest.mark.parametrize("side", [223, 224, 225])
@@ -179,6 +168,6 @@ def test_every_side_is_cropped_alike(side):
     image = np.full((side, side, 3), 200, dtype=np.uint8)
     cut = round(side / 16)
     image[cut:-cut, cut:-cut] = 50
-    found = EfficientNetLite0().preparation(image)
+    found = centre_square(image, 224)
     assert found.shape == (224, 224, 3)
     assert np.abs(found[2:-2, 2:-2].astype(int) - 50).max() == 0
