@@ -101,10 +101,9 @@ def test_no_image_can_be_read(image_set):
         image_rows(image_set([]), Rows())
 
 
-def test_the_interface_of_rows(monkeypatch, image_set):
-    monkeypatch.setattr("bitclass.io.rows._BATCH_BYTES", 4 * 48 * 4)
+def test_the_interface_of_rows(image_set):
     labels = np.array(["cat", "dog"])[np.arange(10) % 2]
-    contents = [scene(16, seed) for seed in range(10)]
+    contents = [np.full((16, 16, 3), row, dtype=np.uint8) for row in range(10)]
     contents[3] = b"?"
     with pytest.warns(ImageWarning):
         rows = image_rows(image_set(contents, labels), Rows(), n_jobs=2)
@@ -112,17 +111,13 @@ def test_the_interface_of_rows(monkeypatch, image_set):
     assert (rows.n_rows, rows.n_features, rows.dtype) == (9, 48, np.float32)
     assert (rows.has_labels, rows.is_sparse, rows.feature_names) == (True, False, None)
     assert (rows.paths, rows.label_paths) == ([], [])
-    X, y = rows.sample(100)
-    assert y.tolist() == labels[kept].tolist()
     batches = list(rows.batches(2, 3))
-    assert [(batch.first_row, len(batch.X)) for batch in batches] == [(2, 1), (3, 3), (6, 3)]
-    np.testing.assert_array_equal(np.concatenate([batch.X for batch in batches]), X[2:])
-    assert np.concatenate([batch.labels for batch in batches]).tolist() == y[2:].tolist()
-    assert list(rows.batches(9)) == []
+    assert [(batch.first_row, len(batch)) for batch in batches] == [(2, 1), (3, 3), (6, 3)]
+    assert np.concatenate([batch.X[:, 0] for batch in batches]).tolist() == kept[2:]
+    found = np.concatenate([batch.labels for batch in batches])
+    assert found.tolist() == labels[kept[2:]].tolist()
     few, few_labels = rows.sample(3)
-    np.testing.assert_array_equal(few, X[[0, 4, 8]])
-    assert few_labels.tolist() == y[[0, 4, 8]].tolist()
-    assert [len(batch.X) for batch in rows.batches()] == [4, 4, 1]
+    assert (few[:, 0].tolist(), few_labels.tolist()) == ([0, 5, 9], labels[[0, 5, 9]].tolist())
     assert next(image_rows(image_set(contents[:2]), Rows()).batches()).labels is None
 
 
@@ -133,11 +128,6 @@ def test_memory_is_bounded_and_progress_told(monkeypatch, image_set):
     rows = image_rows(image_set(contents), extractor, n_jobs=2, progress=done.append)
     assert (extractor.at_once, done) == ([5, 5, 2], [5, 10, 12])
     np.testing.assert_array_equal(rows.sample()[0][:, 0], range(12))
-
-
-def test_bad_number_of_jobs(image_set):
-    with pytest.raises(ValueError, match="n_jobs"):
-        image_rows(image_set([scene(16, 0)]), Rows(), n_jobs=0)
 
 
 def test_without_pillow_one_line_says_what_to_install(monkeypatch, image_set):

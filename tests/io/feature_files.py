@@ -34,10 +34,6 @@ def npy(path, X, y):
     np.save(path.with_name(path.stem + "_labels.npy"), y)
 
 
-def npy_fortran(path, X, y):
-    npy(path, np.asfortranarray(X), y)
-
-
 def npz(path, X, y):
     np.savez(path, X=X, y=y)
 
@@ -191,10 +187,6 @@ def csv_without_header(path, X, y):
     csv_frame(X, y).to_csv(path, index=False, header=False)
 
 
-def csv_gzip(path, X, y):
-    csv_frame(X, y).to_csv(path, index=False, sep=";", compression="gzip")
-
-
 def tsv(path, X, y):
     csv_frame(X, y).to_csv(path, index=False, sep="\t")
 
@@ -218,7 +210,6 @@ def json_columns(path, X, y):
 # maker: ending, kinds of labels, whether labels are in a file of their own, what must be said
 MAKERS = {
     npy: (".npy", ALL_KINDS, True, {}),
-    npy_fortran: (".npy", ALL_KINDS, True, {}),
     npz: (".npz", ALL_KINDS, False, {}),
     npz_deflated: (".npz", ALL_KINDS, False, {}),
     npz_deflated_fortran: (".npz", ALL_KINDS, False, {}),
@@ -239,7 +230,6 @@ MAKERS = {
     hdf5_deflated: (".h5", ALL_KINDS, False, {}),
     csv: (".csv", TEXT_FILE_KINDS, False, {}),
     csv_without_header: (".csv", TEXT_FILE_KINDS, False, {"labels": 2}),
-    csv_gzip: (".csv.gz", TEXT_FILE_KINDS, False, {}),
     tsv: (".tsv", TEXT_FILE_KINDS, False, {}),
     json_lines: (".jsonl", ALL_KINDS, False, {}),
     json_columns: (".jsonl.gz", ALL_KINDS, False, {}),

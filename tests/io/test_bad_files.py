@@ -206,53 +206,20 @@ def test_wrong_batches(tmp_path):
         rows.batches(7)
 
 
-def mutated(content, rng):
-    """Cut a file, or change some of its bytes, half of them near its ends, where headers are."""
-    if rng.random() < 0.3:
-        return content[: rng.integers(0, len(content))]
-    changed = bytearray(content)
-    for _ in range(int(rng.choice([1, 2, 8]))):
-        at = int(rng.integers(0, len(changed)))
-        if rng.random() < 0.5:
-            at = int(rng.integers(-256, 256)) % len(changed)
-        if rng.random() < 0.7:
-            changed[at : at + 4] = rng.bytes(int(rng.integers(1, 5)))
-        else:
-            del changed[at : at + int(rng.integers(1, 32))]
-    return bytes(changed)
-
-
-def read_all(paths, options):
-    """Read all rows: 'valid', or 'refused' by one line; any other error is raised."""
-    try:
-        rows = open_rows(paths, **options)
-        at = 0
-        for batch in rows.batches(0, 7):
-            assert batch.X.shape == (min(7, rows.n_rows - at), rows.n_features)
-            assert batch.labels is None or batch.labels.shape == (batch.X.shape[0],)
-            assert batch.X.dtype == rows.dtype
-            at += batch.X.shape[0]
-            if at > 1000:  # a header that claims very many rows
-                break
-    except DataFileError as error:
-        message = str(error)
-        assert "\n" not in message, message
-        assert len(message) < 2000, message
-        return "refused"
-    return "valid"
-
-
 @pytest.mark.parametrize("name", BY_NAME)
-def test_damaged_files_are_refused_or_read(tmp_path, name):
-    rng = np.random.default_rng(sum(map(ord, name)))
-    paths, options = make(
-        BY_NAME[name], tmp_path, np.eye(9, 4, dtype="f4"), labels_of("integer", 9)
-    )
+def test_a_file_that_is_cut_short_is_refused_or_read_as_far(tmp_path, name):
+    table = np.eye(9, 4, dtype="f4")
+    paths, options = make(BY_NAME[name], tmp_path, table, labels_of("integer", 9))
     content = paths[0].read_bytes()
-    found = set()
-    for _ in range(25):
-        # SciPy's reader of MATLAB 5 may crash on other damage.
-        cut = content[: rng.integers(0, len(content))]
-        paths[0].write_bytes(cut if name.startswith("matlab5") else mutated(content, rng))
-        found.add(read_all(paths, options))
-    assert "refused" in found
+    messages = []
+    for length in np.linspace(1, len(content) - 1, 25).astype(int):
+        paths[0].write_bytes(content[:length])
+        try:
+            for batch in open_rows(paths, **options).batches(0, 2):
+                assert batch.X.shape[0] == len(batch)
+        except DataFileError as error:
+            messages.append(str(error))
+    assert messages
+    for message in messages:
+        assert message.startswith(str(tmp_path))
+        assert "\n" not in message

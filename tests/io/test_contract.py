@@ -116,7 +116,7 @@ def test_a_folder_stands_for_its_files_in_order(tmp_path):
 @pytest.mark.parametrize(("extension", "module"), [(".gz", gzip), (".bz2", bz2), (".xz", lzma)])
 def test_compressed_text(tmp_path, extension, module):
     path = tmp_path / f"a.csv{extension}"
-    path.write_bytes(module.compress(b"a,b,label\n1.5,2,x\n2.5,3,y\n"))
+    path.write_bytes(module.compress(b"a;b;label\n1.5;2;x\n2.5;3;y\n"))
     batch = next(open_rows(path).batches())
     assert (batch.X.tolist(), batch.labels.tolist()) == ([[1.5, 2], [2.5, 3]], ["x", "y"])
 
