@@ -156,6 +156,16 @@ def test_sparse_indices_are_checked(tmp_path, indices, pointers):
     refused(tmp_path / "a.npz")
 
 
+def test_offsets_of_lists_are_checked(tmp_path):
+    paths, _ = make(BY_NAME["arrow_file"], tmp_path, X, Y)
+    content = paths[0].read_bytes()
+    offsets = np.arange(7, dtype=np.int32) * 2
+    assert offsets.tobytes() in content
+    offsets[-1] = 1 << 30
+    paths[0].write_bytes(content.replace((np.arange(7, dtype=np.int32) * 2).tobytes(), offsets))
+    refused(paths[0], "offset")
+
+
 def test_a_file_that_gets_shorter_while_it_is_read(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.ones((10_000, 8)))

@@ -88,6 +88,8 @@ def test_a_further_column_without_names_is_refused(tmp_path):
     paths[1].write_text("x,0.5,1.5,7.5\ny,1.5,0.5,8.5\n")
     with pytest.raises(DataFileError, match=r"b\.csv: has a column '3', which the first file"):
         open_rows(paths)
+    paths[1].write_text("y,2,1\nx,1,2\n")  # a header or a row, if the first file did not tell
+    assert open_rows(paths).n_rows == 4
 
 
 def test_input_without_names_is_taken_by_position(tmp_path):
@@ -209,6 +211,7 @@ def test_a_label_is_guessed_only_if_there_is_one_candidate(tmp_path, extension):
     again = open_rows(path, feature_names=["y", "x"])
     assert (again.feature_names, whole(again).labels.tolist()) == (("y", "x"), [1, 2])
     assert open_rows(path, labels=-1).feature_names == ("class", "y")
+    assert open_rows(path, labels=False, features="x").feature_names == ("x",)
     with pytest.raises(DataFileError, match="'y' cannot be label and feature at once"):
         open_rows(path, labels="y", features=["x", "y"])
 

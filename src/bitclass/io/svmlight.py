@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.io.errors import DataFileError, reading
-from bitclass.io.labels import whole_numbers
+from bitclass.io.labels import common_dtype, whole_numbers
 from bitclass.io.source import Batch, Request, Source
 from bitclass.io.text_tables import open_stream
 
@@ -33,6 +33,7 @@ class SvmlightSource(Source):
 
     format_name = "SVMlight"
     is_sparse = True
+    seeks = False
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
@@ -40,11 +41,11 @@ class SvmlightSource(Source):
             raise DataFileError(f"{path}: SVMlight has no names; leave features= and labels= out")
         self.low, self.high, self.first_index = -1, -1, 0
         self._starts: list[tuple[int, int]] = []  # first row and byte of each block
-        labels = []
+        dtypes = set()
         for X, y, at in self._blocks(0):
             self._starts.append((self.n_rows, at))
             self.n_rows += len(y)
-            labels.append(np.unique(y))
+            dtypes.add(whole_numbers(y).dtype)
             if X.nnz:
                 low, high = int(X.indices.min()), int(X.indices.max())
                 self.low = low if self.low < 0 else min(self.low, low)
@@ -53,7 +54,7 @@ class SvmlightSource(Source):
             raise DataFileError(f"{path}: has no rows")
         if request.labels is None:
             self.label = "first number"
-            self.label_dtype = whole_numbers(np.concatenate(labels)).dtype
+            self.label_dtype = common_dtype([*dtypes])
 
     def _blocks(self, at: int) -> Iterator[tuple[Any, NDArray[np.float64], int]]:
         """Features (k, highest index + 1), labels and first byte of blocks of lines."""
