@@ -57,14 +57,12 @@ def choose_columns(
     names = list(kinds)
     index = {*index, *(name for name in names if _UNNAMED.fullmatch(name))}
     model_names = (request.feature_names if named else None) or ()
-    wanted, left_out = _requested(path, names, index, request.features or ())
+    wanted, excluded = _requested(path, names, index, request.features or ())
     taken = {*(request.features or ()), *model_names, *request.columns}
-    free = {name: kinds[name] for name in names if name not in left_out and name not in taken}
-    notes: list[str] = []
-    label = _label_column(path, kinds, free, index, request, named, notes)
+    free = {name: kinds[name] for name in names if name not in excluded and name not in taken}
+    label, notes = _label_column(path, kinds, free, request, named)
     # species.1 is what pandas makes of a second column species.
-    second = re.compile(rf"{re.escape(label or '')}\.[1-9][0-9]*")
-    apart = {name for name in free if name == label or (label and second.fullmatch(name))}
+    second = {name for name in free if label and re.fullmatch(rf"{re.escape(label)}\.\d+", name)}
     features: list[str] = []
     if model_names:
         if missing := [name for name in model_names if name not in kinds]:
@@ -75,9 +73,15 @@ def choose_columns(
         features = list(model_names)
         notes.append("features matched by name")
     elif wanted:
+        apart = {label, *second} & free.keys()
         features = [name for name in wanted if name not in apart]
     elif request.features is not False:
-        features = _default_features(path, free, index, apart - {label}, label, notes)
+        left_out = {name: "an identifier" for name in free if _ID.fullmatch(name)}
+        left_out |= dict.fromkeys(second, f"a second {label!r}")
+        left_out |= dict.fromkeys(index & free.keys(), "the index of a data frame")
+        free.pop(label or "", None)
+        features, found = _default_features(path, free, left_out)
+        notes += found
     _check_numbers(path, {name: kinds[name] for name in features})
     if request.labels is False:
         label = None
@@ -114,28 +118,21 @@ def _requested(
 
 
 def _label_column(
-    path: Path,
-    kinds: Mapping[str, str],
-    free: Mapping[str, str],
-    index: Collection[str],
-    request: Request,
-    named: bool,
-    notes: list[str],
-) -> str | None:
+    path: Path, kinds: Mapping[str, str], free: Mapping[str, str], request: Request, named: bool
+) -> tuple[str | None, list[str]]:
     """The label column; also if labels are not asked for, because it is no feature then."""
     if isinstance(request.labels, str):
-        return find_column(path, list(kinds), request.labels)
+        return find_column(path, list(kinds), request.labels), []
     if request.only_labels and len(kinds) == 1:
-        return next(iter(kinds))
-    candidates = [name for name in free if is_label_name(name) and name not in index]
+        return next(iter(kinds)), []
+    candidates = [name for name in free if is_label_name(name)]
     if not named and not request.only_labels:
         # Without names, text beside numbers can only be the label.
         texts = [name for name, kind in free.items() if kind == "text"]
         candidates = texts if len(texts) == 1 else []
     if len(candidates) == 1:
         what = "label column skipped" if request.labels is False else "label column recognised"
-        notes.append(f"{what}: {candidates[0]!r}")
-        return candidates[0]
+        return candidates[0], [f"{what}: {candidates[0]!r}"]
     if request.only_labels:
         raise DataFileError(
             f"{path}: name the column of the labels with labels=; there are: {listed(kinds)}"
@@ -147,18 +144,14 @@ def _label_column(
             f"{path}: several columns may be the labels, name one with labels=, or leave others "
             f"out with --features '!{candidates[-1]}': {listed(candidates)}"
         )
-    return None
+    return None, []
 
 
 def _default_features(
-    path: Path,
-    free: Mapping[str, str],
-    index: Collection[str],
-    second: Collection[str],
-    label: str | None,
-    notes: list[str],
-) -> list[str]:
-    lists = [name for name, kind in free.items() if kind == "list" and name != label]
+    path: Path, free: Mapping[str, str], left_out: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """The only column of lists, or all columns but those that are left out for a reason."""
+    lists = [name for name, kind in free.items() if kind == "list"]
     if len(lists) > 1:
         lists = [name for name in lists if _FEATURES.fullmatch(name)] or lists
     if len(lists) > 1:
@@ -166,20 +159,11 @@ def _default_features(
             f"{path}: several columns may be the features, name one with features=: {listed(lists)}"
         )
     if lists:
-        return lists
-    features = []
-    for name in free:
-        if name in index:
-            notes.append(f"left out {name!r}, the index of a data frame")
-        elif name in second:
-            notes.append(f"left out {name!r}, a second {label!r}")
-        elif name != label and _ID.fullmatch(name):
-            notes.append(f"left out {name!r}, an identifier")
-        elif name != label:
-            features.append(name)
+        return lists, []
+    features = [name for name in free if name not in left_out]
     if not any(free[name] == "number" for name in features):
         raise DataFileError(f"{path}: no column holds numbers; there are: {listed(free)}")
-    return features
+    return features, [f"left out {name!r}, {left_out[name]}" for name in free if name in left_out]
 
 
 def _check_numbers(path: Path, kinds: Mapping[str, str]) -> None:
