@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -163,7 +164,10 @@ class FileRows:
             for start in starts:
                 low, high = (max(row - piece.first_row, 0) for row in (start, start + length))
                 if low < min(high, len(piece)):
-                    yield piece.rows(low, high)
+                    part = piece.rows(low, high)
+                    if part.X is not None and len(part) < len(piece):
+                        part = replace(part, X=part.X.copy())  # or it keeps the piece in memory
+                    yield part
             if piece.first_row + len(piece) >= starts[-1] + length:
                 break
 
