@@ -100,7 +100,7 @@ def test_bad_lines_of_csv(tmp_path, text, words):
              "1:1 2:2"]
 )  # fmt: skip
 def test_bad_lines_of_svmlight(tmp_path, line):
-    refused(write(tmp_path / "a.svm", f"1 1:1 5:2\n{line}\n"))
+    refused(write(tmp_path / "a.svm", f"1 1:1 5:2\n{line}\n"), "a line is not 'number index:value")
 
 
 def test_wrong_widths(tmp_path):

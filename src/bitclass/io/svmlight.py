@@ -63,7 +63,13 @@ class SvmlightSource(Source):
         with reading(self.path, self.format_name), open_stream(self.path) as stream:
             stream.seek(at)
             while lines := stream.readlines(_BLOCK_BYTES):
-                X, y = load_svmlight_file(io.BytesIO(b"".join(lines)), zero_based=True)
+                try:
+                    X, y = load_svmlight_file(io.BytesIO(b"".join(lines)), zero_based=True)
+                except ValueError as error:
+                    raise DataFileError(
+                        f"{self.path}: from byte {at} on, a line is not 'number index:value ...' "
+                        f"with rising indices: {error}"
+                    ) from error
                 if np.any(np.abs(y) > 1 << 53):
                     raise DataFileError(f"{self.path}: labels are numbers up to 2**53")
                 yield X, y, at
