@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bitclass.codes import pack, unpack
-from bitclass.losses import LOSSES, tabulate
+from bitclass.losses import tabulate
 from bitclass.training import CodeWarning
 from bitclass.training.alternation import (
     Groups,
@@ -51,7 +51,7 @@ def sums_of(codes, labels):
 
 
 def program(codes, weights, labels, name, scale, k, row_weights=None):
-    table = tabulate(LOSSES[name], codes.shape[1], scale)
+    table = tabulate(name, codes.shape[1], scale)
     rows = grouped(codes, labels, row_weights)
     return quadratic_program(rows, weights, k, *table.quadratic_tables(0))
 
@@ -165,7 +165,7 @@ def codes_after(codes, weights, labels, name, scale=1.0, row_weights=None):
     """B-step on rows that are not grouped."""
     row_weights = np.ones(len(labels)) if row_weights is None else row_weights
     rows = Groups(labels, pack(codes), row_weights, np.arange(len(labels)))
-    packed, log_decreases = b_step(rows, weights, tabulate(LOSSES[name], codes.shape[1], scale))
+    packed, log_decreases = b_step(rows, weights, tabulate(name, codes.shape[1], scale))
     return unpack(packed, codes.shape[1]), log_decreases
 
 
@@ -195,7 +195,7 @@ def test_every_bit_takes_the_sign_of_smaller_loss_and_ties_keep_it(problem, scal
 
 
 def run(groups, weights, name, scale=1.0, solver="flip", max_rounds=20):
-    table = tabulate(LOSSES[name], weights.shape[1], scale)
+    table = tabulate(name, weights.shape[1], scale)
     return alternate(groups, weights, table, SOLVERS[solver], max_rounds, lambda line: None)
 
 

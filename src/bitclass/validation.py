@@ -19,7 +19,7 @@ from bitclass._native import effective_threads
 from bitclass.array_api import check_array, device, is_foreign, namespace, to_host
 from bitclass.codes import MAX_BITS
 from bitclass.hash_function import MAX_GAMMA, MIN_GAMMA
-from bitclass.losses import LOSSES, resolve_loss, tabulate
+from bitclass.losses import LOSSES, tabulate
 from bitclass.rows import Features
 from bitclass.training import Settings, Statistics
 from bitclass.training.bqp import SOLVERS
@@ -78,11 +78,11 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
     """
     effective_threads(parameters["n_jobs"])
     n_bits, scale = int(parameters["n_bits"]), float(parameters["scale"])
-    loss = resolve_loss(parameters["loss"])
-    table = None if loss.closed_form else tabulate(loss, n_bits, scale)
+    loss = parameters["loss"]
+    table = None if loss == "hinge" else tabulate(loss, n_bits, scale)
     if parameters["solver"] == "mincut" and table is not None and not table.convex:
         raise ValueError(
-            f"solver='mincut' needs a loss that is convex on the margins, and loss {loss.name!r} "
+            f"solver='mincut' needs a loss that is convex on the margins, and loss {table.name!r} "
             f"is not (scale={scale:g}); use solver='flip'"
         )
     rescore = parameters["rescore"]
@@ -95,7 +95,6 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
     alpha, max_time = parameters["alpha"], parameters["max_time"]
     return Settings(
         n_bits=n_bits,
-        loss=loss,
         table=table,
         solver=SOLVERS[parameters["solver"]],
         max_rounds=int(parameters["max_iter"]),
@@ -182,8 +181,8 @@ def check_continuation(
         n_anchors = known_anchors or "some"
     if starting.n_bits != settings.n_bits:
         found = f"n_bits={settings.n_bits} differs from the {starting.n_bits} bits"
-    elif starting.per_row and statistics.keep_codes == settings.loss.closed_form:
-        found = f"loss={settings.loss.name!r} needs other sums than the loss"
+    elif starting.per_row and statistics.keep_codes == (settings.table is None):
+        found = f"loss={settings.loss!r} needs other sums than the loss"
     elif isinstance(initial_codes, str) and initial_codes != starting.kind:
         found = f"initial_codes={initial_codes!r} differs from the {starting.kind!r} codes"
     elif n_anchors != known_anchors:

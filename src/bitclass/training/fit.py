@@ -131,7 +131,7 @@ def start_statistics(
     starting = start_codes(
         initial_codes, settings.n_bits, X, labels, sample_weight, centre, scale, random
     )
-    keep_codes = not settings.loss.closed_form
+    keep_codes = settings.table is not None
     return Statistics(starting, centre, scale, keep_codes=keep_codes, anchors=anchors)
 
 
@@ -162,7 +162,7 @@ def fit_model(
     # Discriminant directions do not depend on class weights; the regression does.
     by_discriminant = (
         statistics.starting.kind == "discriminant"
-        and settings.loss.closed_form
+        and settings.table is None
         and not settings.class_weighted
     )
     if not by_discriminant:
@@ -453,7 +453,7 @@ def _starting_groups(
     n_classes = len(sums.classes)
     if n_classes > MAX_CLASSES_OF_PROGRAMS:
         raise ValueError(
-            f"loss={settings.loss.name!r} compares all pairs of classes and takes at most "
+            f"loss={settings.loss!r} compares all pairs of classes and takes at most "
             f"{MAX_CLASSES_OF_PROGRAMS:,} of them, found {n_classes:,}; use loss='hinge'"
         )
     if not statistics.keep_codes:

@@ -105,7 +105,7 @@ def learns_sparse(settings: Settings, initial_codes: str | NDArray[Any], X: Feat
         return False
     default = isinstance(initial_codes, str) and initial_codes == "discriminant"
     needs_sums = {
-        f"loss={settings.loss.name!r}": not settings.loss.closed_form,
+        f"loss={settings.loss!r}": settings.table is not None,
         "initial_codes other than 'discriminant'": not default,
         "kernel='rbf'": settings.kernel,
     }
