@@ -7,15 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bitclass.codes import pack, unpack
+from bitclass.codes import CodeWarning, make_distinct, pack, unpack
 from bitclass.losses import tabulate
-from bitclass.training import CodeWarning
 from bitclass.training.alternation import (
     Groups,
     alternate,
     b_step,
     hinge_weights,
-    make_distinct,
     quadratic_program,
 )
 from bitclass.training.bqp import SOLVERS

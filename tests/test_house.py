@@ -18,7 +18,7 @@ ESTIMATOR = LEARNING | {"summary", "validation", "classifier", "documentation"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "array_api": {"_native"},
-    "codes": set(),
+    "codes": {"_warn"},
     "rows": {"array_api"},
     "device": FOUNDATION,
     "losses": set(),

@@ -18,17 +18,13 @@ weights summed (`Groups`): after one round nearly all samples of a class share a
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import RELATIVE_TOLERANCE, group_rows, half_margins, pair_sums, update_codes
-from bitclass._warn import warn
 from bitclass.codes import pack, sign
 from bitclass.losses import LossTable
 from bitclass.training.bqp import Solver
@@ -36,14 +32,11 @@ from bitclass.training.bqp import Solver
 __all__ = [
     "HISTORY_DTYPE",
     "Alternation",
-    "CodeWarning",
     "Groups",
     "alternate",
     "b_step",
-    "hinge_history",
     "hinge_weights",
     "log_objective",
-    "make_distinct",
     "quadratic_program",
     "w_step",
 ]
@@ -51,9 +44,6 @@ __all__ = [
 _LOOK_UPS_PER_CALL = 1 << 31
 # Margins are computed in blocks; their temporaries take eight times as much.
 _BLOCK_BYTES = 4 << 20
-# With so many bits more than twice log2(C), two of C random codes are equal once in 256 models.
-_SPARE_BITS = 7
-_CLASSES_PER_BLOCK = 1 << 14
 
 #: One entry per bit update: the logarithm of the objective after bit `bit` was updated in the
 #: W-step (step "W") or B-step (step "B") of round `round`.
@@ -180,37 +170,6 @@ def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
     """
     lead = len(code_sums) * code_sums - code_sums.sum(axis=0)
     return sign(lead)
-
-
-def hinge_history(
-    weights: NDArray[np.int8],
-    class_weights: NDArray[np.float64],
-    code_sums: NDArray[np.float64] | None = None,
-) -> NDArray[np.void]:
-    """History of the hinge loss after the closed forms of W-step and B-step.
-
-    Parameters
-    ----------
-    weights : (C, r)
-    class_weights : (C,), the summed sample weights of each class
-    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
-    """
-    n_classes, n_bits = weights.shape
-    weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
-    agreement = 0.0
-    for start in range(0, n_classes, _CLASSES_PER_BLOCK):  # or there would be a copy in int64
-        part = slice(start, start + _CLASSES_PER_BLOCK)
-        agreement += float(class_weights[part] @ (weights[part] @ weight_sum))
-    after_w = after_b = agreement - n_classes * n_bits * total
-    if code_sums is not None:
-        after_w = weight_sum @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
-    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
-    lowest = -2.0 * n_bits * (n_classes - 1) * total
-    history = np.empty(2, dtype=HISTORY_DTYPE)
-    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
-    with np.errstate(divide="ignore"):
-        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
-    return history
 
 
 def w_step(
@@ -378,91 +337,3 @@ def log_objective(groups: Groups, weights: NDArray[np.int8], table: LossTable) -
     if histogram[n_bits] < 1e-9 * histogram.sum():
         histogram[n_bits] = 0.0
     return table.log_sum(histogram)
-
-
-class CodeWarning(UserWarning):
-    """Two classes came out with the same weights, or too few bits were given to tell all apart."""
-
-
-def make_distinct(
-    weights: NDArray[np.int8], code_sums: NDArray[Any], classes: Sequence[Any] | NDArray[Any]
-) -> NDArray[np.int8]:
-    """Give classes that share their weights with an earlier class the nearest spare pattern.
-
-    The bits that change are those that the samples of the class care least about.
-
-    Parameters
-    ----------
-    weights : (C, r) int8 in {-1, +1}
-    code_sums : (C, r), the weighted sum of the codes of each class
-    classes : (C,) labels, for the message
-
-    Returns
-    -------
-    (C, r) int8; `weights` itself where nothing had to change
-
-    Warns
-    -----
-    CodeWarning
-        If two classes had the same weights, and so few bits would have given two of them the same
-        by chance. With more bits it is the classes that are alike.
-    """
-    n_classes, n_bits = weights.shape
-    packed = pack(weights)
-    _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    inverse = inverse.ravel()
-    if len(first) == n_classes:
-        return weights
-
-    weights = weights.copy()
-    taken = {packed[c].tobytes() for c in first}
-    repeated = np.flatnonzero(first[inverse] != np.arange(n_classes))
-    total = code_sums.sum(axis=0, dtype=np.float64)
-    n_left = 0
-    for c in repeated:
-        if n_bits < 63 and len(taken) == 2**n_bits:
-            n_left += 1
-            continue
-        # By the linear loss, what flipping a bit of class c would cost.
-        costs = np.abs(n_classes * code_sums[c].astype(np.float64) - total)
-        for bits in _cheapest_subsets(costs):
-            candidate = weights[c].copy()
-            candidate[bits] *= -1
-            key = pack(candidate[None]).tobytes()
-            if key not in taken:
-                taken.add(key)
-                weights[c] = candidate
-                break
-    if n_bits >= 2 * math.log2(n_classes) + _SPARE_BITS:
-        return weights
-    twin, earlier = np.asarray(classes)[[repeated[0], first[inverse[repeated[0]]]]].tolist()
-    message = (
-        f"{len(repeated)} of {n_classes} classes had the weights of another class, the first "
-        f"{twin!r}, those of {earlier!r}"
-    )
-    if n_left:
-        message += (
-            f"; {n_left} of them still have, for n_bits={n_bits} makes only {2**n_bits} "
-            "patterns; raise n_bits"
-        )
-    else:
-        message += "; they were given the nearest spare patterns: a larger n_bits tells them apart"
-    warn(message, CodeWarning)
-    return weights
-
-
-def _cheapest_subsets(costs: NDArray[np.float64]) -> Iterator[list[int]]:
-    """Yield non-empty subsets of positions by ascending total cost."""
-    order = np.argsort(costs, kind="stable")
-    sorted_costs = costs[order]
-    # A subset grows from its largest member: the next position joins it, or takes its place.
-    heap: list[tuple[float, list[int]]] = [(float(sorted_costs[0]), [0])]
-    while heap:
-        cost, members = heapq.heappop(heap)
-        yield [int(order[j]) for j in members]
-        last = members[-1]
-        if last + 1 < len(costs):
-            step = float(sorted_costs[last + 1])
-            heapq.heappush(heap, (cost + step, [*members, last + 1]))
-            replaced = cost + step - float(sorted_costs[last])
-            heapq.heappush(heap, (replaced, [*members[:-1], last + 1]))

@@ -22,17 +22,11 @@ from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
 from bitclass.array_api import hosted
-from bitclass.codes import pack, unpack
-from bitclass.hash_function import HashFunction
+from bitclass.codes import make_distinct, pack, unpack
+from bitclass.hash_function import HashFunction, RbfAnchors
 from bitclass.model import PackedModel
 from bitclass.rows import Features, dense_rows, sample_rows
-from bitclass.training.alternation import (
-    Groups,
-    alternate,
-    hinge_history,
-    hinge_weights,
-    make_distinct,
-)
+from bitclass.training.alternation import HISTORY_DTYPE, Groups, alternate, hinge_weights
 from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.calibration import temperature_of_means, temperature_of_regression
 from bitclass.training.discriminant import (
@@ -47,9 +41,9 @@ from bitclass.training.discriminant import (
     target_deviation,
 )
 from bitclass.training.refinement import RESCORE_LENGTHS, Refined, Rows, refine, updated_model
-from bitclass.training.ridge import ridge
+from bitclass.training.ridge import Ridge, ridge
 from bitclass.training.settings import Settings
-from bitclass.training.starting_codes import start_codes
+from bitclass.training.starting_codes import CLASS_CODES, StartingCodes, start_row_codes
 from bitclass.training.statistics import Statistics, Sums, standardisation
 
 __all__ = ["Fitted", "fit_model", "start_statistics", "update_model"]
@@ -70,6 +64,7 @@ _UNEVEN, _MAX_CLASSES_OF_REGRESSION = 1.25, 4096
 _ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
 # Rows on which the similarities to the anchors are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
+_CLASSES_PER_BLOCK = 1 << 14
 
 # A hash function and class weights (C, r).
 _Candidate = tuple[HashFunction, NDArray[np.int8]]
@@ -128,9 +123,14 @@ def start_statistics(
         X = anchors.similarities(dense_rows(X, sample))
         labels, sample_weight = labels[sample], sample_weight[sample]
         centre, scale = standardisation(X, sample_weight)
-    starting = start_codes(
-        initial_codes, settings.n_bits, X, labels, sample_weight, centre, scale, random
-    )
+    starting: StartingCodes
+    if isinstance(initial_codes, str) and initial_codes in CLASS_CODES:
+        seed = int(random.randint(np.iinfo(np.int32).max))
+        starting = CLASS_CODES[initial_codes](settings.n_bits, seed)
+    else:
+        starting = start_row_codes(
+            initial_codes, settings.n_bits, X, labels, sample_weight, centre, scale, random
+        )
     keep_codes = settings.table is not None
     return Statistics(starting, centre, scale, keep_codes=keep_codes, anchors=anchors)
 
@@ -159,19 +159,15 @@ def fit_model(
     """
     if statistics.sums().constant.all():
         warn("no feature of X varies, as far as float64 can tell: all rows get the same code")
+    learned: _Discriminant | _Regression
     # Discriminant directions do not depend on class weights; the regression does.
-    by_discriminant = (
-        statistics.starting.kind == "discriminant"
-        and settings.table is None
-        and not settings.class_weighted
-    )
-    if not by_discriminant:
+    by_hinge = settings.table is None and not settings.class_weighted
+    if statistics.starting.kind == "discriminant" and by_hinge:
+        learned = _Discriminant(settings, statistics)
+    else:
         statistics.to_host()
-    learned = (
-        _Discriminant(settings, statistics)
-        if by_discriminant
-        else _Regression(settings, statistics, rows if n_rows is None else None)
-    )
+        learned = _Regression(settings, statistics, rows if n_rows is None else None)
+
     refined = _refined(settings, statistics, learned, rows, n_rows, groups)
     return learned.fitted(refined)
 
@@ -189,16 +185,16 @@ class _Regression:
     steepness = _STEEPNESS_OF_REGRESSION
 
     def __init__(self, settings: Settings, statistics: Statistics, rows: Rows | None) -> None:
-        self._settings, self._statistics = settings, statistics
-        sums = statistics.sums()
-        code_sums = statistics.starting.code_sums(sums)
-        weights = hinge_weights(code_sums)
-        class_codes, row_codes = weights, None
+        self._settings, self._statistics, self._sums = settings, statistics, statistics.sums()
+        code_sums = statistics.starting.code_sums(self._sums)
+        weights = class_codes = hinge_weights(code_sums)
+        row_codes = None
         if settings.table is None:  # the closed forms of the hinge loss: b_i = w_{y_i}
-            self._history, self._n_rounds = hinge_history(weights, sums.class_weights, code_sums), 1
+            class_weights, self._n_rounds = self._sums.class_weights, 1
+            self._history = _hinge_history(weights, class_weights, code_sums)
         else:
             found = alternate(
-                _starting_groups(statistics, sums, code_sums, settings),
+                _starting_groups(statistics, self._sums, code_sums, settings),
                 weights,
                 settings.table,
                 settings.solver,
@@ -215,13 +211,13 @@ class _Regression:
             class_codes = unpack(found.groups.most_frequent_codes(), settings.n_bits)
             if statistics.keep_codes:
                 row_codes = found.groups.codes[found.groups.inverse]
-        self._weights = make_distinct(weights, code_sums, sums.classes)
+        self._weights = make_distinct(weights, code_sums, self._sums.classes)
         # The rows of a class whose weights had to change take these as their code.
         moved = np.any(self._weights != weights, axis=1)
         class_codes = np.where(moved[:, None], self._weights, class_codes)
         cross, code_sum = _codes_times_features(statistics, moved, class_codes, row_codes, rows)
         self._ridge = ridge(
-            sums, cross, code_sum, settings.alpha, settings.precision, statistics.anchors
+            self._sums, cross, code_sum, settings.alpha, settings.precision, statistics.anchors
         )
         explained = self._ridge.explained
         settings.report(f"hash function: {explained:.1%} of the codes' variance explained")
@@ -232,15 +228,8 @@ class _Regression:
         if statistics.n_rows < _FEW_ROWS * len(weights):
             # Weights near to the code of each row make held-out rows look as easy as training rows.
             weights = hinge_weights(statistics.starting.code_sums(sums))
-        signs = weights.astype(np.float64)
-        cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
-        found = ridge(
-            sums,
-            cross,
-            code_sum,
-            self._ridge.alpha,
-            self._settings.precision,
-            statistics.anchors,
+        found = _ridge_of_classes(
+            sums, weights, self._ridge.alpha, self._settings, statistics.anchors
         )
         return [(found.hash_function, weights)]
 
@@ -249,13 +238,15 @@ class _Regression:
         if refined is not None and refined.taken:
             model = refined.model
         else:
-            classes = self._statistics.sums().classes
-            model = PackedModel(
-                classes, pack(self._weights), self._ridge.hash_function, steepness=self.steepness
-            )
-            n_bits, n_classes = self._settings.n_bits, len(classes)
+            n_classes, n_bits = self._weights.shape
             temperature = temperature_of_regression(self._ridge.explained, n_bits, n_classes)
-            _set_probabilities(model, self._settings, temperature, refined)
+            model = PackedModel(
+                self._sums.classes,
+                pack(self._weights),
+                self._ridge.hash_function,
+                steepness=self.steepness,
+                **_scores(self._settings, refined, temperature),
+            )
         report = None if refined is None else refined.report
         return Fitted(model, self._history, self._n_rounds, self._ridge.alpha, report)
 
@@ -286,7 +277,7 @@ class _Discriminant:
         )
         found = [(hash_function, weights)]
         if len(shares) * shares.max() > _UNEVEN and len(shares) <= _MAX_CLASSES_OF_REGRESSION:
-            found.append(self._regression(sums, weights))
+            found.append(self._regression(hosted(sums), weights))
         return found
 
     def _regression(self, sums: Sums, codes: NDArray[np.int8]) -> _Candidate:
@@ -295,47 +286,71 @@ class _Discriminant:
         Discriminant directions do not know how frequent classes are; the regression does, and is
         better where frequent classes overlap with rare ones.
         """
-        sums = hosted(sums)
+        settings, anchors = self._settings, self._statistics.anchors
         weights = hinge_weights(codes * sums.class_weights[:, None])
-        signs = weights.astype(np.float64)
-        cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
-        found = ridge(sums, cross, code_sum, self._settings.alpha).hash_function
+        found = _ridge_of_classes(sums, weights, settings.alpha, settings, anchors).hash_function
         hash_function = HashFunction(
             np.float32(_STEEPNESS_OF_REGRESSION) * found.projection,
             _STEEPNESS_OF_REGRESSION * found.intercept,
             centre=found.centre,
             scale=found.scale,
-            precision=self._settings.precision,
-            anchors=self._statistics.anchors,
+            precision=settings.precision,
+            anchors=anchors,
         )
         return hash_function, weights
 
     def fitted(self, refined: Refined | None) -> Fitted:
         """The refined model where it was taken, else the closed form of all rows."""
         settings, sums = self._settings, self._statistics.sums()
-        if refined is not None and refined.taken:
-            model, alpha = refined.model, refined.alpha
+        if refined is not None:
+            alpha = refined.alpha
         else:
-            alpha = default_alpha(sums) if refined is None else refined.alpha
-            alpha = alpha if settings.alpha is None else settings.alpha
-            n_directions = settings.n_bits
-            if len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION:  # which makes use of the others
+            alpha = default_alpha(sums) if settings.alpha is None else settings.alpha
+        if refined is not None and refined.taken:
+            model = refined.model
+        else:
+            n_directions, few = settings.n_bits, len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION
+            if few:  # the regression makes use of further coordinates
                 n_directions += FURTHER_COORDINATES
-                scatter = scatter_of(sums)
-            else:
-                scatter = scatter_of(sums, alpha)
+            scatter = scatter_of(sums, None if few else alpha)
             coordinates = coordinates_of(scatter, alpha, n_directions)
+            candidates = self.start(sums, coordinates)
             hash_function, weights = _best_on_drawn_rows(
-                self.start(sums, coordinates), coordinates, scatter, alpha, sums
+                candidates, coordinates, scatter, alpha, sums
             )
             weights = make_distinct(weights, weights, sums.classes)
-            model = PackedModel(sums.classes, pack(weights), hash_function)
             temperature = temperature_of_means(
-                hash_function, weights, coordinates, sums, _default_rescore(settings) > 0
+                hash_function, weights, coordinates, sums, settings.rescore != 0
             )
-            _set_probabilities(model, settings, temperature, refined)
-        history = hinge_history(model.unpacked_weights(), sums.class_weights)
+            model = PackedModel(
+                sums.classes,
+                pack(weights),
+                hash_function,
+                **_scores(settings, refined, temperature),
+            )
+        history = _hinge_history(model.unpacked_weights(), sums.class_weights)
         return Fitted(model, history, 1, alpha, None if refined is None else refined.report)
+
+
+def _scores(settings: Settings, refined: Refined | None, temperature: float) -> dict[str, Any]:
+    """Short list and temperature of a closed form: as found on held-out rows, where there were."""
+    if refined is not None:
+        return {"rescore": refined.model.rescore, "temperature": refined.model.temperature}
+    rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
+    return {"rescore": rescore, "temperature": temperature}
+
+
+def _ridge_of_classes(
+    sums: Sums,
+    weights: NDArray[np.int8],
+    alpha: float | None,
+    settings: Settings,
+    anchors: RbfAnchors | None,
+) -> Ridge:
+    """Ridge regression where the code of each row is the weights (C, r) of its class."""
+    signs = weights.astype(np.float64)
+    cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
+    return ridge(sums, cross, code_sum, alpha, settings.precision, anchors)
 
 
 def _best_on_drawn_rows(
@@ -358,23 +373,8 @@ def _best_on_drawn_rows(
         scores = np.tanh(A @ Q + t) @ candidate[1].T.astype(np.float32)
         return float(np.mean(scores.argmax(axis=1) == own))
 
-    best = max(candidates, key=accuracy)
-    return best if accuracy(best) > accuracy(candidates[0]) + _CLEAR_LEAD else candidates[0]
-
-
-def _default_rescore(settings: Settings) -> int:
-    """Length of the short list where no rows were held out to choose it."""
-    return RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-
-
-def _set_probabilities(
-    model: PackedModel, settings: Settings, temperature: float, refined: Refined | None
-) -> None:
-    """Give a model a short list and a temperature, as found on held-out rows where there were."""
-    if refined is None:
-        model.rescore, model.temperature = _default_rescore(settings), temperature
-    else:
-        model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
+    first, second = candidates
+    return second if accuracy(second) > accuracy(first) + _CLEAR_LEAD else first
 
 
 def _refined(
@@ -492,3 +492,34 @@ def _codes_times_features(
     own = statistics.kept_rows().labels
     row_codes = np.where(follows[own, None], pack(all_codes)[own], row_codes)
     return statistics.cross(all_codes, (X for X, _, _ in rows()), row_codes)
+
+
+def _hinge_history(
+    weights: NDArray[np.int8],
+    class_weights: NDArray[np.float64],
+    code_sums: NDArray[np.float64] | None = None,
+) -> NDArray[np.void]:
+    """History of the hinge loss after the closed forms of W-step and B-step.
+
+    Parameters
+    ----------
+    weights : (C, r)
+    class_weights : (C,), the summed sample weights of each class
+    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
+    """
+    n_classes, n_bits = weights.shape
+    weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
+    agreement = 0.0
+    for start in range(0, n_classes, _CLASSES_PER_BLOCK):  # or there would be a copy in int64
+        part = slice(start, start + _CLASSES_PER_BLOCK)
+        agreement += float(class_weights[part] @ (weights[part] @ weight_sum))
+    after_w = after_b = agreement - n_classes * n_bits * total
+    if code_sums is not None:
+        after_w = weight_sum @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
+    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
+    lowest = -2.0 * n_bits * (n_classes - 1) * total
+    history = np.empty(2, dtype=HISTORY_DTYPE)
+    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
+    with np.errstate(divide="ignore"):
+        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
+    return history

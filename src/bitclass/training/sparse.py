@@ -30,9 +30,8 @@ from bitclass.hash_function import MAX_COLUMNS, HashFunction
 from bitclass.model import PackedModel
 from bitclass.rows import Features, row_blocks
 from bitclass.training.alternation import HISTORY_DTYPE
-from bitclass.training.calibration import fitted_temperature
 from bitclass.training.fit import Fitted
-from bitclass.training.refinement.refine import RESCORE_LENGTHS
+from bitclass.training.refinement.refine import RESCORE_LENGTHS, fitted_temperature
 from bitclass.training.refinement.split import Rows
 from bitclass.training.refinement.steps import (
     LATENT_SIZE,
