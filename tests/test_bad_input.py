@@ -63,7 +63,7 @@ def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch
     def work(*_):
         raise AssertionError("work was begun")
 
-    monkeypatch.setattr(fit, "start_codes", work)
+    monkeypatch.setattr(fit, "Statistics", work)
     with pytest.raises(ValueError, match=message):
         BinaryCodeClassifier(**parameters).fit(X, Y)
 

@@ -227,7 +227,7 @@ def test_a_known_class_moves_once_new_rows_outnumber_the_old(refined, n_rows, mo
 
 
 def test_weights_follow_the_means_where_that_was_as_good(refined):
-    refined._fitted.refinement["weights_follow_means"] = True
+    refined.refinement_["weights_follow_means"] = True
     weights, others = refined.weights_, np.arange(30) != 4
     X = hard(n_classes=1, per_class=20)[0] + 9.0
     for rows, moves in ((slice(3), False), (slice(3, 20), True)):  # of 60

@@ -30,20 +30,19 @@ class _Bar:
         return f"<div>{bar} {html.escape(repr(self))}</div>"
 
 
-def with_bar(callback: Callable[[Epoch], Any] | None, verbose: int) -> Any:
-    """A callback of `fit` that also shows a bar, if `verbose` is set and this is a notebook.
+def with_bar(callback: Callable[[Epoch], Any] | None) -> Any:
+    """A callback of `fit` that also shows a bar, if this is a notebook.
 
     Parameters
     ----------
     callback : callable or None
-    verbose : int
 
     Returns
     -------
     callable or None
         `callback` itself where there is no bar.
     """
-    display = _display() if verbose else None
+    display = _display()
     if display is None:
         return callback
     shown: Any = None
