@@ -53,48 +53,6 @@ HISTORY_DTYPE = np.dtype(
 
 
 @dataclass(frozen=True)
-class Groups:
-    """Samples in which each (class, code) pair stands once, ordered by class.
-
-    Attributes
-    ----------
-    labels : (g,) class index of each group, ascending
-    codes : (g, bytes) packed codes
-    sample_weight : (g,) summed weights of the samples
-    inverse : (n,) the group of each sample
-    """
-
-    labels: NDArray[np.intp]
-    codes: NDArray[np.uint8]
-    sample_weight: NDArray[np.float64]
-    inverse: NDArray[np.intp]
-
-    @classmethod
-    def of_samples(
-        cls,
-        labels: NDArray[np.intp],
-        codes: NDArray[np.uint8],
-        sample_weight: NDArray[np.float64],
-    ) -> Groups:
-        """Group samples: labels (n,), packed codes (n, bytes), weights (n,)."""
-        first, inverse = group_rows(labels, codes)
-        summed = np.bincount(inverse, weights=sample_weight, minlength=len(first))
-        return cls(labels[first], codes[first], summed.astype(np.float64), inverse)
-
-    def with_codes(self, codes: NDArray[np.uint8]) -> Groups:
-        """The same samples with new codes (g, bytes) for the groups, grouped again."""
-        merged = Groups.of_samples(self.labels, codes, self.sample_weight)
-        inverse = merged.inverse[self.inverse]
-        return Groups(merged.labels, merged.codes, merged.sample_weight, inverse)
-
-    def most_frequent_codes(self) -> NDArray[np.uint8]:
-        """The code of largest weight of each class, shape (C, bytes); every class has a group."""
-        by_weight = np.lexsort((self.sample_weight, self.labels))
-        last = np.flatnonzero(np.diff(self.labels, append=self.labels[-1] + 1))
-        return self.codes[by_weight[last]]
-
-
-@dataclass(frozen=True)
 class Alternation:
     """What the alternation found.
 
@@ -133,49 +91,31 @@ def alternate(
     max_rounds : int
     report : called with a line of progress after each step
     """
-    weights = weights.copy()
     history: list[NDArray[np.void]] = []
-    converged = False
-    n_rounds = 0
+    converged, n_rounds = False, 0
     while n_rounds < max_rounds and not converged:
         n_rounds += 1
-
-        before = weights.copy()
-        decreases = w_step(groups, weights, table, solver)
-        history.append(_entries(n_rounds, "W", decreases, log_objective(groups, weights, table)))
+        before = weights
+        weights, decreases = w_step(groups, weights, table, solver)
+        after_w = log_objective(groups, weights, table)
+        history.append(_entries(n_rounds, "W", decreases, after_w))
 
         codes, decreases = b_step(groups, weights, table)
         converged = np.array_equal(before, weights) and np.array_equal(codes, groups.codes)
         groups = groups.with_codes(codes)
-        objective = log_objective(groups, weights, table)
-        history.append(_entries(n_rounds, "B", decreases, objective))
-
+        after_b = log_objective(groups, weights, table)
+        history.append(_entries(n_rounds, "B", decreases, after_b))
         report(
-            f"round {n_rounds}: log objective {history[-2]['log_objective'][-1]:.6g} after the "
-            f"W-step, {objective:.6g} after the B-step, {len(groups.labels)} distinct codes"
+            f"round {n_rounds}: log objective {after_w:.6g} after the W-step, {after_b:.6g} after "
+            f"the B-step, {len(groups.labels)} distinct codes"
         )
     return Alternation(weights, groups, np.concatenate(history), n_rounds, converged)
 
 
-def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
-    """Closed form of the hinge loss: ``w_c = sign(C sum_{i in c} b_i - sum_i b_i)``.
-
-    Parameters
-    ----------
-    code_sums : (C, r), the weighted sum of the codes of each class
-
-    Returns
-    -------
-    (C, r) int8 in {-1, +1}
-    """
-    lead = len(code_sums) * code_sums - code_sums.sum(axis=0)
-    return sign(lead)
-
-
 def w_step(
     groups: Groups, weights: NDArray[np.int8], table: LossTable, solver: Solver
-) -> NDArray[np.float64]:
-    """Update the weights bit by bit, in place.
+) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
+    """Update the weights bit by bit: column k of all classes by the binary quadratic program.
 
     Parameters
     ----------
@@ -186,9 +126,10 @@ def w_step(
 
     Returns
     -------
-    (r,) logarithm of what the update of each bit took off the objective (-inf for nothing)
+    weights : (C, r)
+    log_decreases : (r,) logarithm of what the update of each bit took off the objective
     """
-    n_bits = weights.shape[1]
+    weights, n_bits = weights.copy(), weights.shape[1]
     log_decreases = np.full(n_bits, -np.inf)
     # One bit moves a half margin by at most 2, so a unit chosen now serves for a while.
     n_bits_per_unit = max(1, int(100 / table.log_step)) if table.log_step else n_bits
@@ -201,7 +142,7 @@ def w_step(
         if decrease > 0:
             weights[:, k] = column
             log_decreases[k] = np.log(decrease) + table.log_step * top
-    return log_decreases
+    return weights, log_decreases
 
 
 def quadratic_program(
@@ -243,7 +184,7 @@ def quadratic_program(
 def b_step(
     groups: Groups, weights: NDArray[np.int8], table: LossTable
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """Update every bit of the code of every group once.
+    """Update every bit of the code of every group once: it takes the sign of smaller loss.
 
     Parameters
     ----------
@@ -277,43 +218,60 @@ def b_step(
     return codes, log_decreases
 
 
-def _entries(
-    n_round: int, step: str, log_decreases: NDArray[np.float64], log_final: float
-) -> NDArray[np.void]:
-    """History of one step, from its last objective and what each bit update took off.
+def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Closed form of the hinge loss: ``w_c = sign(C sum_{i in c} b_i - sum_i b_i)``.
 
-    Going backwards only adds positive amounts, so no digits are lost where the objective falls by
-    many orders of magnitude.
+    Parameters
+    ----------
+    code_sums : (C, r), the weighted sum of the codes of each class
+
+    Returns
+    -------
+    (C, r) int8 in {-1, +1}
     """
-    n_bits = len(log_decreases)
-    entries = np.empty(n_bits, dtype=HISTORY_DTYPE)
-    entries["round"], entries["step"], entries["bit"] = n_round, step, np.arange(n_bits)
-    backwards = np.logaddexp.accumulate(np.concatenate([[log_final], log_decreases[:0:-1]]))
-    entries["log_objective"] = backwards[::-1]
-    return entries
+    return sign(len(code_sums) * code_sums - code_sums.sum(axis=0))
 
 
-def _half_margins(
-    groups: Groups, weights: NDArray[np.int8]
-) -> Iterator[tuple[slice, NDArray[np.int16]]]:
-    """Yield groups and their half margins against all classes (m, C), block by block."""
-    packed = pack(weights)
-    rows_per_block = max(1, _BLOCK_BYTES // (2 * max(1, len(weights))))
-    for start in range(0, len(groups.labels), rows_per_block):
-        rows = slice(start, start + rows_per_block)
-        yield rows, half_margins(groups.codes[rows], packed, groups.labels[rows])
+@dataclass(frozen=True)
+class Groups:
+    """Samples in which each (class, code) pair stands once, ordered by class.
 
+    Attributes
+    ----------
+    labels : (g,) class index of each group, ascending
+    codes : (g, bytes) packed codes
+    sample_weight : (g,) summed weights of the samples
+    inverse : (n,) the group of each sample
+    """
 
-def _largest_half_margin(groups: Groups, weights: NDArray[np.int8]) -> int:
-    """Largest half margin of any group to a class that is not its own."""
-    largest: int = -weights.shape[1]
-    for rows, half in _half_margins(groups, weights):
-        labels = groups.labels[rows]
-        starts = np.flatnonzero(np.diff(labels, prepend=-1))
-        of_classes = np.maximum.reduceat(half, starts, axis=0)
-        of_classes[np.arange(len(starts)), labels[starts]] = -weights.shape[1]
-        largest = max(largest, int(of_classes.max()))
-    return largest
+    labels: NDArray[np.intp]
+    codes: NDArray[np.uint8]
+    sample_weight: NDArray[np.float64]
+    inverse: NDArray[np.intp]
+
+    @classmethod
+    def of_samples(
+        cls,
+        labels: NDArray[np.intp],
+        codes: NDArray[np.uint8],
+        sample_weight: NDArray[np.float64],
+    ) -> Groups:
+        """Group samples: labels (n,), packed codes (n, bytes), weights (n,)."""
+        first, inverse = group_rows(labels, codes)
+        summed = np.bincount(inverse, weights=sample_weight, minlength=len(first))
+        return cls(labels[first], codes[first], summed.astype(np.float64), inverse)
+
+    def with_codes(self, codes: NDArray[np.uint8]) -> Groups:
+        """The same samples with new codes (g, bytes) for the groups, grouped again."""
+        merged = Groups.of_samples(self.labels, codes, self.sample_weight)
+        inverse = merged.inverse[self.inverse]
+        return Groups(merged.labels, merged.codes, merged.sample_weight, inverse)
+
+    def most_frequent_codes(self) -> NDArray[np.uint8]:
+        """The code of largest weight of each class, shape (C, bytes); every class has a group."""
+        by_weight = np.lexsort((self.sample_weight, self.labels))
+        last = np.flatnonzero(np.diff(self.labels, append=self.labels[-1] + 1))
+        return self.codes[by_weight[last]]
 
 
 def log_objective(groups: Groups, weights: NDArray[np.int8], table: LossTable) -> float:
@@ -337,3 +295,42 @@ def log_objective(groups: Groups, weights: NDArray[np.int8], table: LossTable) -
     if histogram[n_bits] < 1e-9 * histogram.sum():
         histogram[n_bits] = 0.0
     return table.log_sum(histogram)
+
+
+def _largest_half_margin(groups: Groups, weights: NDArray[np.int8]) -> int:
+    """Largest half margin of any group to a class that is not its own."""
+    largest: int = -weights.shape[1]
+    for rows, half in _half_margins(groups, weights):
+        labels = groups.labels[rows]
+        starts = np.flatnonzero(np.diff(labels, prepend=-1))
+        of_classes = np.maximum.reduceat(half, starts, axis=0)
+        of_classes[np.arange(len(starts)), labels[starts]] = -weights.shape[1]
+        largest = max(largest, int(of_classes.max()))
+    return largest
+
+
+def _half_margins(
+    groups: Groups, weights: NDArray[np.int8]
+) -> Iterator[tuple[slice, NDArray[np.int16]]]:
+    """Yield groups and their half margins against all classes (m, C), block by block."""
+    packed = pack(weights)
+    rows_per_block = max(1, _BLOCK_BYTES // (2 * max(1, len(weights))))
+    for start in range(0, len(groups.labels), rows_per_block):
+        rows = slice(start, start + rows_per_block)
+        yield rows, half_margins(groups.codes[rows], packed, groups.labels[rows])
+
+
+def _entries(
+    n_round: int, step: str, log_decreases: NDArray[np.float64], log_final: float
+) -> NDArray[np.void]:
+    """History of one step, from its last objective and what each bit update took off.
+
+    Going backwards only adds positive amounts, so no digits are lost where the objective falls by
+    many orders of magnitude.
+    """
+    n_bits = len(log_decreases)
+    entries = np.empty(n_bits, dtype=HISTORY_DTYPE)
+    entries["round"], entries["step"], entries["bit"] = n_round, step, np.arange(n_bits)
+    backwards = np.logaddexp.accumulate(np.concatenate([[log_final], log_decreases[:0:-1]]))
+    entries["log_objective"] = backwards[::-1]
+    return entries
