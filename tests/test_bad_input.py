@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.rows import sample_rows
-from bitclass.training import fit
+from bitclass.training import fit, regression
 
 X = np.random.default_rng(0).standard_normal((20, 4))
 Y = np.arange(20) % 3
@@ -288,7 +288,7 @@ def test_predicting_goes_on_after_set_params(after):
 
 @pytest.mark.parametrize("initial_codes", ["means", "projection"])
 def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch, initial_codes):
-    monkeypatch.setattr(fit, "MAX_CLASSES_OF_PROGRAMS", 2)
+    monkeypatch.setattr(regression, "MAX_CLASSES_OF_PROGRAMS", 2)
     given = {"n_bits": 8, "initial_codes": initial_codes, "random_state": 0}
     message = (
         "loss='exponential' compares all pairs .* at most 2 of them, found 3; use loss='hinge'"
@@ -296,7 +296,7 @@ def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch, initial_c
     with pytest.raises(ValueError, match=message):
         BinaryCodeClassifier(loss="exponential", **given).fit(X, Y)
     BinaryCodeClassifier(loss="hinge", **given).fit(X, Y)
-    monkeypatch.setattr(fit, "MAX_CLASSES_OF_PROGRAMS", 3)
+    monkeypatch.setattr(regression, "MAX_CLASSES_OF_PROGRAMS", 3)
     BinaryCodeClassifier(loss="exponential", **given).fit(X, Y)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 from bitclass import BinaryCodeClassifier
-from bitclass.training.ridge import _PENALTIES, ridge
+from bitclass.training.regression import _PENALTIES, ridge
 from bitclass.training.statistics import Sums
 
 

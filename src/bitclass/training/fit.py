@@ -2,8 +2,8 @@
 
 1. Sums over the rows (`statistics`).
 2. Starting codes (`starting_codes`).
-3. Class weights and codes, improved in turn (`alternation`, `bqp`).
-4. The hash function: a ridge regression of the codes on the features (`ridge`).
+3. Class weights and codes, improved in turn (`regression`, `alternation`, `bqp`).
+4. The hash function: a ridge regression of the codes on the features (`regression`).
 5. Refinement of projection and weights together, on the rows (`refinement`).
 
 Discriminant codes, the default, come with their weights and their hash function in closed form
@@ -17,18 +17,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
 from bitclass.array_api import hosted
-from bitclass.codes import make_distinct, pack, unpack
-from bitclass.hash_function import HashFunction, RbfAnchors
+from bitclass.codes import make_distinct, pack
+from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.rows import Features, dense_rows, sample_rows
-from bitclass.training.alternation import HISTORY_DTYPE, Groups, alternate, hinge_weights
+from bitclass.training.alternation import HISTORY_DTYPE, hinge_weights
 from bitclass.training.anchors import anchor_count, choose_anchors
-from bitclass.training.calibration import temperature_of_means, temperature_of_regression
 from bitclass.training.discriminant import (
     FURTHER_COORDINATES,
     Coordinates,
@@ -39,17 +37,16 @@ from bitclass.training.discriminant import (
     drawn_rows,
     scatter_of,
     target_deviation,
+    temperature_of_means,
 )
 from bitclass.training.refinement import RESCORE_LENGTHS, Refined, Rows, refine, updated_model
-from bitclass.training.ridge import Ridge, ridge
+from bitclass.training.regression import regress, ridge_of_classes
 from bitclass.training.settings import Settings
 from bitclass.training.starting_codes import CLASS_CODES, StartingCodes, start_row_codes
 from bitclass.training.statistics import Statistics, Sums, standardisation
 
 __all__ = ["Fitted", "fit_model", "start_statistics", "update_model"]
 
-# The program of one bit holds a number for each pair of classes, several times: 1 GB here.
-MAX_CLASSES_OF_PROGRAMS = 4096
 # With refine="auto" fewer rows than this are not refined: too few could be held out.
 _MIN_ROWS_TO_REFINE = 500
 # Where classes have fewer rows than this, their weights know the held-out rows too well.
@@ -173,92 +170,47 @@ def fit_model(
 
 
 class _Regression:
-    """The paper: starting codes, weights and codes, ridge regression of the codes.
-
-    Parameters
-    ----------
-    settings : Settings
-    statistics : Statistics
-    rows : passes over all rows, or None
-    """
+    """The paper: starting codes, weights and codes, ridge regression of the codes."""
 
     steepness = _STEEPNESS_OF_REGRESSION
 
     def __init__(self, settings: Settings, statistics: Statistics, rows: Rows | None) -> None:
-        self._settings, self._statistics, self._sums = settings, statistics, statistics.sums()
-        code_sums = statistics.starting.code_sums(self._sums)
-        weights = class_codes = hinge_weights(code_sums)
-        row_codes = None
-        if settings.table is None:  # the closed forms of the hinge loss: b_i = w_{y_i}
-            class_weights, self._n_rounds = self._sums.class_weights, 1
-            self._history = _hinge_history(weights, class_weights, code_sums)
-        else:
-            found = alternate(
-                _starting_groups(statistics, self._sums, code_sums, settings),
-                weights,
-                settings.table,
-                settings.solver,
-                settings.max_rounds,
-                settings.report,
-            )
-            if not found.converged:
-                warn(
-                    f"the alternation still changed bits in round {found.n_rounds}, the last one "
-                    "allowed; increase max_iter",
-                    ConvergenceWarning,
-                )
-            weights, self._history, self._n_rounds = found.weights, found.history, found.n_rounds
-            class_codes = unpack(found.groups.most_frequent_codes(), settings.n_bits)
-            if statistics.keep_codes:
-                row_codes = found.groups.codes[found.groups.inverse]
-        self._weights = make_distinct(weights, code_sums, self._sums.classes)
-        # The rows of a class whose weights had to change take these as their code.
-        moved = np.any(self._weights != weights, axis=1)
-        class_codes = np.where(moved[:, None], self._weights, class_codes)
-        cross, code_sum = _codes_times_features(statistics, moved, class_codes, row_codes, rows)
-        self._ridge = ridge(
-            self._sums, cross, code_sum, settings.alpha, settings.precision, statistics.anchors
-        )
-        explained = self._ridge.explained
-        settings.report(f"hash function: {explained:.1%} of the codes' variance explained")
+        self._settings, self._statistics = settings, statistics
+        self._found = regress(settings, statistics, rows)
 
     def start(self, sums: Sums, coordinates: Coordinates) -> list[_Candidate]:
         """Hash function and weights from the sums without the held-out rows."""
-        statistics, weights = self._statistics, self._weights
+        settings, statistics, weights = self._settings, self._statistics, self._found.weights
         if statistics.n_rows < _FEW_ROWS * len(weights):
             # Weights near to the code of each row make held-out rows look as easy as training rows.
             weights = hinge_weights(statistics.starting.code_sums(sums))
-        found = _ridge_of_classes(
-            sums, weights, self._ridge.alpha, self._settings, statistics.anchors
-        )
+        alpha = self._found.ridge.alpha
+        found = ridge_of_classes(sums, weights, alpha, settings.precision, statistics.anchors)
         return [(found.hash_function, weights)]
 
     def fitted(self, refined: Refined | None) -> Fitted:
         """The refined model where it was taken, else the closed form of all rows."""
+        found, sums = self._found, self._statistics.sums()
         if refined is not None and refined.taken:
             model = refined.model
         else:
-            n_classes, n_bits = self._weights.shape
-            temperature = temperature_of_regression(self._ridge.explained, n_bits, n_classes)
             model = PackedModel(
-                self._sums.classes,
-                pack(self._weights),
-                self._ridge.hash_function,
+                sums.classes,
+                pack(found.weights),
+                found.ridge.hash_function,
                 steepness=self.steepness,
-                **_scores(self._settings, refined, temperature),
+                **_scores(self._settings, refined, found.temperature),
             )
+        history = found.history
+        if history is None:
+            weights = hinge_weights(found.code_sums)
+            history = _hinge_history(weights, sums.class_weights, found.code_sums)
         report = None if refined is None else refined.report
-        return Fitted(model, self._history, self._n_rounds, self._ridge.alpha, report)
+        return Fitted(model, history, found.n_rounds, found.ridge.alpha, report)
 
 
 class _Discriminant:
-    """Discriminant codes: hash function and weights in closed form.
-
-    Parameters
-    ----------
-    settings : Settings
-    statistics : Statistics
-    """
+    """Discriminant codes: hash function and weights in closed form."""
 
     steepness = 1.0
 
@@ -288,7 +240,7 @@ class _Discriminant:
         """
         settings, anchors = self._settings, self._statistics.anchors
         weights = hinge_weights(codes * sums.class_weights[:, None])
-        found = _ridge_of_classes(sums, weights, settings.alpha, settings, anchors).hash_function
+        found = ridge_of_classes(sums, weights, settings.alpha).hash_function
         hash_function = HashFunction(
             np.float32(_STEEPNESS_OF_REGRESSION) * found.projection,
             _STEEPNESS_OF_REGRESSION * found.intercept,
@@ -338,19 +290,6 @@ def _scores(settings: Settings, refined: Refined | None, temperature: float) -> 
         return {"rescore": refined.model.rescore, "temperature": refined.model.temperature}
     rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
     return {"rescore": rescore, "temperature": temperature}
-
-
-def _ridge_of_classes(
-    sums: Sums,
-    weights: NDArray[np.int8],
-    alpha: float | None,
-    settings: Settings,
-    anchors: RbfAnchors | None,
-) -> Ridge:
-    """Ridge regression where the code of each row is the weights (C, r) of its class."""
-    signs = weights.astype(np.float64)
-    cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
-    return ridge(sums, cross, code_sum, alpha, settings.precision, anchors)
 
 
 def _best_on_drawn_rows(
@@ -443,69 +382,14 @@ def update_model(settings: Settings, fitted: Fitted, statistics: Statistics) -> 
     return replace(fitted, model=model)
 
 
-def _starting_groups(
-    statistics: Statistics, sums: Sums, code_sums: NDArray[np.float64], settings: Settings
-) -> Groups:
-    """All rows with their starting codes, grouped: one group per class, or from kept codes.
-
-    Labels count the classes that have rows, from 0 on.
-    """
-    n_classes = len(sums.classes)
-    if n_classes > MAX_CLASSES_OF_PROGRAMS:
-        raise ValueError(
-            f"loss={settings.loss!r} compares all pairs of classes and takes at most "
-            f"{MAX_CLASSES_OF_PROGRAMS:,} of them, found {n_classes:,}; use loss='hinge'"
-        )
-    if not statistics.keep_codes:
-        own = np.arange(n_classes)
-        return Groups(own, pack(code_sums >= 0), sums.class_weights, own)
-    place = np.cumsum(statistics.class_weights > 0) - 1
-    labels, codes, sample_weight = statistics.kept_rows()
-    return Groups.of_samples(place[labels], codes, sample_weight)
-
-
-def _codes_times_features(
-    statistics: Statistics,
-    moved: NDArray[np.bool_],
-    class_codes: NDArray[np.int8],
-    row_codes: NDArray[np.uint8] | None,
-    rows: Rows | None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """X'B and the sum of the codes, over all rows.
-
-    Parameters
-    ----------
-    statistics : Statistics
-    moved : (C,) whether the rows of a class follow its code, whatever theirs was
-    class_codes : (C, r), of the classes that have rows
-    row_codes : (n, bytes) packed codes of all rows, or None where each has its class's code
-    rows : passes over all rows, or None
-    """
-    seen = statistics.class_weights > 0
-    # Classes without rows take no part: their sums are 0, whatever code stands for them here.
-    all_codes = np.ones((len(seen), class_codes.shape[1]), dtype=np.int8)
-    all_codes[seen] = class_codes
-    if rows is None or row_codes is None:
-        return statistics.cross(all_codes)
-    follows = np.zeros(len(seen), dtype=bool)
-    follows[seen] = moved
-    own = statistics.kept_rows().labels
-    row_codes = np.where(follows[own, None], pack(all_codes)[own], row_codes)
-    return statistics.cross(all_codes, (X for X, _, _ in rows()), row_codes)
-
-
 def _hinge_history(
     weights: NDArray[np.int8],
     class_weights: NDArray[np.float64],
     code_sums: NDArray[np.float64] | None = None,
 ) -> NDArray[np.void]:
-    """History of the hinge loss after the closed forms of W-step and B-step.
+    """History of the hinge loss after W-step and B-step.
 
-    Parameters
-    ----------
-    weights : (C, r)
-    class_weights : (C,), the summed sample weights of each class
-    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
+    Where `code_sums` are None, every row had the weights of its class as its code from the start.
     """
     n_classes, n_bits = weights.shape
     weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
