@@ -1,13 +1,11 @@
-"""The alternation: W-step and B-step against brute force, descent, and distinct weights."""
-
-from contextlib import nullcontext
+"""The alternation: W-step and B-step against brute force, and descent."""
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bitclass.codes import CodeWarning, make_distinct, pack, unpack
+from bitclass.codes import pack, unpack
 from bitclass.losses import tabulate
 from bitclass.training.alternation import (
     Groups,
@@ -149,11 +147,6 @@ def test_closed_forms_of_the_hinge_loss_equal_brute_force(seed, n_classes, n_bit
         assert objective(weights[c : c + 1], weights, np.array([c]), "hinge") == min(of_codes)
 
 
-def test_a_tied_sum_gives_plus_one():
-    sums = np.array([[2.0, -1.0], [2.0, 1.0]])
-    np.testing.assert_array_equal(hinge_weights(sums), [[1, -1], [1, 1]])
-
-
 # -------------------------------------------------------------------------------------------------
 # B-step
 # -------------------------------------------------------------------------------------------------
@@ -266,61 +259,3 @@ def test_grouping_equal_codes_changes_nothing_bit_for_bit(seed, name, solver):
         one.groups.codes[one.groups.inverse], other.groups.codes[other.groups.inverse]
     )
     assert one.n_rounds == other.n_rounds
-
-
-@pytest.mark.parametrize("n_bits", [1, 127, 2048])
-@pytest.mark.parametrize("name", EVERY_LOSS)
-def test_any_length_learns_without_overflow(name, n_bits):
-    rng = np.random.default_rng(n_bits)
-    codes, labels = clustered(rng, 40, 4, n_bits, noise=0.3)
-    found = run(
-        Groups.of_samples(labels, pack(codes), np.ones(40)),
-        hinge_weights(sums_of(codes, labels)),
-        name,
-    )
-    assert not np.isnan(found.history["log_objective"]).any()
-    assert np.all(np.abs(found.weights) == 1)
-    if n_bits >= 64:
-        final = unpack(found.groups.codes[found.groups.inverse], n_bits).astype(int)
-        assert np.array_equal((final @ found.weights.T).argmax(axis=1), labels)
-
-
-class TestDistinctWeights:
-    def test_distinct_weights_are_left_alone(self):
-        weights = np.array([[1, 1], [1, -1]], dtype=np.int8)
-        assert make_distinct(weights, np.ones((2, 2)), ["a", "b"]) is weights
-
-    def test_a_twin_changes_in_the_bit_its_samples_care_least_about(self):
-        weights = np.array([[1, 1, 1], [1, 1, 1]], dtype=np.int8)
-        sums = np.array([[9.0, 9.0, 9.0], [9.0, 8.5, 9.0]])
-        # |2 * sum - total| is 0, 0.5, 0 for the first bits: the cheapest is bit 0.
-        with pytest.warns(CodeWarning, match="'b', those of 'a'"):
-            distinct = make_distinct(weights, sums, ["a", "b"])
-        np.testing.assert_array_equal(distinct, [[1, 1, 1], [-1, 1, 1]])
-
-    @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 40))
-    def test_no_two_classes_share_a_pattern_while_a_spare_one_exists(self, seed, n_bits, n):
-        rng = np.random.default_rng(seed)
-        weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(n, n_bits))
-        weights[: n // 2] = weights[0]
-        sums = rng.standard_normal((n, n_bits))
-        repeated = len(np.unique(weights, axis=0)) < n
-        with pytest.warns(CodeWarning) if repeated else nullcontext():
-            distinct = make_distinct(weights, sums, list(range(n)))
-        assert len(np.unique(distinct, axis=0)) == min(n, 2**n_bits)
-
-    def test_classes_that_are_alike_give_no_warning_where_bits_abound(self):
-        weights = np.ones((3, 64), dtype=np.int8)
-        distinct = make_distinct(weights, np.ones((3, 64)), [0, 1, 2])  # a warning is an error here
-        assert len(np.unique(distinct, axis=0)) == 3
-
-    def test_int8_sums_cost_what_float64_sums_do(self):
-        rng = np.random.default_rng(0)
-        weights = np.repeat(rng.choice(np.array([-1, 1], dtype=np.int8), (200, 64)), 2, axis=0)
-        expected = make_distinct(weights, weights.astype(np.float64), np.arange(400))
-        np.testing.assert_array_equal(make_distinct(weights, weights, np.arange(400)), expected)
-
-    def test_too_few_bits_are_named(self):
-        weights = np.ones((3, 1), dtype=np.int8)
-        with pytest.warns(CodeWarning, match="n_bits=1 makes only 2 patterns"):
-            make_distinct(weights, np.ones((3, 1)), [0, 1, 2])

@@ -191,15 +191,17 @@ def test_a_fit_that_fails_keeps_the_model_and_its_names(blobs):
     classifier.predict(frame)
 
 
-def test_a_first_fit_that_fails_leaves_an_estimator_that_is_not_fitted():
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_first_call_that_fails_leaves_an_estimator_that_is_not_fitted(method):
     classifier = BinaryCodeClassifier(8)
-    with pytest.raises(ValueError, match="2 classes"):
-        classifier.fit(X, np.zeros(20))
-    for method in METHODS:
+    with pytest.raises(ValueError, match="NaN"):
+        getattr(classifier, method)(with_value(np.nan), Y)
+    for name in METHODS:
         with pytest.raises(NotFittedError, match="not fitted yet"):
-            getattr(classifier, method)(X)
+            getattr(classifier, name)(X)
     for name in ("weights_", "projection_", "objective_history_", "classes_", "n_features_in_"):
         assert not hasattr(classifier, name)
+    getattr(classifier, method)(X[:, :3], Y)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -211,16 +211,6 @@ def test_few_classes_have_weights_that_differ_in_many_bits(n_classes, seed):
     assert np.min(apart + 128 * np.eye(n_classes)) >= 10
 
 
-@pytest.mark.parametrize("refine", [False, "auto"])
-def test_many_classes_in_few_features_give_no_warning(refine):
-    # Some of them have equal codes at first; a CodeWarning is an error here.
-    rng = np.random.default_rng(0)
-    y = np.arange(10_000) % 5000
-    X = rng.standard_normal((5000, 8))[y] + 0.1 * rng.standard_normal((10_000, 8))
-    classifier = BinaryCodeClassifier(64, refine=refine, random_state=0).fit(X, y)
-    assert len(np.unique(classifier.packed().weights, axis=0)) == 5000
-
-
 def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(900) % 300

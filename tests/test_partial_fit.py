@@ -278,16 +278,6 @@ def test_a_batch_that_fails_halfway_counts_once_when_it_is_repeated(blobs, monke
     same_model(found.partial_fit(X[200:], y[200:]).solve(), whole)
 
 
-def test_a_first_batch_that_fails_leaves_an_estimator_that_is_not_fitted(blobs):
-    X, y = blobs
-    classifier = make()
-    for bad in (np.where(np.arange(20) == 3, np.nan, X), X.astype(complex)):
-        with pytest.raises(ValueError, match="NaN|Complex"):
-            classifier.partial_fit(bad, y)
-    assert not hasattr(classifier, "n_features_in_")
-    classifier.partial_fit(X[:, :5], y)
-
-
 def test_labels_that_do_not_fit_change_nothing(blobs):
     X, y = blobs
     classifier = make().partial_fit(X, y)
