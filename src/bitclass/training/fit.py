@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
-from bitclass.array_api import hosted
+from bitclass.arrays import Features, dense_rows, hosted, sample_rows
 from bitclass.codes import make_distinct, pack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.alternation import HISTORY_DTYPE, hinge_weights
 from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.discriminant import (

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._native import effective_threads, thread_limit
-from bitclass.array_api import Array, device, is_foreign, like, namespace, take, to_host
+from bitclass.arrays import Array, device, is_foreign, like, namespace, take, to_host
 from bitclass.codes import CodeWarning, make_distinct, pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
