@@ -259,3 +259,7 @@ def test_grouping_equal_codes_changes_nothing_bit_for_bit(seed, name, solver):
         one.groups.codes[one.groups.inverse], other.groups.codes[other.groups.inverse]
     )
     assert one.n_rounds == other.n_rounds
+    if one.converged:  # another round changes nothing
+        again = run(one.groups, one.weights, name, 0.3, solver, max_rounds=1)
+        assert again.converged
+        np.testing.assert_array_equal(again.weights, one.weights)
