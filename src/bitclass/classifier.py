@@ -368,9 +368,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             if weights is not None and not weights.all():
                 counts = weights > 0
                 codes = codes if isinstance(codes, str) else codes[counts]
-                groups = (
-                    None if groups is None else np.unique(groups[counts], return_inverse=True)[1]
-                )
+                if groups is not None:
+                    groups = np.unique(groups[counts], return_inverse=True)[1]
             batch = _with_weight(X, labels, weights)
             # Rows of weight 0 may bring classes of their own.
             known = None if weights is None else np.unique(to_host(labels))

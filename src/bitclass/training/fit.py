@@ -157,8 +157,8 @@ def fit_model(
         warn("no feature of X varies, as far as float64 can tell: all rows get the same code")
     learned: _Discriminant | _Regression
     # Discriminant directions do not depend on class weights; the regression does.
-    by_hinge = settings.table is None and not settings.class_weighted
-    if statistics.starting.kind == "discriminant" and by_hinge:
+    unweighted_hinge = settings.table is None and not settings.class_weighted
+    if statistics.starting.kind == "discriminant" and unweighted_hinge:
         learned = _Discriminant(settings, statistics)
     else:
         statistics.to_host()
