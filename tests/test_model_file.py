@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bitclass
-from bitclass import BinaryCodeClassifier, ModelFileError, PackedModel
+from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.storage import PROJECTION_TYPES, load, read_header, save
@@ -264,9 +264,13 @@ def changed(**changes):
         ({"steepness": 0.0}, "steepness"),
         ({"steepness": np.nan}, "steepness"),
         ({"weights": np.full((3, 3), 255, np.uint8)}, "bits past the last"),
-        ({"weights": np.zeros((3, 4), np.uint8)}, "3 bytes per class for the 20 bits"),
+        ({"weights": np.zeros((3, 4), np.uint8)}, "3 bytes per row for 20 bits"),
         ({"classes": np.arange(4)}, "classes"),
         ({"scale": np.full(7, 1e-40, np.float32)}, "positive"),
+        *(
+            ({"summary": {"feature_names": names}}, "the summary's 'feature_names' must be 7 texts")
+            for names in (["too few"], "abcdefg", [1, 2, 3, 4, 5, 6, 7])
+        ),
         ({"summary": {"a": object()}}, "JSON"),
         ({"summary": {"a": np.nan}}, "JSON"),
         ({"summary": {"a": "x" * (5 << 20)}}, "shorten the summary"),
@@ -276,13 +280,6 @@ def test_a_model_that_could_not_be_read_again_is_not_saved(tmp_path, change, mes
     with pytest.raises(ValueError, match=message):
         save(tmp_path / "model", changed(**change))
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("names", [["too few"], "abcdefg", [1, 2, 3, 4, 5, 6, 7]])
-def test_feature_names_that_do_not_fit_are_refused_when_read(tmp_path, names):
-    save(tmp_path / "model", changed(summary={"feature_names": names}))
-    with pytest.raises(ModelFileError, match="the summary's 'feature_names' must be"):
-        load(tmp_path / "model")
 
 
 def test_an_unknown_type_for_the_projection_is_refused(tmp_path):
@@ -398,7 +395,6 @@ def test_the_header_tells_what_the_model_is_without_its_arrays(tmp_path):
     assert header.version == 3
     assert header.summary["loss"] == "none"
     assert header.temperature == 1.0 / 3.0
-    assert header.size == (tmp_path / "model").stat().st_size
     assert header.tensors["weights"].shape == (3, 3)
 
 
