@@ -56,21 +56,13 @@ def refused(tmp_path):
     return check
 
 
-# -------------------------------------------------------------------------------------------------
-# Each way in which a file can be wrong
-# -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "not a bitclass model file: it has only 0 bytes"),
         (b"1234567", "not a bitclass model file: it has only 7 bytes"),
-        (b"\x80\x04\x95\x10\0\0\0\0\0\0\0\x8c\x08", "not a bitclass model file"),
-        (b"PK\x03\x04" + bytes(100), "not a bitclass (model )?file"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(100), "not a bitclass model file: it does not begin"),
+        (b"PK\x03\x04" + bytes(100), "not a bitclass model file"),
         (b"label,f0,f1\ncat,1,2\n", "not a bitclass model file: it does not begin with a header"),
-        (b"\x93NUMPY\x01\x00" + bytes(100), "not a bitclass model file: it does not begin"),
         (struct.pack("<Q", 0), "not a bitclass model file: its header is not JSON"),
         (struct.pack("<Q", 2**64 - 1) + TEXT[8:], "not a bitclass model file"),
         (struct.pack("<Q", 2000) + TEXT[8:1000], "not a bitclass model file, or cut short"),
@@ -100,38 +92,30 @@ def test_what_is_no_model_file_is_refused(refused, content, message):
         (lambda t: t.update(weights=3), "must have dtype, shape and data_offsets"),
         (lambda t: t["weights"].pop("dtype") and None, "must have dtype, shape and data_offsets"),
         (lambda t: t["weights"].update(extra=1), "and no more"),
-        (
-            lambda t: t.update(x={"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}),
-            "unknown tensor 'x'",
-        ),
         (lambda t: t.update({"a\nb" * 50: 1}), r"tensor 'a\\nba.*\.\.\. must have"),
+        *(
+            (lambda t, changes=changes: t["weights"].update(changes), message)
+            for changes, message in (
+                ({"dtype": "F8_E4M3"}, "unknown type 'F8_E4M3'"),
+                ({"dtype": ["U8"]}, "unknown type list"),
+                ({"dtype": "F32"}, "takes 60 bytes, but its data_offsets are"),
+                ({"dtype": "I8"}, "must be of type U8, found I8"),
+                ({"shape": [15]}, "must have 2 axes"),
+                ({"shape": [5, 3, 1]}, "must have at most two lengths"),
+                ({"shape": [-5, -3]}, "must have at most two lengths"),
+                ({"shape": [5.0, 3]}, "must have at most two lengths"),
+                ({"shape": [2**47, 2**47]}, "but its data_offsets are"),
+                ({"shape": [10**4000, 3]}, "must have at most two lengths"),
+                ({"shape": [3, 5]}, "3 bytes per row for 20 bits, found 5"),
+                ({"data_offsets": [15, 0]}, "but its data_offsets are 15 and 0"),
+                ({"data_offsets": [-15, 0]}, "and two data_offsets"),
+                ({"data_offsets": [0, 15]}, "must begin where the one before ends"),
+            )
+        ),
     ],
 )
 def test_a_table_that_is_not_as_it_must_be_is_refused(refused, change, message):
     refused(with_table(TEXT, change), message)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dtype": "F8_E4M3"}, "unknown type 'F8_E4M3'"),
-        ({"dtype": ["U8"]}, "unknown type list"),
-        ({"dtype": "F32"}, "takes 60 bytes, but its data_offsets are"),
-        ({"dtype": "I8"}, "must be of type U8, found I8"),
-        ({"shape": [15]}, "must have 2 axes"),
-        ({"shape": [5, 3, 1]}, "at most two lengths"),
-        ({"shape": [-5, -3]}, "at most two lengths"),
-        ({"shape": [5.0, 3]}, "at most two lengths"),
-        ({"shape": [2**47, 2**47]}, "but its data_offsets are"),
-        ({"shape": [10**4000, 3]}, "at most two lengths"),
-        ({"shape": [3, 5]}, "3 bytes per row for 20 bits, found 5"),
-        ({"data_offsets": [15, 0]}, "but its data_offsets are 15 and 0"),
-        ({"data_offsets": [-15, 0]}, "two data_offsets"),
-        ({"data_offsets": [0, 15]}, "must begin where the one before ends"),
-    ],
-)
-def test_an_entry_that_is_not_as_it_must_be_is_refused(refused, changes, message):
-    refused(with_entry(TEXT, "weights", **changes), message)
 
 
 @pytest.mark.parametrize(
@@ -150,33 +134,38 @@ def test_an_entry_that_is_not_as_it_must_be_is_refused(refused, changes, message
         ({"labels": "<U0"}, "labels of type '<U0' are not understood"),
         ({"labels": "<f16"}, "labels of type '<f16' are not understood"),
         ({"labels": "<i8"}, "tensor 'classes' must be of type I64, found U8"),
-        ({"labels": "<U1"}, "labels do not fit their type <U1"),
-        ({"labels": "<U999999999"}, "would take 19999999980 bytes, where their text has"),
-        ({"labels": "|S20"}, "characters up to 255 only"),
         ({"summary": None}, "'summary' must be a dict"),
         ({"summary": {"feature_names": ["a"]}}, "'feature_names' must be 12 texts"),
         ({"summary": {"feature_names": [1] * 12}}, "'feature_names' must be 12 texts"),
         ({"extra": 1}, "unknown field 'extra'"),
         ({"rescore": 16}, "unknown field 'rescore'"),
-        ({"steepness": 1.0}, "unknown field 'steepness'"),
         ({"version": 2}, "'rescore' must be a int, found nothing"),
         ({**V2, "rescore": True}, "'rescore' must be a int, found True"),
         ({**V2, "rescore": -1}, "rescore must be 0 to"),
         ({**V2, "rescore": 10**30}, "rescore must be 0 to"),
-        ({**V2, "rescore": 1.5}, "'rescore' must be a int"),
         ({**V2, "steepness": 0}, "steepness must be a positive number"),
         ({**V2, "steepness": DROPPED}, "'steepness' must be a float, found nothing"),
     ],
 )
 def test_a_header_that_is_not_as_it_must_be_is_refused(refused, changes, message):
     refused(with_header(TEXT, **changes), message)
-    if "fit their type" not in message and "255" not in message and "would take" not in message:
-        refused(with_header(TEXT, **changes), message, read_header)
+    refused(with_header(TEXT, **changes), message, read_header)
 
 
-@pytest.mark.parametrize("unit", ["[generic]", "[9999999999s]", "[0s]", "[s/3]", "[", ""])
-def test_a_strange_unit_of_time_is_refused(refused, unit):
-    refused(with_header(TIMES, labels=f"<M8{unit}"), "not understood")
+@pytest.mark.parametrize(
+    ("content", "dtype", "message"),
+    [
+        (TEXT, "<U1", "labels do not fit their type <U1"),
+        (TEXT, "<U999999999", "would take 19999999980 bytes, where their text has"),
+        (TEXT, "|S20", "characters up to 255 only"),
+        *(
+            (TIMES, f"<M8{unit}", "not understood")
+            for unit in ("[generic]", "[9999999999s]", "[0s]", "[s/3]", "[", "")
+        ),
+    ],
+)
+def test_labels_of_another_type_than_told_are_refused(refused, content, dtype, message):
+    refused(with_header(content, labels=dtype), message)
 
 
 def test_a_key_twice_is_refused(refused):
@@ -263,33 +252,11 @@ def test_a_file_of_another_kind_is_told(refused, tmp_path):
     refused(TEXT, "expected a statistics file, found one of kind 'model'", load_statistics)
 
 
-# -------------------------------------------------------------------------------------------------
-# Anchors, and headers as long as may be
-# -------------------------------------------------------------------------------------------------
-
-
-READERS = [(ANCHORS, load), (MEANS, load_statistics)]
-
-
-@pytest.mark.parametrize(("content", "reader"), READERS)
-@pytest.mark.parametrize("name", ANCHOR_TENSORS)
-def test_an_anchor_tensor_that_is_missing_is_told(refused, content, reader, name):
-    refused(without_tensor(content, name), f"'{name}' is missing beside", reader)
-
-
-@pytest.mark.parametrize(("content", "reader"), READERS)
-def test_without_any_anchor_the_features_are_the_projections_own(tmp_path, content, reader):
-    path = tmp_path / "file"
-    path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
-    found = reader(path).hash_function if reader is load else reader(path)[0]
-    assert found.anchors is None
-    assert found.n_features == 5
-
-
-@pytest.mark.parametrize(("content", "reader"), READERS)
-@pytest.mark.parametrize(
-    ("name", "dtype", "value", "message"),
-    [
+@pytest.mark.parametrize(("content", "reader"), [(ANCHORS, load), (MEANS, load_statistics)])
+def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, content, reader):
+    for name in ANCHOR_TENSORS:
+        refused(without_tensor(content, name), f"'{name}' is missing beside", reader)
+    for name, dtype, value, message in (
         ("anchors", "<f4", np.nan, "'anchors' must hold finite numbers"),
         ("anchors", "<f4", 3e38, "'anchors' must hold numbers from -1e.09 to 1e.09"),
         ("anchor_centre", "<f4", np.nan, "'anchor_centre' must hold finite numbers"),
@@ -297,30 +264,23 @@ def test_without_any_anchor_the_features_are_the_projections_own(tmp_path, conte
         ("anchor_scale", "<f4", 1e-45, "'anchor_scale' must hold positive numbers"),
         ("anchor_gamma", "<f8", 0.0, "'anchor_gamma' must hold numbers from"),
         ("anchor_gamma", "<f8", 1e300, "'anchor_gamma' must hold numbers from"),
-    ],
-)
-def test_numbers_that_no_anchors_can_have_are_refused(
-    refused, content, reader, name, dtype, value, message
-):
-    refused(with_data(content, name, dtype, [value]), message, reader)
-
-
-@pytest.mark.parametrize(("content", "reader"), READERS)
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
+    ):
+        refused(with_data(content, name, dtype, [value]), message, reader)
+    for name, changes in (
         ("anchors", {"shape": [12, 5]}),
         ("anchors", {"shape": [60]}),
         ("anchor_centre", {"shape": [6, 2]}),
         ("anchor_centre", {"shape": [48], "dtype": "U8"}),
         ("anchor_gamma", {"shape": []}),
         ("anchor_gamma", {"shape": [2], "dtype": "F32"}),
-    ],
-)
-def test_anchors_of_other_shapes_and_types_are_refused(refused, content, reader, name, changes):
-    refused(with_entry(content, name, **changes), "tensor", reader)
-    if reader is load:
-        refused(with_entry(content, name, **changes), "tensor", read_header)
+    ):
+        refused(with_entry(content, name, **changes), "tensor", reader)
+    # Without any of them the features are those of the projection.
+    path = tmp_path / "file"
+    path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
+    found = reader(path).hash_function if reader is load else reader(path)[0]
+    assert found.anchors is None
+    assert found.n_features == 5
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ CLASSES = {
 @pytest.mark.parametrize(
     ("kind", "labels", "weighted"),
     [
-        *(("means", labels, True) for labels in CLASSES),
         *(("random", labels, False) for labels in CLASSES),
+        ("means", "text", True),
         ("projection", "text", True),
         ("projection", "integers", False),
     ],
@@ -114,19 +114,17 @@ def test_statistics_without_any_row_can_be_saved(tmp_path, kind, keep_codes):
     assert_same(read, empty)
 
 
-def test_codes_that_were_given_cannot_be_saved(tmp_path):
-    statistics = Statistics(GivenCodes(np.ones((4, R))), np.zeros(D), np.ones(D), keep_codes=True)
+def test_what_rows_to_come_could_not_continue_from_is_not_saved(tmp_path):
+    given = Statistics(GivenCodes(np.ones((4, R))), np.zeros(D), np.ones(D), keep_codes=True)
     with pytest.raises(ValueError, match="codes given as an array cannot be saved"):
-        save_statistics(tmp_path / "statistics", statistics)
-    assert os.listdir(tmp_path) == []
-
-
-def test_labels_whose_random_codes_would_change_cannot_be_saved(tmp_path):
-    statistics = Statistics(RandomCodes(R, 0), np.zeros(D), np.ones(D), keep_codes=False)
+        save_statistics(tmp_path / "statistics", given)
+    # Random codes are drawn from what Python writes of a label.
+    random = Statistics(RandomCodes(R, 0), np.zeros(D), np.ones(D), keep_codes=False)
     labels = np.array([np.str_("a"), np.str_("b")], dtype=object)
-    statistics.add(np.zeros((0, statistics.n_features)), labels[:0], classes=labels)
+    random.add(np.zeros((0, D)), labels[:0], classes=labels)
     with pytest.raises(ValueError, match="NumPy scalars inside an array of objects"):
-        save_statistics(tmp_path / "statistics", statistics)
+        save_statistics(tmp_path / "statistics", random)
+    assert os.listdir(tmp_path) == []
 
 
 def test_statistics_that_could_not_be_read_back_are_not_saved(tmp_path):
@@ -194,15 +192,11 @@ def test_golden_statistics_can_be_learned_from_and_saved_again(tmp_path, kind):
 MEANS = {"kind": "means", "seed": 7, "bits": 10}
 
 
-@pytest.fixture
-def refused(tmp_path):
-    def check(content, message):
-        (tmp_path / "statistics").write_bytes(content)
-        with pytest.raises(ModelFileError, match=f"statistics: .*{message}") as caught:
-            load_statistics(tmp_path / "statistics")
-        assert len(str(caught.value)) < 500
-
-    return check
+def refused(tmp_path, content, message):
+    (tmp_path / "statistics").write_bytes(content)
+    with pytest.raises(ModelFileError, match=f"statistics: .*{message}") as caught:
+        load_statistics(tmp_path / "statistics")
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -218,7 +212,7 @@ def refused(tmp_path):
         *(
             (kind, {"starting": {"kind": kind, "seed": seed, "bits": 10}}, "must have a seed")
             for kind in ("means", "random")
-            for seed in ("1", None, 1.5, True, -1)
+            for seed in ("1", None, True, -1)
         ),
         ("means", {"n_rows": 10**400}, "n_rows must be 0 to .* found 1000"),
         ("means", {"n_rows": 2**60}, "n_rows must be 0 to"),
@@ -238,8 +232,8 @@ def refused(tmp_path):
         ("projection", {"other": 1}, "unknown field 'other'"),
     ],
 )
-def test_a_header_that_is_not_as_it_must_be_is_refused(refused, kind, changes, message):
-    refused(with_header(golden(kind), **changes), message)
+def test_a_header_that_is_not_as_it_must_be_is_refused(tmp_path, kind, changes, message):
+    refused(tmp_path, with_header(golden(kind), **changes), message)
 
 
 @pytest.mark.parametrize(
@@ -257,5 +251,5 @@ def test_a_header_that_is_not_as_it_must_be_is_refused(refused, kind, changes, m
         ("random", "classes", "<i8", [7], "ascending"),
     ],
 )
-def test_numbers_that_no_sums_can_have_are_refused(refused, kind, name, dtype, values, message):
-    refused(with_data(golden(kind), name, dtype, values), message)
+def test_numbers_that_no_sums_can_have_are_refused(tmp_path, kind, name, dtype, values, message):
+    refused(tmp_path, with_data(golden(kind), name, dtype, values), message)

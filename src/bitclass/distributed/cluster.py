@@ -349,8 +349,8 @@ def _file_batches(
 
 def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Partition]:
     """Partitions of Dask arrays or frames; `y` and `sample_weight` may be NumPy arrays."""
-    lengths = _lengths("X", X)
     blocks, shared = _blocks("X", X)
+    lengths = _lengths(X) if isinstance(X, da.Array) else None
     columns: list[list[Any]] = [blocks]
     for name, values in (("y", y), ("sample_weight", sample_weight)):
         if values is None:
@@ -363,15 +363,9 @@ def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> l
                     f"shape {values.shape}"
                 )
             values = da.from_array(values, chunks=(lengths,))
-        pairs = zip(lengths or (), _lengths(name, values) or (), strict=False)
         own, own_shared = _blocks(name, values)
         if len(own) != len(blocks):
             raise PartitionError(f"{name} has {len(own)} partitions, but X has {len(blocks)}")
-        for index, (expected, found) in enumerate(pairs):
-            if found != expected:
-                raise PartitionError(
-                    f"partition {index}: {name} has {found} rows, but X has {expected}"
-                )
         columns.append(own)
         shared = shared or own_shared
     return [
@@ -380,23 +374,18 @@ def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> l
     ]
 
 
-def _lengths(name: str, values: Any) -> tuple[int, ...] | None:
-    """Lengths of the partitions, None where only the workers know them."""
-    if not isinstance(values, da.Array):
-        return None
-    n_axes = 2 if name == "X" else 1
-    if values.ndim != n_axes:
-        raise ValueError(f"{name} must have {n_axes} dimensions, found {values.ndim}")
-    if np.isnan(values.shape).any():
+def _lengths(X: da.Array) -> tuple[int, ...]:
+    """Rows of the blocks of an array, which must have all features each."""
+    if X.ndim != 2:
+        raise ValueError(f"X must have 2 dimensions, found {X.ndim}")
+    if np.isnan(X.shape).any():
+        raise ValueError("X has chunks of unknown size: call X.compute_chunk_sizes() first")
+    if X.numblocks[1] != 1:
         raise ValueError(
-            f"{name} has chunks of unknown size: call {name}.compute_chunk_sizes() first"
+            f"X must not be split along the features, found chunks of {X.chunks[1]} features: use "
+            "X.rechunk({1: -1})"
         )
-    if n_axes == 2 and values.numblocks[1] != 1:
-        raise ValueError(
-            f"X must not be split along the features, found chunks of {values.chunks[1]} "
-            "features: use X.rechunk({1: -1})"
-        )
-    return tuple(int(length) for length in values.chunks[0])
+    return tuple(map(int, X.chunks[0]))
 
 
 def _blocks(name: str, values: Any) -> tuple[list[Delayed], bool]:

@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -106,7 +106,7 @@ class Expected:
             raise ModelFileError(f"tensor {name!r} must hold {allowed}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Container:
     """The content of a file: one that is opened, or one to be written."""
 
@@ -116,6 +116,7 @@ class Container:
     version: int = VERSIONS[-1]
     file: BinaryIO | None = None
     data_begin: int = 0  # in the file
+    layout: Mapping[str, Expected] = field(default_factory=dict)  # set by `lengths`
 
     def type_of(self, name: str) -> str | None:
         """Type of an array as safetensors names it, None where there is no such array."""
@@ -140,7 +141,8 @@ class Container:
         return found
 
     def lengths(self, layout: Mapping[str, Expected]) -> dict[str, int]:
-        """Lengths of the axes by name, once all arrays are of the expected types and shapes."""
+        """Check the types and shapes of all arrays; lengths of the axes by name."""
+        self.layout = layout
         for name in self.tensors:
             if name not in layout:
                 raise ModelFileError(f"there is an unknown tensor {shown(name)}")
@@ -172,20 +174,14 @@ class Container:
                     )
         return lengths
 
-    def read(self, name: str, expected: Expected, *, memory_map: bool = False) -> NDArray[Any]:
+    def read(self, name: str, *, memory_map: bool = False) -> NDArray[Any]:
         """An array: a new one, or a read-only view of the file where it is aligned."""
         tensor = self.tensors[name]
         values = tensor if isinstance(tensor, np.ndarray) else self._from_file(tensor, memory_map)
         if tensor.dtype == np.bool_ and (values.view(np.uint8) > 1).any():
             raise ModelFileError(f"tensor {name!r} of truth values must hold 0 and 1 only")
-        expected.check(name, values)
+        self.layout[name].check(name, values)
         return values
-
-    def read_all(
-        self, layout: Mapping[str, Expected], *, memory_map: bool = False
-    ) -> dict[str, NDArray[Any]]:
-        """All arrays by name."""
-        return {name: self.read(name, layout[name], memory_map=memory_map) for name in self.tensors}
 
     def _from_file(self, tensor: Tensor, memory_map: bool) -> NDArray[Any]:
         assert self.file is not None
@@ -330,10 +326,8 @@ def _tensors(table: dict[str, Any], n_bytes: int) -> dict[str, Tensor]:
         type_, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(type_, str) or type_ not in _DTYPES:
             raise ModelFileError(f"{where} is of unknown type {shown(type_)}")
-        if not _are_lengths(shape) or len(shape) > 2:
-            raise ModelFileError(f"{where} must have a shape of at most two lengths")
-        if not _are_lengths(offsets) or len(offsets) != 2:
-            raise ModelFileError(f"{where} must have two data_offsets")
+        if not _are_lengths(shape, range(3)) or not _are_lengths(offsets, range(2, 3)):
+            raise ModelFileError(f"{where} must have at most two lengths, and two data_offsets")
         begin, end = offsets
         tensors[name] = tensor = Tensor(_DTYPES[type_], tuple(shape), begin)
         if end - begin != tensor.nbytes:
@@ -358,10 +352,12 @@ def _tensors(table: dict[str, Any], n_bytes: int) -> dict[str, Tensor]:
     return tensors
 
 
-def _are_lengths(values: Any) -> bool:
+def _are_lengths(values: Any, how_many: range) -> bool:
     """Whether values are a list of integers that a file could have as lengths."""
-    return isinstance(values, list) and all(
-        type(value) is int and 0 <= value <= _MAX_LENGTH for value in values
+    return (
+        isinstance(values, list)
+        and len(values) in how_many
+        and all(type(value) is int and 0 <= value <= _MAX_LENGTH for value in values)
     )
 
 

@@ -61,6 +61,7 @@ _MAX32 = float(np.finfo(np.float32).max)
 _INTERCEPT = Expected("F64", ("bits",), low=-_MAX32, high=_MAX32)
 _COLUMN_SCALE = Expected("F64", ("bits",), low=_TINY64)
 
+_PROJECTIONS: dict[str | None, ProjectionType] = {"F32": "float32", "F16": "float16", "I8": "int8"}
 # By what the projection is saved in. Scaled projections have their columns in units of
 # `column_scale`; that of int8 has its intercept in the same units, as the kernel takes it.
 _PROJECTION_LAYOUTS: dict[ProjectionType, dict[str, Expected]] = {
@@ -281,18 +282,17 @@ def _header(container: Container) -> ModelHeader:
         raise ModelFileError(
             f"rescore must be 0 to {_MAX_RESCORED}, found {shown(fields['rescore'])}"
         )
-    projection = {
-        layout["projection"].type: name for name, layout in _PROJECTION_LAYOUTS.items()
-    }.get(container.type_of("projection") or "")
+    projection = _PROJECTIONS.get(container.type_of("projection"))
     if projection is None:
-        raise ModelFileError("tensor 'projection' must be one of F32, F16 and I8")
-    lengths = container.lengths(_layout(projection, fields["labels"]))
+        raise ModelFileError(f"tensor 'projection' must be one of {list(_PROJECTIONS)}")
+    labels = {"classes": label_tensor(fields["labels"])}
+    lengths = container.lengths(_LAYOUT | _PROJECTION_LAYOUTS[projection] | labels)
     for axis, length in lengths.items():
         if length == 0:
             raise ModelFileError(f"the number of {axis} must not be 0")
     n_features = lengths.get("inputs", lengths["features"])
     if "columns" in container.tensors:
-        n_features = int(container.read("n_columns", _LAYOUT["n_columns"])[0])
+        n_features = int(container.read("n_columns")[0])
         if n_features < lengths["features"]:
             raise ModelFileError(
                 f"tensor 'n_columns' must hold at least {lengths['features']}, as many as 'columns'"
@@ -315,15 +315,10 @@ def _header(container: Container) -> ModelHeader:
     )
 
 
-def _layout(projection: ProjectionType, labels: str) -> dict[str, Expected]:
-    return _LAYOUT | _PROJECTION_LAYOUTS[projection] | {"classes": label_tensor(labels)}
-
-
 def _arrays(
     container: Container, header: ModelHeader, memory_map: bool = False
 ) -> dict[str, NDArray[Any]]:
-    layout = _layout(header.projection, header.labels)
-    arrays = container.read_all(layout, memory_map=memory_map)
+    arrays = {name: container.read(name, memory_map=memory_map) for name in container.tensors}
     check_codes("weights", arrays["weights"], header.n_bits)
     return arrays
 

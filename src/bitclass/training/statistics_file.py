@@ -200,7 +200,7 @@ def _checked(container: Container) -> tuple[dict[str, Any], dict[str, NDArray[An
         raise ModelFileError(
             f"n_rows must be {n_kept} to {MAX_ROWS}, found {shown(fields['n_rows'])}"
         )
-    tensors = container.read_all(layout)
+    tensors = {name: container.read(name) for name in container.tensors}
     if keep_codes:
         check_codes("row_codes", tensors["row_codes"], n_bits)
         if (tensors["row_labels"] >= lengths["classes"]).any():
