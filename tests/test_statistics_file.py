@@ -151,32 +151,32 @@ def golden(kind):
     return (GOLDEN / f"statistics_v1_{kind}.safetensors").read_bytes()
 
 
-def test_golden_statistics_load_forever():
-    statistics, notes = load_statistics(GOLDEN / "statistics_v1_random.safetensors")
-    assert notes == {"made for": "tests/golden"}
-    assert statistics.classes.tolist() == [1, 5, 9]
-    assert (statistics.starting.seed, statistics.starting.n_bits) == (7, 10)
-    assert (statistics.n_rows, statistics.keep_codes) == (12, False)
-
-    statistics, notes = load_statistics(GOLDEN / "statistics_v1_projection.safetensors")
-    assert notes == {}
-    assert statistics.classes.tolist() == ["a", "b", "c", "d"]
-    assert statistics.starting.mapping.shape == (12, 10)
-    labels, _, weights = statistics.kept_rows()
-    sums = np.bincount(labels, weights=weights, minlength=4)
-    np.testing.assert_array_equal(sums, statistics.class_weights)
-
-    statistics, notes = load_statistics(GOLDEN / "statistics_v1_means.safetensors")
-    assert notes == {"made for": "tests/golden"}
-    assert statistics.classes.tolist() == [0, 1, 2, 3]
-    assert (statistics.starting.kind, statistics.starting.seed) == ("means", 7)
-    assert (statistics.starting.n_bits, statistics.n_features) == (10, 12)
-    assert statistics.anchors.anchors.shape == (5, 12)
-
-
-@pytest.mark.parametrize("kind", ["random", "projection", "means"])
-def test_golden_statistics_can_be_learned_from_and_saved_again(tmp_path, kind):
-    statistics, _ = load_statistics(GOLDEN / f"statistics_v1_{kind}.safetensors")
+@pytest.mark.parametrize(
+    ("kind", "classes", "n_features", "n_rows"),
+    [
+        ("random", [1, 5, 9], 12, 12),
+        ("projection", ["a", "b", "c", "d"], 12, 12),
+        ("means", [0, 1, 2, 3], 12, None),
+    ],
+)
+def test_golden_statistics_load_forever(tmp_path, kind, classes, n_features, n_rows):
+    statistics, notes = load_statistics(GOLDEN / f"statistics_v1_{kind}.safetensors")
+    assert notes == ({} if kind == "projection" else {"made for": "tests/golden"})
+    assert statistics.classes.tolist() == classes
+    assert (statistics.starting.kind, statistics.starting.n_bits) == (kind, 10)
+    assert statistics.n_features == n_features
+    assert n_rows is None or statistics.n_rows == n_rows
+    if kind == "projection":
+        assert statistics.starting.mapping.shape == (12, 10)
+        labels, _, weights = statistics.kept_rows()
+        sums = np.bincount(labels, weights=weights, minlength=4)
+        np.testing.assert_array_equal(sums, statistics.class_weights)
+    else:
+        assert statistics.starting.seed == 7
+        assert not statistics.keep_codes
+    if kind == "means":
+        assert statistics.anchors.anchors.shape == (5, 12)
+    # They can be learned from and saved again.
     statistics.add(np.load(GOLDEN / "rows.npy"), statistics.classes[np.arange(16) % 3])
     save_statistics(tmp_path / "statistics", statistics)
     read, _ = load_statistics(tmp_path / "statistics")
@@ -184,8 +184,7 @@ def test_golden_statistics_can_be_learned_from_and_saved_again(tmp_path, kind):
     codes = read.starting.code_sums(read.sums())
     assert codes.shape == (len(read.classes), 10)
     if kind == "random":  # version 0.1 kept the sums that follow from the labels
-        recorded = with_header(golden(kind))
-        assert b"code_sums" in recorded
+        assert b"code_sums" in golden(kind)
         np.testing.assert_array_equal(np.abs(codes), read.class_weights[:, None] * np.ones(10))
 
 
@@ -215,20 +214,13 @@ def refused(tmp_path, content, message):
             for seed in ("1", None, True, -1)
         ),
         ("means", {"n_rows": 10**400}, "n_rows must be 0 to .* found 1000"),
-        ("means", {"n_rows": 2**60}, "n_rows must be 0 to"),
         ("projection", {"n_rows": 11}, "n_rows must be 12 to .* found 11"),
-        ("projection", {"n_rows": -1}, "n_rows must be 12 to .* found -1"),
-        ("projection", {"n_rows": 12.0}, "'n_rows' must be a int"),
-        ("projection", {"version": 9}, "format version 9 is not understood, only 1"),
-        ("projection", {"kind": "model"}, "expected a statistics file"),
-        ("projection", {"starting": 3}, "'starting' must be a dict"),
         ("projection", {"starting": {"kind": "given"}}, "starting codes must be one of"),
         ("projection", {"starting": {"kind": ["random"]}}, "starting codes must be one of"),
         ("projection", {"starting": {"kind": "random", "seed": 1}}, "unknown tensor 'starting_"),
         ("projection", {"keep_codes": 1}, "'keep_codes' must be a bool"),
         ("projection", {"keep_codes": False}, "unknown tensor 'row_"),
         ("random", {"labels": "<u8"}, "must be of type U64"),
-        ("projection", {"notes": []}, "'notes' must be a dict"),
         ("projection", {"other": 1}, "unknown field 'other'"),
     ],
 )
