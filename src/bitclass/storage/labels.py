@@ -92,10 +92,7 @@ def decode_labels(dtype: str, array: NDArray[Any], n_labels: int) -> NDArray[Any
 
 
 def _numbers(dtype: str, array: NDArray[Any]) -> NDArray[Any]:
-    try:
-        exact = np.dtype(dtype)
-    except (TypeError, ValueError, OverflowError):  # a unit of time that NumPy does not have
-        raise ModelFileError(f"labels of type {shown(dtype)} are not understood") from None
+    exact = np.dtype(dtype)
     labels = array.view(exact.newbyteorder("<")) if exact.kind in "mM" else array
     if (labels != labels).any():
         raise ModelFileError("labels must not be NaN or NaT, which equal nothing")

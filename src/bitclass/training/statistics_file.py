@@ -19,12 +19,7 @@ from bitclass.storage import ModelFileError
 from bitclass.storage.container import Container, Expected, check_codes, opened, shown, write
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 from bitclass.storage.model_file import ANCHOR_LAYOUT, anchors_from, saved_anchors
-from bitclass.training.starting_codes import (
-    CLASS_CODES,
-    GivenCodes,
-    ProjectionCodes,
-    StartingCodes,
-)
+from bitclass.training.starting_codes import CLASS_CODES, ProjectionCodes, StartingCodes
 from bitclass.training.statistics import KeptRows, Statistics
 
 __all__ = ["load_statistics", "save_statistics"]
@@ -217,12 +212,10 @@ def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, 
             "starting_centre": starting.centre,
             "starting_scale": starting.scale,
         }
-    if isinstance(starting, GivenCodes):
-        raise ValueError(
-            "statistics that began from codes given as an array cannot be saved: rows to come "
-            "would have no codes; begin from codes by name"
-        )
-    raise ValueError(f"statistics that began from {type(starting).__name__} cannot be saved")
+    raise ValueError(
+        "statistics that began from codes given as an array cannot be saved: rows to come would "
+        "have no codes; begin from codes by name"
+    )
 
 
 def _starting(
