@@ -125,14 +125,11 @@ def test_models_are_the_same_when_read(tmp_path, projection, precision, n_bits, 
 def test_codes_in_float32_stay_close_where_the_projection_is_rounded(tmp_path, projection, most):
     model = made(np.arange(3), 256, d=200, precision="float32")
     h = model.hash_function
-    # Rows as standardised as the file thinks they are, whatever the sizes of the features.
-    X = h.centre + h.scale * rows(200, n=300)
+    # Rows far from 0, whose features are of different sizes.
+    P, centre = h.projection / h.scale[:, None], 2000 * h.scale
+    X = centre + h.scale * rows(200, n=300)
     model.hash_function = HashFunction(
-        h.projection / h.scale[:, None],
-        h.intercept,
-        centre=h.centre,
-        scale=h.scale,
-        precision="float32",
+        P, h.intercept - centre @ P, centre=centre, scale=h.scale, precision="float32"
     )
     changed = np.bitwise_count(saved(tmp_path, model, projection).encode(X) ^ model.encode(X))
     assert changed.sum() / (256 * len(X)) < most

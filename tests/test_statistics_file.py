@@ -35,21 +35,11 @@ def batches(rng, classes, n=4, weighted=True):
         yield X, classes[own], rng.uniform(0.5, 2, 50) if weighted else None
 
 
-def settings(loss):
-    return settings_of(BinaryCodeClassifier(R, loss=loss).get_params())
-
-
 def assert_same(a, b):
     assert a.classes.dtype == b.classes.dtype
     np.testing.assert_array_equal(a.classes, b.classes)
-    for name in (
-        "shift",
-        "gram",
-        "feature_sums",
-        "code_sums",
-        "class_weights",
-        "class_weights_when_refined",
-    ):
+    sums = ("gram", "feature_sums", "code_sums", "class_weights", "class_weights_when_refined")
+    for name in ("shift", "scale", *sums):
         assert getattr(a, name).tobytes() == getattr(b, name).tobytes()
     assert (a.n_rows, a.keep_codes) == (b.n_rows, b.keep_codes)
     if a.keep_codes:
@@ -84,34 +74,19 @@ def test_training_goes_on_bit_for_bit(tmp_path, loss, kind, labels, weighted):
     codes, shift = starting(kind, rng), rng.standard_normal(D)
     whole = Statistics(codes, shift, np.full(D, 1.5), keep_codes=loss == "exponential")
     interrupted = Statistics(codes, shift, np.full(D, 1.5), keep_codes=loss == "exponential")
-    for at, (X, y, weights) in enumerate(parts):
-        whole.add(X, y, weights)
-        interrupted.add(X, y, weights)
-        # The second time over a file that is there already.
-        save_statistics(tmp_path / "statistics", interrupted, {"batches": at + 1})
+    # Saved without any row, then over the file that is there already.
+    for at, rows in enumerate([None, *parts]):
+        if rows is not None:
+            whole.add(*rows)
+            interrupted.add(*rows)
+        save_statistics(tmp_path / "statistics", interrupted, {"batches": at})
         interrupted, notes = load_statistics(tmp_path / "statistics")
-        assert notes == {"batches": at + 1}
+        assert notes == {"batches": at}
         assert_same(interrupted, whole)
     for name, statistics in (("whole", whole), ("interrupted", interrupted)):
-        save(tmp_path / name, fit_model(settings(loss), statistics).model)
+        settings = settings_of(BinaryCodeClassifier(R, loss=loss).get_params())
+        save(tmp_path / name, fit_model(settings, statistics).model)
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "interrupted").read_bytes()
-
-
-@pytest.mark.parametrize("kind", ["means", "projection"])
-@pytest.mark.parametrize("keep_codes", [True, False])
-def test_statistics_without_any_row_can_be_saved(tmp_path, kind, keep_codes):
-    rng = np.random.default_rng(0)
-    empty = Statistics(
-        starting(kind, rng), rng.standard_normal(D), np.ones(D), keep_codes=keep_codes
-    )
-    save_statistics(tmp_path / "statistics", empty)
-    read, notes = load_statistics(tmp_path / "statistics")
-    assert notes == {}
-    assert_same(read, empty)
-    for X, y, weights in batches(rng, CLASSES["text"]):
-        read.add(X, y, weights)
-        empty.add(X, y, weights)
-    assert_same(read, empty)
 
 
 def test_what_rows_to_come_could_not_continue_from_is_not_saved(tmp_path):
