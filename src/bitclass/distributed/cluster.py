@@ -22,8 +22,7 @@ from dask.optimization import cull
 from distributed import Client, Future, KilledWorker, futures_of
 from numpy.typing import NDArray
 
-from bitclass.array_api import to_host
-from bitclass.rows import Features
+from bitclass.arrays import Features, to_host
 
 __all__ = [
     "ClusterError",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bitclass._native import thread_limit
-from bitclass.array_api import is_foreign, to_host
+from bitclass.arrays import as_features, is_foreign, to_host
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.distributed.cluster import (
     FeatureFiles,
@@ -27,7 +27,6 @@ from bitclass.distributed.cluster import (
     worker_threads,
 )
 from bitclass.distributed.fitting import Progress, fit_on_workers
-from bitclass.rows import as_features
 from bitclass.validation import check_initial_codes
 
 __all__ = ["DaskBinaryCodeClassifier"]
