@@ -56,28 +56,20 @@ def refused(tmp_path):
     return check
 
 
-# -------------------------------------------------------------------------------------------------
-# Each way in which a file can be wrong
-# -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "not a bitclass model file: it has only 0 bytes"),
         (b"1234567", "not a bitclass model file: it has only 7 bytes"),
-        (b"\x80\x04\x95\x10\0\0\0\0\0\0\0\x8c\x08", "not a bitclass model file"),
-        (b"PK\x03\x04" + bytes(100), "not a bitclass (model )?file"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(100), "not a bitclass model file: it does not begin"),
+        (b"PK\x03\x04" + bytes(100), "not a bitclass model file"),
         (b"label,f0,f1\ncat,1,2\n", "not a bitclass model file: it does not begin with a header"),
-        (b"\x93NUMPY\x01\x00" + bytes(100), "not a bitclass model file: it does not begin"),
-        (struct.pack("<Q", 0), "not a bitclass file: its header is not JSON"),
+        (struct.pack("<Q", 0), "not a bitclass model file: its header is not JSON"),
         (struct.pack("<Q", 2**64 - 1) + TEXT[8:], "not a bitclass model file"),
         (struct.pack("<Q", 2000) + TEXT[8:1000], "not a bitclass model file, or cut short"),
         (struct.pack("<Q", 2) + b"[]", "its header is not JSON"),
         (struct.pack("<Q", 2) + b"{}", "bitclass did not write"),
         (struct.pack("<Q", 4) + b'{"a"', "not valid JSON"),
-        (struct.pack("<Q", 4) + b'{"\xff"', "not valid UTF-8"),
+        (struct.pack("<Q", 4) + b'{"\xff"', "not valid JSON: .utf-8. codec"),
         (struct.pack("<Q", 5 << 20) + b"{" * (6 << 20), "does not begin with a header"),
         (TEXT + b"\0", "too long"),
         (TEXT[:-1], "cut short"),
@@ -100,38 +92,30 @@ def test_what_is_no_model_file_is_refused(refused, content, message):
         (lambda t: t.update(weights=3), "must have dtype, shape and data_offsets"),
         (lambda t: t["weights"].pop("dtype") and None, "must have dtype, shape and data_offsets"),
         (lambda t: t["weights"].update(extra=1), "and no more"),
-        (
-            lambda t: t.update(x={"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}),
-            "unknown tensor 'x'",
-        ),
         (lambda t: t.update({"a\nb" * 50: 1}), r"tensor 'a\\nba.*\.\.\. must have"),
+        *(
+            (lambda t, changes=changes: t["weights"].update(changes), message)
+            for changes, message in (
+                ({"dtype": "F8_E4M3"}, "unknown type 'F8_E4M3'"),
+                ({"dtype": ["U8"]}, "unknown type list"),
+                ({"dtype": "F32"}, "takes 60 bytes, but its data_offsets are"),
+                ({"dtype": "I8"}, "must be of type U8, found I8"),
+                ({"shape": [15]}, "must have 2 axes"),
+                ({"shape": [5, 3, 1]}, "must have at most two lengths"),
+                ({"shape": [-5, -3]}, "must have at most two lengths"),
+                ({"shape": [5.0, 3]}, "must have at most two lengths"),
+                ({"shape": [2**47, 2**47]}, "but its data_offsets are"),
+                ({"shape": [10**4000, 3]}, "must have at most two lengths"),
+                ({"shape": [3, 5]}, "3 bytes per row for 20 bits, found 5"),
+                ({"data_offsets": [15, 0]}, "but its data_offsets are 15 and 0"),
+                ({"data_offsets": [-15, 0]}, "and two data_offsets"),
+                ({"data_offsets": [0, 15]}, "must begin where the one before ends"),
+            )
+        ),
     ],
 )
 def test_a_table_that_is_not_as_it_must_be_is_refused(refused, change, message):
     refused(with_table(TEXT, change), message)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"dtype": "F8_E4M3"}, "unknown type 'F8_E4M3'"),
-        ({"dtype": ["U8"]}, "unknown type list"),
-        ({"dtype": "F32"}, "takes 60 bytes, but its data_offsets are"),
-        ({"dtype": "I8"}, "must be of type U8, found I8"),
-        ({"shape": [15]}, "must have 2 axes"),
-        ({"shape": [5, 3, 1]}, "at most two lengths"),
-        ({"shape": [-5, -3]}, "at most two lengths"),
-        ({"shape": [5.0, 3]}, "at most two lengths"),
-        ({"shape": [2**47, 2**47]}, "but its data_offsets are"),
-        ({"shape": [10**4000, 3]}, "at most two lengths"),
-        ({"shape": [3, 5]}, "3 bytes per class|does not fit|as many as weights"),
-        ({"data_offsets": [15, 0]}, "but its data_offsets are 15 and 0"),
-        ({"data_offsets": [-15, 0]}, "two data_offsets"),
-        ({"data_offsets": [0, 15]}, "must begin where the one before ends"),
-    ],
-)
-def test_an_entry_that_is_not_as_it_must_be_is_refused(refused, changes, message):
-    refused(with_entry(TEXT, "weights", **changes), message)
 
 
 @pytest.mark.parametrize(
@@ -146,35 +130,42 @@ def test_an_entry_that_is_not_as_it_must_be_is_refused(refused, changes, message
         ({"temperature": 0}, "temperature must be a positive number"),
         ({"temperature": 1e-310}, "temperature must be a positive number"),
         ({"temperature": 10**400}, "out of range"),
-        ({"temperature": float("nan")}, "NaN is no number of JSON"),
+        ({"temperature": float("nan")}, "number .NaN. is out of range"),
         ({"labels": "<U0"}, "labels of type '<U0' are not understood"),
         ({"labels": "<f16"}, "labels of type '<f16' are not understood"),
         ({"labels": "<i8"}, "tensor 'classes' must be of type I64, found U8"),
-        ({"labels": "<U1"}, "labels do not fit their type <U1"),
-        ({"labels": "<U999999999"}, "would take 19999999980 bytes, where their text has"),
-        ({"labels": "|S20"}, "characters up to 255 only"),
         ({"summary": None}, "'summary' must be a dict"),
+        ({"summary": {"feature_names": ["a"]}}, "'feature_names' must be 12 texts"),
+        ({"summary": {"feature_names": [1] * 12}}, "'feature_names' must be 12 texts"),
         ({"extra": 1}, "unknown field 'extra'"),
         ({"rescore": 16}, "unknown field 'rescore'"),
-        ({"steepness": 1.0}, "unknown field 'steepness'"),
         ({"version": 2}, "'rescore' must be a int, found nothing"),
         ({**V2, "rescore": True}, "'rescore' must be a int, found True"),
         ({**V2, "rescore": -1}, "rescore must be 0 to"),
         ({**V2, "rescore": 10**30}, "rescore must be 0 to"),
-        ({**V2, "rescore": 1.5}, "'rescore' must be a int"),
         ({**V2, "steepness": 0}, "steepness must be a positive number"),
         ({**V2, "steepness": DROPPED}, "'steepness' must be a float, found nothing"),
     ],
 )
 def test_a_header_that_is_not_as_it_must_be_is_refused(refused, changes, message):
     refused(with_header(TEXT, **changes), message)
-    if "fit their type" not in message and "255" not in message and "would take" not in message:
-        refused(with_header(TEXT, **changes), message, read_header)
+    refused(with_header(TEXT, **changes), message, read_header)
 
 
-@pytest.mark.parametrize("unit", ["[generic]", "[9999999999s]", "[0s]", "[s/3]", "[", ""])
-def test_a_strange_unit_of_time_is_refused(refused, unit):
-    refused(with_header(TIMES, labels=f"<M8{unit}"), "not understood")
+@pytest.mark.parametrize(
+    ("content", "dtype", "message"),
+    [
+        (TEXT, "<U1", "labels do not fit their type <U1"),
+        (TEXT, "<U999999999", "would take 19999999980 bytes, where their text has"),
+        (TEXT, "|S20", "characters up to 255 only"),
+        *(
+            (TIMES, f"<M8{unit}", "not understood")
+            for unit in ("[generic]", "[9999999999s]", "[0s]", "[s/3]", "[", "")
+        ),
+    ],
+)
+def test_labels_of_another_type_than_told_are_refused(refused, content, dtype, message):
+    refused(with_header(content, labels=dtype), message)
 
 
 def test_a_key_twice_is_refused(refused):
@@ -204,8 +195,8 @@ def test_deep_nesting_is_refused(refused, opening, closing):
     ("content", "name", "dtype", "values", "message"),
     [
         (TEXT, "projection", "<f4", [np.nan], "'projection' must hold finite numbers"),
-        (INT8, "projection", "i1", [-128], "integers from -127 to 127"),
-        (TEXT, "intercept", "<f8", [-1e300], "intercept must hold numbers that float32 can"),
+        (INT8, "projection", "i1", [-128], "numbers from -127 to 127"),
+        (TEXT, "intercept", "<f8", [-1e300], "'intercept' must hold numbers from -3"),
         (INT8, "thresholds", "<f8", [1e308], "intercept must hold numbers that float32 can"),
         (INT8, "column_scale", "<f8", [0.0], "'column_scale' must hold positive numbers"),
         (INT8, "column_scale", "<f8", [1e300], "float32|finite numbers"),
@@ -233,10 +224,10 @@ def test_numbers_that_no_model_can_have_are_refused(refused, content, name, dtyp
         (b'["a","b","a"]', None, "must be distinct"),
         (b'[1,true,"a"]', None, "must be distinct"),
         (b'["a","b",null]', None, "must be text or numbers, found NoneType"),
-        (b'["a","b",NaN]', None, "NaN is no number of JSON"),
+        (b'["a","b",NaN]', None, "number .NaN. is out of range"),
         (b'["a","b",1e999]', None, "out of range"),
         (b'["a","b",' + b"1" * 5000 + b"]", None, "not valid JSON"),
-        (b'["a","b","\xff"]', None, "labels are not valid UTF-8"),
+        (b'["a","b","\xff"]', None, "list of labels is not valid JSON: .utf-8. codec"),
         (b'["a","b","c"', None, "the list of labels is not valid JSON"),
         (b'["a","b",1]', "<U4", "must all be text"),
         (b'["a","b","abcde"]', "<U4", "do not fit"),
@@ -261,64 +252,35 @@ def test_a_file_of_another_kind_is_told(refused, tmp_path):
     refused(TEXT, "expected a statistics file, found one of kind 'model'", load_statistics)
 
 
-# -------------------------------------------------------------------------------------------------
-# Anchors, and headers as long as may be
-# -------------------------------------------------------------------------------------------------
-
-
-READERS = [(ANCHORS, load), (MEANS, load_statistics)]
-
-
-@pytest.mark.parametrize(("content", "reader"), READERS)
-@pytest.mark.parametrize("name", ANCHOR_TENSORS)
-def test_an_anchor_tensor_that_is_missing_is_told(refused, content, reader, name):
-    refused(without_tensor(content, name), f"'{name}' is missing beside", reader)
-
-
-@pytest.mark.parametrize(("content", "reader"), READERS)
-def test_without_any_anchor_the_features_are_the_projections_own(tmp_path, content, reader):
-    path = tmp_path / "file"
-    path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
-    found = reader(path).hash_function if reader is load else reader(path)[0]
-    assert found.anchors is None
-    assert found.n_features == 5
-
-
-@pytest.mark.parametrize(("content", "reader"), READERS)
-@pytest.mark.parametrize(
-    ("name", "dtype", "value", "message"),
-    [
+@pytest.mark.parametrize(("content", "reader"), [(ANCHORS, load), (MEANS, load_statistics)])
+def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, content, reader):
+    for name in ANCHOR_TENSORS:
+        refused(without_tensor(content, name), f"'{name}' is missing beside", reader)
+    for name, dtype, value, message in (
         ("anchors", "<f4", np.nan, "'anchors' must hold finite numbers"),
-        ("anchors", "<f4", 3e38, "'anchors' must hold numbers from -1e9 to 1e9"),
+        ("anchors", "<f4", 3e38, "'anchors' must hold numbers from -1e.09 to 1e.09"),
         ("anchor_centre", "<f4", np.nan, "'anchor_centre' must hold finite numbers"),
         ("anchor_scale", "<f4", 0.0, "'anchor_scale' must hold positive numbers"),
         ("anchor_scale", "<f4", 1e-45, "'anchor_scale' must hold positive numbers"),
-        ("anchor_gamma", "<f8", 0.0, "'anchor_gamma' must hold one number from"),
-        ("anchor_gamma", "<f8", 1e300, "'anchor_gamma' must hold one number from"),
-    ],
-)
-def test_numbers_that_no_anchors_can_have_are_refused(
-    refused, content, reader, name, dtype, value, message
-):
-    refused(with_data(content, name, dtype, [value]), message, reader)
-
-
-@pytest.mark.parametrize(("content", "reader"), READERS)
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
+        ("anchor_gamma", "<f8", 0.0, "'anchor_gamma' must hold numbers from"),
+        ("anchor_gamma", "<f8", 1e300, "'anchor_gamma' must hold numbers from"),
+    ):
+        refused(with_data(content, name, dtype, [value]), message, reader)
+    for name, changes in (
         ("anchors", {"shape": [12, 5]}),
         ("anchors", {"shape": [60]}),
         ("anchor_centre", {"shape": [6, 2]}),
         ("anchor_centre", {"shape": [48], "dtype": "U8"}),
         ("anchor_gamma", {"shape": []}),
         ("anchor_gamma", {"shape": [2], "dtype": "F32"}),
-    ],
-)
-def test_anchors_of_other_shapes_and_types_are_refused(refused, content, reader, name, changes):
-    refused(with_entry(content, name, **changes), "tensor", reader)
-    if reader is load:
-        refused(with_entry(content, name, **changes), "tensor", read_header)
+    ):
+        refused(with_entry(content, name, **changes), "tensor", reader)
+    # Without any of them the features are those of the projection.
+    path = tmp_path / "file"
+    path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
+    found = reader(path).hash_function if reader is load else reader(path)[0]
+    assert found.anchors is None
+    assert found.n_features == 5
 
 
 @pytest.mark.parametrize(
@@ -342,40 +304,31 @@ def test_a_header_as_long_as_may_be_is_refused(refused, header):
 
 @pytest.mark.parametrize(
     "name",
-    ["v1_text_float32", "v1_anchors_int8", "statistics_v1_projection", "statistics_v1_means"],
+    ["v1_anchors_float32", "v1_numbers_int8", "v1_learned_float32", "statistics_v1_projection"],
 )
-def test_every_truncation_is_refused(tmp_path, name):
+def test_every_truncation_and_every_flipped_byte_of_the_header(tmp_path, name):
     content = (GOLDEN / f"{name}.safetensors").read_bytes()
-    path = tmp_path / "model"
+    reader = load_statistics if "statistics" in name else load
+    path = tmp_path / "file"
+    header_end = len(content) - len(split(content)[1])
+    n_refused = 0
+    for at in range(header_end):
+        for mask in (1 << at % 8, 0xFF):
+            path.write_bytes(content[:at] + bytes([content[at] ^ mask]) + content[at + 1 :])
+            try:
+                found = reader(path)
+            except ModelFileError:
+                n_refused += 1
+            else:
+                if reader is load:
+                    X = np.load(GOLDEN / "rows.npy")
+                    assert np.isin(found.predict(X), found.classes).all()
+    assert n_refused > header_end
     path.write_bytes(content)
     for length in range(len(content) - 1, -1, -1):
         os.truncate(path, length)
         with pytest.raises(ModelFileError):
-            (load_statistics if "statistics" in name else load)(path)
-
-
-@pytest.mark.parametrize("name", ["v1_numbers_int8", "v1_learned_float32", "v1_anchors_float32"])
-def test_every_flipped_byte_of_the_header_is_refused_or_leaves_a_model(tmp_path, name):
-    content = (GOLDEN / f"{name}.safetensors").read_bytes()
-    path = tmp_path / "model"
-    path.write_bytes(content)
-    X = np.load(GOLDEN / "rows.npy")
-    (length,) = struct.unpack("<Q", content[:8])
-    n_refused = 0
-    with open(path, "r+b", buffering=0) as file:
-        for at in range(8 + length):
-            for mask in (1 << at % 8, 0xFF):
-                file.seek(at)
-                file.write(bytes([content[at] ^ mask]))
-                try:
-                    model = load(path)
-                except ModelFileError:
-                    n_refused += 1
-                else:
-                    assert np.isin(model.predict(X), model.classes).all()
-            file.seek(at)
-            file.write(content[at : at + 1])
-    assert n_refused > length
+            reader(path)
 
 
 def test_two_thousand_spoiled_files_crash_nothing():
@@ -388,6 +341,7 @@ def test_two_thousand_spoiled_files_crash_nothing():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to see its memory")
 def test_a_small_file_cannot_claim_much_memory(tmp_path):
     """With a limit on memory, so that what is claimed and not touched counts as well."""
     code = """
@@ -406,25 +360,17 @@ for path in sys.argv[2:]:
     else:
         sys.exit("not refused")
 """
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("needs /proc to see its own memory")
-    table, data = split(TEXT)
-    contents = []
-    for lengths in ([2**31, 1], [1, 2**31], [2**20, 2**20]):
-        size = 4 * lengths[0] * lengths[1]
-        projection = {"dtype": "F32", "shape": lengths, "data_offsets": [0, size]}
-        contents.append(join({**table, "projection": projection}, data))
-    contents.append(with_header(TEXT, labels="<U900000000"))
-    contents.append(with_header(TEXT, labels="|S900000000"))
+    contents = [
+        with_entry(TEXT, "projection", shape=shape, data_offsets=[0, 4 * shape[0] * shape[1]])
+        for shape in ([2**31, 1], [1, 2**31], [2**20, 2**20])
+    ]
+    contents += [with_header(TEXT, labels=f"{kind}900000000") for kind in ("<U", "|S")]
     contents.append(with_entry(TEXT, "classes", shape=[2**45], data_offsets=[0, 2**45]))
-    paths = []
-    for at, content in enumerate(contents):
-        paths.append(tmp_path / f"{at}.safetensors")
-        paths[-1].write_bytes(content)
-    golden = GOLDEN / "v1_text_float32.safetensors"
-    done = subprocess.run(
-        [sys.executable, "-c", code, golden, *paths], capture_output=True, text=True
-    )
+    paths = [tmp_path / str(at) for at in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    command = [sys.executable, "-c", code, GOLDEN / "v1_text_float32.safetensors", *paths]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(contents)
 

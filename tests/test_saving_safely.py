@@ -41,15 +41,6 @@ def folder():
         yield Path(name)
 
 
-def run(code, *arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        **options,
-    )
-
-
 # Saves models of value 1, 2, 3, ... one after another, and says so before the first.
 SAVING = """
 import sys
@@ -101,12 +92,11 @@ def test_an_error_at_any_step_leaves_the_old_file_and_no_other(folder, monkeypat
     def spoiled_save():
         with atomic_write(path) as file:
             file.write(b"x" * 100_000)
-            full = os.path.exists("/dev/full")
-            if step == "write" and full:
+            if step == "write" and os.path.exists("/dev/full"):
                 # What is still in the buffer meets a full disk, now and again on closing.
                 file.write(b"y")
                 os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
-            if step == "interrupt" or (step == "write" and not full):
+            elif step in ("write", "interrupt"):
                 fail()
 
     if step in ("fsync", "replace"):
@@ -146,7 +136,8 @@ def test_no_permission_is_told_and_nothing_is_lost(folder, case):
     save(path, model(1, d=10))
     os.chmod(path, {"folder": 0o644, "file": 0o444, "load": 0o000}[case])
     os.chmod(folder, 0o555 if case == "folder" else 0o777)
-    tried = run(PERMISSION, Path(__file__).parent, path, case)
+    command = [sys.executable, "-c", PERMISSION, Path(__file__).parent, path, case]
+    tried = subprocess.run(command, capture_output=True, text=True)
     os.chmod(folder, 0o755)
     os.chmod(path, 0o644)
     assert tried.stdout.startswith("PermissionError"), tried.stderr
@@ -155,13 +146,10 @@ def test_no_permission_is_told_and_nothing_is_lost(folder, case):
     assert os.listdir(folder) == [path.name]
 
 
-def test_a_missing_folder_is_told(folder):
+def test_what_is_no_place_for_a_file_is_told_and_stays(folder):
     with pytest.raises(FileNotFoundError) as caught:
         save(folder / "nowhere" / "model", model(d=2))
     assert caught.value.filename == str(folder / "nowhere" / "model")
-
-
-def test_a_folder_and_a_device_are_not_replaced(folder):
     (folder / "sub").mkdir()
     with pytest.raises(IsADirectoryError):
         save(folder / "sub", model(d=2))

@@ -35,21 +35,11 @@ def batches(rng, classes, n=4, weighted=True):
         yield X, classes[own], rng.uniform(0.5, 2, 50) if weighted else None
 
 
-def settings(loss):
-    return settings_of(BinaryCodeClassifier(R, loss=loss).get_params())
-
-
 def assert_same(a, b):
     assert a.classes.dtype == b.classes.dtype
     np.testing.assert_array_equal(a.classes, b.classes)
-    for name in (
-        "shift",
-        "gram",
-        "feature_sums",
-        "code_sums",
-        "class_weights",
-        "class_weights_when_refined",
-    ):
+    sums = ("gram", "feature_sums", "code_sums", "class_weights", "class_weights_when_refined")
+    for name in ("shift", "scale", *sums):
         assert getattr(a, name).tobytes() == getattr(b, name).tobytes()
     assert (a.n_rows, a.keep_codes) == (b.n_rows, b.keep_codes)
     if a.keep_codes:
@@ -71,8 +61,8 @@ CLASSES = {
 @pytest.mark.parametrize(
     ("kind", "labels", "weighted"),
     [
-        *(("means", labels, True) for labels in CLASSES),
         *(("random", labels, False) for labels in CLASSES),
+        ("means", "text", True),
         ("projection", "text", True),
         ("projection", "integers", False),
     ],
@@ -84,49 +74,32 @@ def test_training_goes_on_bit_for_bit(tmp_path, loss, kind, labels, weighted):
     codes, shift = starting(kind, rng), rng.standard_normal(D)
     whole = Statistics(codes, shift, np.full(D, 1.5), keep_codes=loss == "exponential")
     interrupted = Statistics(codes, shift, np.full(D, 1.5), keep_codes=loss == "exponential")
-    for at, (X, y, weights) in enumerate(parts):
-        whole.add(X, y, weights)
-        interrupted.add(X, y, weights)
-        # The second time over a file that is there already.
-        save_statistics(tmp_path / "statistics", interrupted, {"batches": at + 1})
+    # Saved without any row, then over the file that is there already.
+    for at, rows in enumerate([None, *parts]):
+        if rows is not None:
+            whole.add(*rows)
+            interrupted.add(*rows)
+        save_statistics(tmp_path / "statistics", interrupted, {"batches": at})
         interrupted, notes = load_statistics(tmp_path / "statistics")
-        assert notes == {"batches": at + 1}
+        assert notes == {"batches": at}
         assert_same(interrupted, whole)
     for name, statistics in (("whole", whole), ("interrupted", interrupted)):
-        save(tmp_path / name, fit_model(settings(loss), statistics).model)
+        settings = settings_of(BinaryCodeClassifier(R, loss=loss).get_params())
+        save(tmp_path / name, fit_model(settings, statistics).model)
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "interrupted").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["means", "projection"])
-@pytest.mark.parametrize("keep_codes", [True, False])
-def test_statistics_without_any_row_can_be_saved(tmp_path, kind, keep_codes):
-    rng = np.random.default_rng(0)
-    empty = Statistics(
-        starting(kind, rng), rng.standard_normal(D), np.ones(D), keep_codes=keep_codes
-    )
-    save_statistics(tmp_path / "statistics", empty)
-    read, notes = load_statistics(tmp_path / "statistics")
-    assert notes == {}
-    assert_same(read, empty)
-    for X, y, weights in batches(rng, CLASSES["text"]):
-        read.add(X, y, weights)
-        empty.add(X, y, weights)
-    assert_same(read, empty)
-
-
-def test_codes_that_were_given_cannot_be_saved(tmp_path):
-    statistics = Statistics(GivenCodes(np.ones((4, R))), np.zeros(D), np.ones(D), keep_codes=True)
+def test_what_rows_to_come_could_not_continue_from_is_not_saved(tmp_path):
+    given = Statistics(GivenCodes(np.ones((4, R))), np.zeros(D), np.ones(D), keep_codes=True)
     with pytest.raises(ValueError, match="codes given as an array cannot be saved"):
-        save_statistics(tmp_path / "statistics", statistics)
-    assert os.listdir(tmp_path) == []
-
-
-def test_labels_whose_random_codes_would_change_cannot_be_saved(tmp_path):
-    statistics = Statistics(RandomCodes(R, 0), np.zeros(D), np.ones(D), keep_codes=False)
+        save_statistics(tmp_path / "statistics", given)
+    # Random codes are drawn from what Python writes of a label.
+    random = Statistics(RandomCodes(R, 0), np.zeros(D), np.ones(D), keep_codes=False)
     labels = np.array([np.str_("a"), np.str_("b")], dtype=object)
-    statistics.add(np.zeros((0, statistics.n_features)), labels[:0], classes=labels)
+    random.add(np.zeros((0, D)), labels[:0], classes=labels)
     with pytest.raises(ValueError, match="NumPy scalars inside an array of objects"):
-        save_statistics(tmp_path / "statistics", statistics)
+        save_statistics(tmp_path / "statistics", random)
+    assert os.listdir(tmp_path) == []
 
 
 def test_statistics_that_could_not_be_read_back_are_not_saved(tmp_path):
@@ -153,32 +126,32 @@ def golden(kind):
     return (GOLDEN / f"statistics_v1_{kind}.safetensors").read_bytes()
 
 
-def test_golden_statistics_load_forever():
-    statistics, notes = load_statistics(GOLDEN / "statistics_v1_random.safetensors")
-    assert notes == {"made for": "tests/golden"}
-    assert statistics.classes.tolist() == [1, 5, 9]
-    assert (statistics.starting.seed, statistics.starting.n_bits) == (7, 10)
-    assert (statistics.n_rows, statistics.keep_codes) == (12, False)
-
-    statistics, notes = load_statistics(GOLDEN / "statistics_v1_projection.safetensors")
-    assert notes == {}
-    assert statistics.classes.tolist() == ["a", "b", "c", "d"]
-    assert statistics.starting.mapping.shape == (12, 10)
-    labels, _, weights = statistics.kept_rows()
-    sums = np.bincount(labels, weights=weights, minlength=4)
-    np.testing.assert_array_equal(sums, statistics.class_weights)
-
-    statistics, notes = load_statistics(GOLDEN / "statistics_v1_means.safetensors")
-    assert notes == {"made for": "tests/golden"}
-    assert statistics.classes.tolist() == [0, 1, 2, 3]
-    assert (statistics.starting.kind, statistics.starting.seed) == ("means", 7)
-    assert (statistics.starting.n_bits, statistics.n_features) == (10, 12)
-    assert statistics.anchors.anchors.shape == (5, 12)
-
-
-@pytest.mark.parametrize("kind", ["random", "projection", "means"])
-def test_golden_statistics_can_be_learned_from_and_saved_again(tmp_path, kind):
-    statistics, _ = load_statistics(GOLDEN / f"statistics_v1_{kind}.safetensors")
+@pytest.mark.parametrize(
+    ("kind", "classes", "n_features", "n_rows"),
+    [
+        ("random", [1, 5, 9], 12, 12),
+        ("projection", ["a", "b", "c", "d"], 12, 12),
+        ("means", [0, 1, 2, 3], 12, None),
+    ],
+)
+def test_golden_statistics_load_forever(tmp_path, kind, classes, n_features, n_rows):
+    statistics, notes = load_statistics(GOLDEN / f"statistics_v1_{kind}.safetensors")
+    assert notes == ({} if kind == "projection" else {"made for": "tests/golden"})
+    assert statistics.classes.tolist() == classes
+    assert (statistics.starting.kind, statistics.starting.n_bits) == (kind, 10)
+    assert statistics.n_features == n_features
+    assert n_rows is None or statistics.n_rows == n_rows
+    if kind == "projection":
+        assert statistics.starting.mapping.shape == (12, 10)
+        labels, _, weights = statistics.kept_rows()
+        sums = np.bincount(labels, weights=weights, minlength=4)
+        np.testing.assert_array_equal(sums, statistics.class_weights)
+    else:
+        assert statistics.starting.seed == 7
+        assert not statistics.keep_codes
+    if kind == "means":
+        assert statistics.anchors.anchors.shape == (5, 12)
+    # They can be learned from and saved again.
     statistics.add(np.load(GOLDEN / "rows.npy"), statistics.classes[np.arange(16) % 3])
     save_statistics(tmp_path / "statistics", statistics)
     read, _ = load_statistics(tmp_path / "statistics")
@@ -186,23 +159,18 @@ def test_golden_statistics_can_be_learned_from_and_saved_again(tmp_path, kind):
     codes = read.starting.code_sums(read.sums())
     assert codes.shape == (len(read.classes), 10)
     if kind == "random":  # version 0.1 kept the sums that follow from the labels
-        recorded = with_header(golden(kind))
-        assert b"code_sums" in recorded
+        assert b"code_sums" in golden(kind)
         np.testing.assert_array_equal(np.abs(codes), read.class_weights[:, None] * np.ones(10))
 
 
 MEANS = {"kind": "means", "seed": 7, "bits": 10}
 
 
-@pytest.fixture
-def refused(tmp_path):
-    def check(content, message):
-        (tmp_path / "statistics").write_bytes(content)
-        with pytest.raises(ModelFileError, match=f"statistics: .*{message}") as caught:
-            load_statistics(tmp_path / "statistics")
-        assert len(str(caught.value)) < 500
-
-    return check
+def refused(tmp_path, content, message):
+    (tmp_path / "statistics").write_bytes(content)
+    with pytest.raises(ModelFileError, match=f"statistics: .*{message}") as caught:
+        load_statistics(tmp_path / "statistics")
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -218,28 +186,21 @@ def refused(tmp_path):
         *(
             (kind, {"starting": {"kind": kind, "seed": seed, "bits": 10}}, "must have a seed")
             for kind in ("means", "random")
-            for seed in ("1", None, 1.5, True, -1)
+            for seed in ("1", None, True, -1)
         ),
         ("means", {"n_rows": 10**400}, "n_rows must be 0 to .* found 1000"),
-        ("means", {"n_rows": 2**60}, "n_rows must be 0 to"),
         ("projection", {"n_rows": 11}, "n_rows must be 12 to .* found 11"),
-        ("projection", {"n_rows": -1}, "n_rows must be 12 to .* found -1"),
-        ("projection", {"n_rows": 12.0}, "'n_rows' must be a int"),
-        ("projection", {"version": 9}, "format version 9 is not understood, only 1"),
-        ("projection", {"kind": "model"}, "expected a statistics file"),
-        ("projection", {"starting": 3}, "'starting' must be a dict"),
         ("projection", {"starting": {"kind": "given"}}, "starting codes must be one of"),
         ("projection", {"starting": {"kind": ["random"]}}, "starting codes must be one of"),
         ("projection", {"starting": {"kind": "random", "seed": 1}}, "unknown tensor 'starting_"),
         ("projection", {"keep_codes": 1}, "'keep_codes' must be a bool"),
         ("projection", {"keep_codes": False}, "unknown tensor 'row_"),
         ("random", {"labels": "<u8"}, "must be of type U64"),
-        ("projection", {"notes": []}, "'notes' must be a dict"),
         ("projection", {"other": 1}, "unknown field 'other'"),
     ],
 )
-def test_a_header_that_is_not_as_it_must_be_is_refused(refused, kind, changes, message):
-    refused(with_header(golden(kind), **changes), message)
+def test_a_header_that_is_not_as_it_must_be_is_refused(tmp_path, kind, changes, message):
+    refused(tmp_path, with_header(golden(kind), **changes), message)
 
 
 @pytest.mark.parametrize(
@@ -248,14 +209,14 @@ def test_a_header_that_is_not_as_it_must_be_is_refused(refused, kind, changes, m
         ("projection", "gram", "<f8", [np.nan], "'gram' must hold finite numbers"),
         ("projection", "shift", "<f8", [np.inf], "'shift' must hold finite numbers"),
         ("projection", "starting_mapping", "<f8", [np.nan], "finite"),
-        ("projection", "class_weights", "<f8", [-1.0], "'class_weights' must not hold negative"),
-        ("projection", "row_weights", "<f8", [-1.0], "'row_weights' must not hold negative"),
-        ("projection", "row_labels", "<i4", [-1], "'row_labels' must hold 0 to 3"),
+        ("projection", "class_weights", "<f8", [-1.0], "'class_weights' must hold no negative"),
+        ("projection", "row_weights", "<f8", [-1.0], "'row_weights' must hold no negative"),
+        ("projection", "row_labels", "<i4", [-1], "'row_labels' must hold no negative"),
         ("projection", "row_labels", "<i4", [4], "'row_labels' must hold 0 to 3"),
         ("projection", "row_codes", "u1", [0, 0x80], "bits past the last"),
         ("random", "classes", "<i8", [9], "distinct|ascending"),
         ("random", "classes", "<i8", [7], "ascending"),
     ],
 )
-def test_numbers_that_no_sums_can_have_are_refused(refused, kind, name, dtype, values, message):
-    refused(with_data(golden(kind), name, dtype, values), message)
+def test_numbers_that_no_sums_can_have_are_refused(tmp_path, kind, name, dtype, values, message):
+    refused(tmp_path, with_data(golden(kind), name, dtype, values), message)

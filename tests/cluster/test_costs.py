@@ -7,6 +7,8 @@ import pytest
 from clusters import cluster, fitted
 from distributed import wait
 
+from bitclass.distributed.cluster import collection_partitions
+
 PARAMETERS = {"n_bits": 64, "initial_codes": "random", "refine": False, "random_state": 0}
 MB = 1e6
 
@@ -55,6 +57,14 @@ def test_memory_of_a_worker_does_not_grow_with_the_number_of_rows():
     # While merging: both sums, the new ones, and one copy. A few partitions are at hand.
     allowed = 4.5 * sums + 6 * partition
     assert sums < growth < allowed < 4 * d * n  # which all rows would take
+
+
+def test_work_that_partitions_share_is_left_to_the_cluster():
+    """Each task that computes its own partitions would compute all rows for their mean."""
+    X, y = rows(4000, 8, 3, 100)
+    for given, shared in ((X, False), (X - X.mean(axis=0), True)):
+        assert {partition.shared for partition in collection_partitions(given, y)} == {shared}
+        assert callable(collection_partitions(given, y)[0].in_sequence()) is not shared
 
 
 def test_bytes_between_workers_do_not_depend_on_the_number_of_rows(client):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from clusters import QUIET, delayed, fitted, lazy, problem
+from clusters import QUIET, blocks, fitted, lazy, problem
 from distributed import Client, LocalCluster
 
 from bitclass.distributed import (
@@ -29,100 +29,59 @@ def partitions(n=3, rows=40, d=5):
     return X, [np.arange(rows) % 3 for _ in range(n)], [np.ones(rows) for _ in range(n)]
 
 
-def narrow(X, y, weights):
-    X[2] = X[2][:, :4]
+def collections(X, y, weights):
+    return blocks(X, 40, 5), blocks(y, 40), blocks(weights, 40)
 
 
-def text_labels(X, y, weights):
-    y[2] = np.array(["a", "b"] * 20)
-
-
-def too_few_labels(X, y, weights):
-    y[1] = y[1][:-1]
-
-
-def nan(X, y, weights):
-    X[1][3, 2] = np.nan
-
-
-def text(X, y, weights):
-    X[0] = np.array([["a"] * 5] * 40)
-
-
-def missing_labels(X, y, weights):
-    y[1] = np.where(y[1] == 2, np.nan, y[1])
-
-
-def fractions(X, y, weights):
-    y[2] = y[2] + 0.25
-
-
-def flat(X, y, weights):
-    X[1] = X[1].ravel()
-
-
-def negative_weight(X, y, weights):
-    weights[1][7] = -1.0
-
-
-def nan_weight(X, y, weights):
-    weights[1][7] = np.nan
-
-
-def huge(X, y, weights):
-    X[1][3, 2] = 1e20
-
-
-def missing_column(X, y, weights):
-    X[:] = [pd.DataFrame(part, columns=list("abcde")) for part in X]
-    X[1] = X[1].drop(columns="b")
+def with_entry(values, index, value):
+    changed = values.copy()
+    changed[index] = value
+    return changed
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("argument", "at", "spoil", "message"),
     [
-        (narrow, r"partition 2: X must have shape \(n, 5\), found \(\d+, 4\)"),
-        (text_labels, "partition 2: y has labels of type <U1, .* text and numbers"),
-        (too_few_labels, "partition 1: has 40 rows and 39 labels"),
-        (nan, "partition 1: Input X contains NaN"),
-        (text, "partition 0: X must hold real numbers"),
-        (missing_labels, "partition 1: Input y contains NaN"),
-        (fractions, "partition 2: Unknown label type: continuous"),
-        (flat, "partition 1: X must have 2 dimensions"),
-        (negative_weight, "partition 1: .*[Nn]egative"),
-        (nan_weight, "partition 1: .*NaN"),
-        (missing_column, "partition 1: X must have a column 'b'"),
-        (huge, "partition 1: .* squares .* row 3 has 1e.20"),
+        ("X", 2, lambda X: X[:, :4], r"X must have shape \(n, 5\), found \(\d+, 4\)"),
+        ("X", 1, lambda X: with_entry(X, (3, 2), np.nan), "Input X contains NaN"),
+        ("X", 0, lambda X: X.astype(str), "X must hold real numbers"),
+        ("X", 1, np.ravel, "X must have 2 dimensions"),
+        ("X", 1, lambda X: with_entry(X, (3, 2), 1e20), ".* squares .* row 3 has 1e.20"),
+        ("y", 2, lambda y: np.array(["a", "b"] * 20), "y has labels of type <U1, .* text and num"),
+        ("y", 1, lambda y: y[:-1], r"has 40 rows and labels of shape \(39,\)"),
+        ("y", 0, lambda y: pd.DataFrame({"label": y}), r"has 40 rows and labels of shape .*40, 1"),
+        ("y", 1, lambda y: np.where(y == 2, np.nan, y), "Input y contains NaN"),
+        ("y", 2, lambda y: y + 0.25, "Unknown label type: continuous"),
+        ("weights", 1, lambda weights: with_entry(weights, 7, -1.0), ".*[Nn]egative"),
+        ("weights", 1, lambda weights: with_entry(weights, 7, np.nan), ".*NaN"),
+        ("weights", 2, lambda weights: weights[:, None], r".* sample weights of shape .*40, 1"),
     ],
-    ids=lambda value: getattr(value, "__name__", None),
 )
-def test_bad_partitions_are_named(client, monkeypatch, spoil, message):
+def test_bad_partitions_are_named(client, monkeypatch, argument, at, spoil, message):
     """Also where the sample misses what is wrong."""
-    given = partitions()
-    spoil(*given)
-    for sample_rows in (10_000, 6) if spoil is not huge else (6,):
+    X, y, weights = partitions()
+    given = {"X": X, "y": y, "weights": weights}
+    given[argument][at] = spoil(given[argument][at])
+    for sample_rows in (10_000, 6) if "squares" not in message else (6,):
         monkeypatch.setattr("bitclass.distributed.fitting.SAMPLE_ROWS", sample_rows)
-        with pytest.raises(PartitionError, match=message) as raised:
-            fitted(HINGE, *map(delayed, given))
+        with pytest.raises(PartitionError, match=f"partition {at}: {message}") as raised:
+            fitted(HINGE, *collections(**given))
         # Without the frames of Dask and of the worker.
         assert raised.value.__cause__ is None or raised.value.__suppress_context__
         assert "distributed/worker.py" not in "".join(traceback.format_exception(raised.value))
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (OSError("no such bucket"), "partition 2: OSError: no such bucket"),
-        (MemoryError("3 GiB"), "partition 2: MemoryError: 3 GiB"),
-    ],
-)
-def test_errors_of_a_loading_function_name_the_partition(client, error, message):
-    def broken():
-        raise error
+@pytest.mark.parametrize("error", [OSError("no such bucket"), MemoryError("3 GiB")])
+def test_errors_of_a_loading_function_name_the_partition(client, error):
+    def broken(block, block_info):
+        if block_info[0]["chunk-location"][0] == 2:
+            raise error
+        return block
 
-    X, y, _ = partitions()
+    X, y, _ = collections(*partitions())
+    message = f"partition 2: {type(error).__name__}: {error}"
     with pytest.raises(PartitionError, match=message):
-        fitted(HINGE, [*delayed(X[:2]), dask.delayed(broken)()], delayed(y))
+        fitted(HINGE, X.map_blocks(broken, dtype=float), y)
 
 
 def test_collections_that_do_not_go_together(client):
@@ -131,11 +90,15 @@ def test_collections_that_do_not_go_together(client):
         ((X[X[:, 0] > 0], y), ValueError, r"unknown size: call X.compute_chunk_sizes\(\)"),
         ((X.rechunk((100, 12)), y), ValueError, r"along the features.*X.rechunk\(\{1: -1\}\)"),
         ((X, y.rechunk(50)), PartitionError, "y has 8 partitions, but X has 4"),
-        ((X, y.rechunk(((120, 80, 100, 100),))), PartitionError, "0: y has 120 rows, but X has"),
+        (
+            (X, y.rechunk(((120, 80, 100, 100),))),
+            PartitionError,
+            "partition 0: has 100 rows and labels of",
+        ),
         ((X, np.zeros(399)), ValueError, "y must have one value for each of the 400 rows"),
         ((X,), ValueError, "y must be given"),
         ((np.zeros((3, 2)), np.zeros(3)), TypeError, "X must be a Dask array, .* found ndarray"),
-        (([dask.delayed(1), 2], y), TypeError, "delayed values or futures, found int at .* 1"),
+        (([dask.delayed(1)], y), TypeError, "X must be a Dask array, .* found list"),
         ((y, y), ValueError, "X must have 2 dimensions, found 1"),
         ((X, da.zeros_like(y)), ValueError, "at least 2 classes"),
         ((X, y, da.zeros(400, chunks=100)), ValueError, "rows of positive weight"),
@@ -188,30 +151,21 @@ def test_predicting_other_rows(client):
         found.predict(X[:, :23])
     with pytest.raises(ValueError, match="k must be an integer from 1 to .* 7, found 8"):
         found.top_classes(X, 8)
-    rows = delayed([np.zeros((2, 24)), np.zeros((2, 3))])
+    rows = blocks([np.zeros((2, 24)), np.zeros((2, 3))], 2, 24)
     with pytest.raises(PartitionError, match=r"partition 1: X must have shape \(n, 24\)"):
         found.predict(rows).compute()
+    with pytest.raises(PartitionError, match=r"partition 0: no labels to compare with"):
+        found.score(X)
     # Empty partitions are fine.
     frame = dd.from_pandas(pd.DataFrame(np.eye(24)), npartitions=2)
     assert found.predict(frame[frame[0] > 0]).compute().shape == (1,)
 
 
-def test_scores_need_one_label_and_one_weight_per_row(client):
-    X, y, weights = partitions()
-    found = fitted(HINGE, delayed(X), delayed(y))
-    labels = [pd.DataFrame({"label": y[0]}), *y[1:]]
-    with pytest.raises(PartitionError, match=r"partition 0: has 40 rows and labels of .*40, 1"):
-        found.score(delayed(X), delayed(labels))
-    weights[2] = np.ones((40, 1))
-    with pytest.raises(PartitionError, match=r"partition 2: .* sample weights of shape .*40, 1"):
-        found.score(delayed(X), delayed(y), delayed(weights))
-
-
 def test_mixed_layouts_and_types_are_fine(client):
-    X, y, _ = partitions()
-    expected = fitted(HINGE, delayed(X), delayed(y))
+    X, y, weights = partitions()
+    expected = fitted(HINGE, *collections(X, y, weights))
     mixed = [X[0].astype(np.float64), scipy.sparse.csr_matrix(X[1]), X[2]]
-    found = fitted(HINGE, delayed(mixed), delayed(y))
+    found = fitted(HINGE, *collections(mixed, y, weights))
     np.testing.assert_array_equal(found.weights_, expected.weights_)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from clusters import HINGE, assert_same_model, delayed, fitted, lazy, on_one_machine, problem
+from clusters import HINGE, assert_same_model, fitted, lazy, on_one_machine, problem
 from distributed import wait
 
 from bitclass import BinaryCodeClassifier
@@ -121,6 +121,11 @@ def test_sample_smaller_than_the_rows(client, monkeypatch):
     assert_same_model(other, local)
 
 
+def frame_of(*parts):
+    """A Dask frame of parts that may have other columns than the first."""
+    return dd.from_delayed(list(map(dask.delayed, parts)), meta=parts[0], verify_meta=False)
+
+
 def test_frames_are_matched_by_the_names_of_columns(client):
     X, y = problem(n=900)
     names = [f"f{j}" for j in range(X.shape[1])]
@@ -139,23 +144,34 @@ def test_frames_are_matched_by_the_names_of_columns(client):
     with pytest.raises(ValueError, match=r"partition \d: X must have a column 'f3'"):
         found.predict(frame[names[:3] + names[4:]]).compute()
     # Partitions of one fit may differ in the order, too.
-    parts = [table[:450], table[450:][["label", *names[::-1]]]]
-    X_parts, y_parts = delayed([parts[0][names], parts[1]]), delayed([p["label"] for p in parts])
-    assert_same_model(fitted(HINGE, X_parts, y_parts), found)
+    labels = dd.from_pandas(table["label"], npartitions=2)
+    reordered = frame_of(table[:450][names], table[450:][["label", *names[::-1]]])
+    assert_same_model(fitted(HINGE, reordered, labels), found)
+    without = frame_of(table[:450][names], table[450:][names[:3] + names[4:]])
+    with pytest.raises(ValueError, match=r"partition 1: X must have a column 'f3'"):
+        fitted(HINGE, without, labels)
     found.fit(*lazy(X, y, 450))
     assert not hasattr(found, "feature_names_in_")
 
 
-def test_delayed_partitions_of_sparse_rows_some_empty(client):
+def test_sparse_rows_and_empty_partitions(client):
     X, y = problem(n=900)
     X[X < 0.7] = 0
-    parts = [slice(0, 300), slice(300, 300), slice(300, 900)]
-    rows = delayed([scipy.sparse.csr_matrix(X[part]) for part in parts])
-    found = fitted(HINGE, rows, delayed([y[part] for part in parts]))
-    assert_same_model(found, on_one_machine(HINGE, scipy.sparse.csr_matrix(X), y, 300))
+    rows, labels = lazy(X, y, 300)
+    rows = rows.map_blocks(scipy.sparse.csr_matrix, dtype=X.dtype)
+    expected = on_one_machine(HINGE, scipy.sparse.csr_matrix(X), y, 300)
+    assert_same_model(fitted(HINGE, rows, labels), expected)
+    kept = np.arange(900) // 300 != 1
+    names = [f"f{j}" for j in range(X.shape[1])]
+    table = pd.DataFrame(X, columns=names).assign(label=y, kept=kept)
+    frame = dd.from_pandas(table, npartitions=3)
+    frame = frame[frame["kept"]]
+    rows = frame[names]
+    found = fitted(HINGE, rows, frame["label"])
+    assert_same_model(found, on_one_machine(HINGE, X[kept], y[kept], 300))
     codes = found.encode(rows)
     assert np.isnan(codes.shape[0])
-    np.testing.assert_array_equal(codes.compute(), found.to_local().encode(X))
+    np.testing.assert_array_equal(codes.compute(), found.to_local().encode(X[kept]))
 
 
 @pytest.mark.parametrize("library", ["array_api_strict", "torch"])
@@ -163,9 +179,9 @@ def test_tensors_that_the_workers_make(client, library):
     # One GPU per worker: each task makes its tensors on the device of the worker that runs it.
     asarray = pytest.importorskip(library).asarray
     X, y = problem(n=900)
-    parts = [slice(0, 300), slice(300, 900)]
-    rows = [dask.delayed(asarray)(X[part]) for part in parts]
-    labels = [dask.delayed(asarray)(y[part]) for part in parts]
+    rows, labels = (
+        part.map_blocks(asarray, dtype=part.dtype, meta=part._meta) for part in lazy(X, y, 300)
+    )
     found = fitted(HINGE, rows, labels)
     expected = on_one_machine(HINGE, X, y, 300)
     predicted = found.predict(rows).compute()

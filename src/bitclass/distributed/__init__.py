@@ -8,9 +8,8 @@ except ImportError as error:  # pragma: no cover - seen only without the extra
         "training on a cluster needs Dask; install it with: pip install 'bitclass[dask]'"
     ) from error
 
-from bitclass.distributed.cluster import ClusterError, PartitionError, connected
+from bitclass.distributed.cluster import ClusterError, FeatureFiles, PartitionError, connected
 from bitclass.distributed.estimator import DaskBinaryCodeClassifier
-from bitclass.distributed.partitions import FeatureFiles
 
 __all__ = [
     "ClusterError",

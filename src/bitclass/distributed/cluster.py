@@ -1,31 +1,57 @@
-"""The cluster: finding it, waiting for its results, and errors that say where they happened."""
+"""The cluster: its client, results of its tasks, partitions of rows, and errors that name these."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import dask
+import dask.array as da
 import distributed
-from distributed import Client, Future, KilledWorker
+import numpy as np
+from dask.delayed import Delayed
+from dask.optimization import cull
+from distributed import Client, Future, KilledWorker, futures_of
+from numpy.typing import NDArray
+
+from bitclass.arrays import Features, to_host
 
 __all__ = [
     "ClusterError",
+    "FeatureFiles",
+    "Partition",
     "PartitionError",
+    "collection_partitions",
     "connected",
     "current_client",
+    "file_partitions",
+    "files_of",
+    "grouped",
     "named_errors",
     "results",
+    "row_batches",
     "worker_addresses",
     "worker_threads",
 ]
+
+#: X (m, d) array, CSR or frame, labels (m,) or None, sample weights (m,) or None.
+RowBatch = tuple[Features, Any, Any]
 
 # How long to wait for a scheduler to answer, and for a cluster without running workers to get some.
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 60.0
 _POLL_SECONDS = 0.5
+# Partitions whose graphs together have this many times the tasks of their union share much of
+# their work, which is then computed once, on the cluster.
+_MAX_SHARED_TASKS = 4
 
 
 class PartitionError(ValueError):
@@ -38,16 +64,7 @@ class ClusterError(ConnectionError):
 
 @contextlib.contextmanager
 def named_errors(partition: str) -> Iterator[None]:
-    """Name the partition in any error of the block.
-
-    Examples
-    --------
-    >>> with named_errors("partition 3"):
-    ...     raise ValueError("found 2 features, expected 5")
-    Traceback (most recent call last):
-    ...
-    bitclass.distributed.cluster.PartitionError: partition 3: found 2 features, expected 5
-    """
+    """Name the partition in any error of the block."""
     try:
         yield
     except PartitionError:
@@ -56,6 +73,11 @@ def named_errors(partition: str) -> Iterator[None]:
         raise PartitionError(f"{partition}: {error}") from error
     except Exception as error:
         raise PartitionError(f"{partition}: {type(error).__name__}: {error}") from error
+
+
+# -------------------------------------------------------------------------------------------------
+# Clients and results
+# -------------------------------------------------------------------------------------------------
 
 
 def current_client() -> Client:
@@ -203,3 +225,204 @@ def _named(error: BaseException, name: str) -> Exception:
     found = PartitionError(f"{name}: {type(error).__name__}: {error}")
     found.__cause__ = error
     return found
+
+
+# -------------------------------------------------------------------------------------------------
+# Partitions
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Rows that are read together."""
+
+    name: str  # for errors
+    #: X, y and sample_weight, delayed or None, or a function that gives batches of rows on a worker
+    rows: Any
+    n_rows: int | None  # None where only the workers know
+    shared: bool = False  # whether others need much of the same work
+
+    def in_sequence(self) -> Any:
+        """`rows` as an argument of a task that goes through several partitions.
+
+        The task computes each when its turn comes. As delayed arguments Dask would compute all of
+        them before, and the worker would hold them all.
+        """
+        if callable(self.rows) or self.shared or futures_of(self.rows):
+            return self.rows
+        return partial(_computed, self.rows)
+
+
+def _computed(rows: tuple[Any, ...]) -> list[RowBatch]:
+    # Together, because labels and weights are often made from the same values as X.
+    return [dask.compute(*rows, scheduler="synchronous")]
+
+
+def row_batches(rows: Any) -> Iterator[RowBatch]:
+    """The rows of a partition, on a worker."""
+    for X, y, weights in rows() if callable(rows) else [rows]:
+        if np.ndim(X) != 2:
+            raise ValueError(f"X must have 2 dimensions, found shape {np.shape(X)}")
+        columns = []
+        for name, values in (("labels", y), ("sample weights", weights)):
+            values = None if values is None else np.asarray(to_host(values))
+            if values is not None and values.shape != (X.shape[0],):
+                raise ValueError(f"has {X.shape[0]} rows and {name} of shape {values.shape}")
+            columns.append(values)
+        yield X, columns[0], columns[1]
+
+
+@dataclass(frozen=True)
+class FeatureFiles:
+    """Feature files that the workers read; they must see them at the same paths.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+    features, labels, labels_file, format, n_features, first_index, header : optional
+        As `bitclass.io.open_rows` takes them.
+
+    Examples
+    --------
+    >>> FeatureFiles(["/data/a.parquet", "/data/b.parquet"], labels="species").labels
+    'species'
+    """
+
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    features: str | int | Sequence[str | int] | None = None
+    labels: str | int | bool | None = None
+    labels_file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None
+    format: str | None = None
+    n_features: int | None = None
+    first_index: int | None = None
+    header: bool | None = None
+
+    def open(self, feature_names: Sequence[str] | None = None, classes: Any = None) -> Any:
+        """Open the files on the machine that calls this."""
+        from bitclass.io import open_rows
+
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return open_rows(**given, feature_names=feature_names, classes=classes)
+
+
+def files_of(X: Any) -> FeatureFiles | None:
+    """The files that rows are given as, None where they are given as something else."""
+    if isinstance(X, FeatureFiles):
+        return X
+    paths = X if isinstance(X, list | tuple) and X else [X]
+    are_files = all(isinstance(path, str | os.PathLike) for path in paths)
+    return FeatureFiles(paths) if are_files else None
+
+
+def file_partitions(
+    files: FeatureFiles,
+    n_rows: int,
+    n_partitions: int,
+    feature_names: tuple[str, ...] | None = None,
+    classes: NDArray[Any] | None = None,
+) -> list[Partition]:
+    """Consecutive ranges of rows of files, about equal; names and classes are those of a model."""
+    ends = np.linspace(0, n_rows, min(n_partitions, n_rows) + 1).astype(int).tolist()
+    return [
+        Partition(
+            f"rows {start} to {stop}",
+            partial(_file_batches, files, start, stop, feature_names, classes),
+            stop - start,
+        )
+        for start, stop in itertools.pairwise(ends)
+    ]
+
+
+def _file_batches(
+    files: FeatureFiles, start: int, stop: int, feature_names: Any, classes: Any
+) -> Iterator[RowBatch]:
+    """Rows of files in batches of bounded size."""
+    rows = files.open(feature_names, classes)
+    with contextlib.closing(rows.batches(start)) as batches:
+        for batch in batches:
+            n = min(batch.X.shape[0], stop - batch.first_row)
+            yield batch.X[:n], None if batch.labels is None else batch.labels[:n], None
+            if batch.first_row + n >= stop:
+                return
+
+
+def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Partition]:
+    """Partitions of Dask arrays or frames; `y` and `sample_weight` may be NumPy arrays."""
+    blocks, shared = _blocks("X", X)
+    lengths = _lengths(X) if isinstance(X, da.Array) else None
+    columns: list[list[Any]] = [blocks]
+    for name, values in (("y", y), ("sample_weight", sample_weight)):
+        if values is None:
+            columns.append([None] * len(blocks))
+            continue
+        if lengths is not None and isinstance(values, np.ndarray):
+            if values.shape != (sum(lengths),):
+                raise ValueError(
+                    f"{name} must have one value for each of the {sum(lengths)} rows of X, found "
+                    f"shape {values.shape}"
+                )
+            values = da.from_array(values, chunks=(lengths,))
+        own, own_shared = _blocks(name, values)
+        if len(own) != len(blocks):
+            raise PartitionError(f"{name} has {len(own)} partitions, but X has {len(blocks)}")
+        columns.append(own)
+        shared = shared or own_shared
+    return [
+        Partition(f"partition {index}", rows, lengths[index] if lengths else None, shared)
+        for index, rows in enumerate(zip(*columns, strict=True))
+    ]
+
+
+def _lengths(X: da.Array) -> tuple[int, ...]:
+    """Rows of the blocks of an array, which must have all features each."""
+    if X.ndim != 2:
+        raise ValueError(f"X must have 2 dimensions, found {X.ndim}")
+    if np.isnan(X.shape).any():
+        raise ValueError("X has chunks of unknown size: call X.compute_chunk_sizes() first")
+    if X.numblocks[1] != 1:
+        raise ValueError(
+            f"X must not be split along the features, found chunks of {X.chunks[1]} features: use "
+            "X.rechunk({1: -1})"
+        )
+    return tuple(map(int, X.chunks[0]))
+
+
+def _blocks(name: str, values: Any) -> tuple[list[Delayed], bool]:
+    """The partitions, each with its own tasks only, and whether they share much of these."""
+    if not (dask.is_dask_collection(values) and hasattr(values, "to_delayed")):
+        raise TypeError(
+            f"{name} must be a Dask array, a Dask frame or paths of files, found "
+            f"{type(values).__name__}; BinaryCodeClassifier learns from rows in memory"
+        )
+    # Optimising drops the futures of what is in memory, and nothing would keep it there.
+    optimize = not futures_of(values)
+    blocks = np.ravel(values.to_delayed(optimize_graph=optimize)).tolist()
+    graph = dict(blocks[0].__dask_graph__())
+    found, n_tasks = [], 0
+    for block in blocks:
+        own = cull(graph, [block.key])[0]
+        n_tasks += len(own)
+        if n_tasks > _MAX_SHARED_TASKS * len(graph):
+            return blocks, True
+        found.append(Delayed(block.key, own))
+    return found, False
+
+
+def grouped(client: Client, partitions: Sequence[Partition], workers: list[str]) -> list[list[int]]:
+    """One group of partitions per worker: those that it holds, or a run of consecutive ones."""
+    held = [futures_of(partition.rows[0]) for partition in partitions]
+    # A future that several partitions are made from does not tell where they are.
+    uses = Counter(future.key for futures in held for future in futures)
+    own = [[future for future in futures if uses[future.key] == 1] for futures in held]
+    where = client.who_has([future for futures in own for future in futures]) if any(own) else {}
+    groups: dict[str, list[int]] = {worker: [] for worker in workers}
+    elsewhere = []
+    for index, futures in enumerate(own):
+        holders = [worker for future in futures for worker in where.get(future.key, ())]
+        if holders and holders[0] in groups:
+            groups[holders[0]].append(index)
+        else:
+            elsewhere.append(index)
+    for worker, run in zip(workers, np.array_split(elsewhere, len(workers)), strict=True):
+        groups[worker].extend(int(index) for index in run)
+    return [sorted(group) for group in groups.values() if group]

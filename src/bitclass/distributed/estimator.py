@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any, Self
 
 import dask
 import dask.array as da
 import numpy as np
-from dask.delayed import Delayed
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bitclass._native import thread_limit
 from bitclass.arrays import as_features, is_foreign, to_host
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.codes import packed_width
 from bitclass.distributed.cluster import (
-    current_client,
-    named_errors,
-    results,
-    worker_addresses,
-    worker_threads,
-)
-from bitclass.distributed.fitting import Progress, fit_collections, fit_files, open_on_worker
-from bitclass.distributed.partitions import (
     FeatureFiles,
     Partition,
     collection_partitions,
+    current_client,
     file_partitions,
-    is_files,
+    files_of,
+    named_errors,
+    results,
     row_batches,
+    worker_addresses,
+    worker_threads,
 )
+from bitclass.distributed.fitting import Progress, fit_on_workers
 from bitclass.validation import check_initial_codes
 
 __all__ = ["DaskBinaryCodeClassifier"]
-
-#: Shape of one row's part of a result, and its type.
-Output = tuple[tuple[int, ...], Any]
 
 _FILE_PARTITIONS_PER_WORKER = 4
 
@@ -87,13 +80,13 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
 
         Parameters
         ----------
-        X : Dask array of shape (n_samples, n_features), Dask frame, list of delayed values or \
-                futures (arrays, CSR matrices or frames), FeatureFiles, or list of paths
-            An array must not be split along the features. What is not in the memory of the workers
-            is computed twice, once for the sample and once for the sums: persist it if it fits.
-        y : the same of shape (n_samples,), or an array
+        X : Dask array of shape (n_samples, n_features), Dask frame, FeatureFiles, or list of paths
+            An array must not be split along the features; its blocks may be CSR matrices or tensors
+            of other libraries. What is not in the memory of the workers is computed twice, once for
+            the sample and once for the sums: persist it if it fits.
+        y : Dask array or series of shape (n_samples,), or NumPy array
             Labels, in the same partitions as X; None where X is files.
-        sample_weight : the same of shape (n_samples,), optional
+        sample_weight : as y, optional
         progress : callable, optional
             Called now and then with the name of the pass, how much of it is done, and how much
             there is: partitions of "sampling", rows of "learning".
@@ -119,15 +112,12 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
                 f"loss='hinge' can sum on a cluster, found loss={settings.loss!r}; use "
                 "initial_codes='means' or 'random'"
             )
-        client = current_client()
-        if is_files(X):
-            if y is not None or sample_weight is not None:
-                raise ValueError("y and sample_weight must be None where X is files")
-            fit_files(local, client, _files(X), progress)
-        else:
+        if files_of(X) is None:
             if y is None:
                 raise ValueError("y must be given where X is not files")
-            fit_collections(local, client, collection_partitions(X, y, sample_weight), progress)
+        elif y is not None or sample_weight is not None:
+            raise ValueError("y and sample_weight must be None where X is files")
+        fit_on_workers(local, current_client(), X, y, sample_weight, progress)
         self.__dict__.pop("feature_names_in_", None)
         self.__dict__.update(local.__dict__)
         return self
@@ -157,8 +147,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         -------
         Dask array of shape (n_samples,)
         """
-        check_is_fitted(self)
-        return self._lazy(X, "predict", {}, [((), self.classes_.dtype)])[0]
+        return self._lazy(X, "predict")[0]
 
     def encode(self, X: Any) -> da.Array:
         """Codes of samples, packed, lazily.
@@ -171,7 +160,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         -------
         Dask array of shape (n_samples, ceil(n_bits / 8)), uint8
         """
-        return self._lazy(X, "encode", {}, [((packed_width(self.n_bits),), np.uint8)])[0]
+        return self._lazy(X, "encode")[0]
 
     def top_classes(self, X: Any, k: int, *, probabilities: bool = False) -> tuple[da.Array, ...]:
         """The k nearest classes, lazily.
@@ -189,16 +178,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         distances : Dask array of shape (n_samples, k), int32
         probabilities : Dask array of shape (n_samples, k), where asked for
         """
-        n_classes = len(self.packed().classes)
-        if not isinstance(k, Integral) or not 1 <= k <= n_classes:
-            raise ValueError(
-                f"k must be an integer from 1 to the number of classes, {n_classes}, found {k!r}"
-            )
-        outputs: list[Output] = [((int(k),), self.classes_.dtype), ((int(k),), np.int32)]
-        if probabilities:
-            outputs.append(((int(k),), np.float64))
-        arguments = {"k": int(k), "probabilities": bool(probabilities)}
-        return self._lazy(X, "top_classes", arguments, outputs)
+        return self._lazy(X, "top_classes", k=k, probabilities=probabilities)
 
     def decision_function(self, X: Any) -> da.Array:
         """Inner products of class weights and codes, lazily.
@@ -212,9 +192,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         Dask array of shape (n_samples, n_classes), or (n_samples,) for two classes
             See `BinaryCodeClassifier.decision_function`.
         """
-        check_is_fitted(self)
-        shape = () if len(self.classes_) == 2 else (len(self.classes_),)
-        return self._lazy(X, "decision_function", {}, [(shape, np.float64)])[0]
+        return self._lazy(X, "decision_function")[0]
 
     def predict_proba(self, X: Any) -> da.Array:
         """Class probabilities, lazily.
@@ -227,8 +205,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         -------
         Dask array of shape (n_samples, n_classes)
         """
-        check_is_fitted(self)
-        return self._lazy(X, "predict_proba", {}, [((len(self.classes_),), np.float64)])[0]
+        return self._lazy(X, "predict_proba")[0]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy on labelled rows, computed on the workers.
@@ -241,108 +218,108 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         -------
         float
         """
-        predictor = self._predictor()
-        client = current_client()
-        partitions = self._partitions(X, y, sample_weight)
-        tasks = [dask.delayed(_hits)(predictor, part.name, *part.parts) for part in partitions]
-        found = results(client, client.compute(tasks), [part.name for part in partitions])
-        hits, total = np.sum(found, axis=0)
+        client, partitions = current_client(), self._partitions(X, y, sample_weight)
+        tasks = self._tasks(partitions, "score", (np.empty((0, 2)),))
+        names = [partition.name for partition in partitions]
+        found = results(client, client.compute(tasks), names)
+        hits, total = sum(counts.sum(axis=0) for (counts,) in found)
         return float(hits / total)
 
-    def _lazy(
-        self, X: Any, method: str, arguments: dict[str, Any], outputs: list[Output]
-    ) -> list[da.Array]:
+    def _lazy(self, X: Any, method: str, **arguments: Any) -> tuple[da.Array, ...]:
         """What a method of the estimator gives for each partition, as Dask arrays."""
-        predictor = self._predictor()
-        columns: list[list[da.Array]] = [[] for _ in outputs]
-        for partition in self._partitions(X):
-            found = dask.delayed(_predicted, nout=len(outputs))(
-                predictor, partition.name, method, arguments, outputs, *partition.parts
-            )
+        partitions = self._partitions(X)
+        example = np.zeros((1, self.n_features_in_), dtype=np.float32)
+        found = getattr(self._nameless(), method)(example, **arguments)
+        empty = tuple(array[:0] for array in (found if isinstance(found, tuple) else (found,)))
+        columns: list[list[da.Array]] = [[] for _ in empty]
+        tasks = self._tasks(partitions, method, empty, **arguments)
+        for partition, task in zip(partitions, tasks, strict=True):
             n_rows = np.nan if partition.n_rows is None else partition.n_rows
-            for column, part, (shape, dtype) in zip(columns, found, outputs, strict=True):
-                column.append(da.from_delayed(part, (n_rows, *shape), dtype=dtype))
-        return [da.concatenate(column, allow_unknown_chunksizes=True) for column in columns]
+            for column, part, array in zip(columns, task, empty, strict=True):
+                shape = (n_rows, *array.shape[1:])
+                column.append(da.from_delayed(part, shape, dtype=array.dtype))
+        return tuple(da.concatenate(column, allow_unknown_chunksizes=True) for column in columns)
 
-    def _predictor(self) -> Delayed:
-        """The fitted estimator without its sums, as one task that others depend on."""
+    def _tasks(
+        self,
+        partitions: list[Partition],
+        method: str,
+        empty: tuple[NDArray[Any], ...],
+        **arguments: Any,
+    ) -> list[Any]:
+        # One task that all others depend on.
+        predictor = dask.delayed(self._nameless(), traverse=False)
+        answers, names = dask.delayed(_answers, nout=len(empty)), self._feature_names()
+        return [
+            answers(part.name, part.rows, predictor, names, method, empty, arguments)
+            for part in partitions
+        ]
+
+    def _nameless(self) -> BinaryCodeClassifier:
+        """The ordinary classifier, for rows whose columns have been selected by name."""
         local = self.solve().to_local()
-        return dask.delayed(_Predictor(local), traverse=False)
+        local.__dict__.pop("feature_names_in_", None)
+        return local
+
+    def _feature_names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(names.tolist())
 
     def _partitions(self, X: Any, y: Any = None, sample_weight: Any = None) -> list[Partition]:
         """Rows to predict, checked as far as possible before any are computed."""
-        names = getattr(self, "feature_names_in_", None)
-        feature_names = None if names is None else tuple(names.tolist())
-        if is_files(X):
-            client, files = current_client(), _files(X)
-            opened = open_on_worker(client, files, feature_names)
-            n_features: int | None = opened.n_features
+        check_is_fitted(self)
+        files, names = files_of(X), self._feature_names()
+        if files is not None:
+            client = current_client()
             n_partitions = _FILE_PARTITIONS_PER_WORKER * len(worker_addresses(client))
-            partitions = file_partitions(
-                files, opened.n_rows, n_partitions, feature_names, self.classes_
-            )
+            # Workers may see other paths than the client.
+            future = client.submit(_sizes, files, names, pure=False)
+            n_rows, n_features = results(client, [future], ["files"])[0]
+            partitions = file_partitions(files, n_rows, n_partitions, names, self.classes_)
         else:
-            n_features = X.shape[1] if isinstance(X, da.Array) else None
+            n_features = X.shape[1] if isinstance(X, da.Array) else self.n_features_in_
             partitions = collection_partitions(X, y, sample_weight)
-        if n_features is not None and n_features != self.n_features_in_:
+        if n_features != self.n_features_in_:
             raise ValueError(
                 f"X has {n_features} features, but the model takes {self.n_features_in_}"
             )
         return partitions
 
 
-class _Predictor:
-    """A fitted classifier that predicts rows of partitions, on a worker."""
-
-    def __init__(self, classifier: BinaryCodeClassifier) -> None:
-        names = classifier.__dict__.pop("feature_names_in_", None)
-        self.names = None if names is None else tuple(names.tolist())
-        self.classifier = classifier
-
-    def ask(self, method: str, X: Any, **arguments: Any) -> Any:
-        """What a method of the classifier gives for rows with columns in any order."""
-        if not is_foreign(X):
-            X = as_features(X, self.classifier.n_features_in_, self.names)
-        with thread_limit(worker_threads(self.classifier.n_jobs)):
-            found = getattr(self.classifier, method)(X, **arguments)
-        return tuple(map(to_host, found)) if isinstance(found, tuple) else to_host(found)
+def _sizes(files: FeatureFiles, feature_names: tuple[str, ...] | None) -> tuple[int, int]:
+    with named_errors("files"):
+        rows = files.open(feature_names)
+        return rows.n_rows, rows.n_features
 
 
-def _predicted(
-    predictor: _Predictor,
+def _answers(
     name: str,
+    rows: Any,
+    classifier: BinaryCodeClassifier,
+    feature_names: tuple[str, ...] | None,
     method: str,
+    empty: tuple[NDArray[Any], ...],
     arguments: dict[str, Any],
-    outputs: list[Output],
-    *parts: Any,
-) -> tuple[Any, ...]:
-    """Results for the rows of a partition, one array per output."""
-    answers = [tuple(np.empty((0, *shape), dtype=dtype) for shape, dtype in outputs)]
-    with named_errors(name):
-        for X, _, _ in row_batches(parts):
-            if X.shape[0]:
-                found = predictor.ask(method, X, **arguments)
-                answers.append(found if isinstance(found, tuple) else (found,))
+) -> tuple[NDArray[Any], ...]:
+    """What a method gives for the rows of a partition; `empty` if there are none."""
+    answers = [empty]
+    with named_errors(name), thread_limit(worker_threads(classifier.n_jobs)):
+        for X, y, sample_weight in row_batches(rows):
+            if not X.shape[0]:
+                continue
+            if not is_foreign(X):
+                X = as_features(X, classifier.n_features_in_, feature_names)
+            if method == "score":
+                found = _hits(to_host(classifier.predict(X)), y, sample_weight)
+            else:
+                found = getattr(classifier, method)(X, **arguments)
+            answers.append(tuple(map(to_host, found if isinstance(found, tuple) else (found,))))
     return tuple(np.concatenate(part) for part in zip(*answers, strict=True))
 
 
-def _hits(predictor: _Predictor, name: str, *parts: Any) -> tuple[float, float]:
-    """Weight of the rows of a partition that are predicted rightly, and of all."""
-    hits = total = 0.0
-    with named_errors(name):
-        for X, y, sample_weight in row_batches(parts):
-            if y is None:
-                raise ValueError("no labels to compare with")
-            weights = np.ones(X.shape[0]) if sample_weight is None else sample_weight
-            for what, values in (("labels", y), ("sample weights", weights)):
-                # Of another shape they would be compared each with each.
-                if values.shape != (X.shape[0],):
-                    raise ValueError(f"has {X.shape[0]} rows and {what} of shape {values.shape}")
-            if X.shape[0]:
-                hits += float(np.sum(weights[predictor.ask("predict", X) == y]))
-                total += float(np.sum(weights))
-    return hits, total
-
-
-def _files(X: Any) -> FeatureFiles:
-    return X if isinstance(X, FeatureFiles) else FeatureFiles(X)
+def _hits(predicted: Any, y: Any, sample_weight: Any) -> Any:
+    """Weight of the rows that are predicted rightly, and of all, shape (1, 2)."""
+    if y is None:
+        raise ValueError("no labels to compare with")
+    weights = np.ones(len(y)) if sample_weight is None else sample_weight
+    return np.array([[np.sum(weights[predicted == y]), np.sum(weights)]])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import dask
 import distributed
@@ -20,21 +21,25 @@ from sklearn.utils import check_random_state
 from bitclass.arrays import Features, as_features, is_foreign, take, to_host
 from bitclass.blas import training_threads
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.distributed.cluster import named_errors, results, worker_addresses, worker_threads
-from bitclass.distributed.partitions import (
+from bitclass.distributed.cluster import (
     FeatureFiles,
     Partition,
-    column_names,
+    collection_partitions,
     file_partitions,
+    files_of,
     grouped,
+    named_errors,
+    results,
     row_batches,
+    worker_addresses,
+    worker_threads,
 )
 from bitclass.training import Statistics, start_statistics
 from bitclass.training.refinement.split import uniform
 from bitclass.training.statistics import check_label_kinds
 from bitclass.validation import check_initial_codes, check_rows, settings_of
 
-__all__ = ["Progress", "fit_collections", "fit_files", "open_on_worker"]
+__all__ = ["Progress", "fit_on_workers"]
 
 #: Called with the name of the pass, how much of it is done, and how much there is.
 Progress = Callable[[str, int, int], None]
@@ -47,46 +52,73 @@ SAMPLE_ROWS = 10_000
 SAMPLE_BYTES = 256 << 20
 
 
-def fit_collections(
+def fit_on_workers(
     classifier: BinaryCodeClassifier,
     client: Client,
-    partitions: Sequence[Partition],
+    X: Any,
+    y: Any,
+    sample_weight: Any,
     progress: Progress | None,
 ) -> None:
-    """Train on partitions of Dask collections."""
+    """Train on files that the workers read, or on partitions of Dask collections."""
     workers = worker_addresses(client)
-    samples = _sample_partitions(client, partitions, _seed(classifier), progress)
-    names = next((part_sample.names for part_sample in samples if part_sample.n_rows), None)
-    sample = _joined_sample(classifier, partitions, samples, names)
-    known = [
-        replace(part, n_rows=part_sample.n_rows)
-        for part, part_sample in zip(partitions, samples, strict=True)
-    ]
-    _fit(classifier, client, known, grouped(client, known, workers), sample, names, progress)
+    files = files_of(X)
+    if files is not None:
+        future = client.submit(_sample_files, files, pure=False)
+        samples = results(client, [future], ["files"])
+        partitions = file_partitions(files, samples[0].n_rows, len(workers))
+        lengths = [partition.n_rows or 0 for partition in partitions]
+        groups = [[index] for index in range(len(partitions))]
+    else:
+        partitions = collection_partitions(X, y, sample_weight)
+        samples = _sample_partitions(client, partitions, _seed(classifier), progress)
+        lengths = [sample.n_rows for sample in samples]
+        groups = grouped(client, partitions, workers)
+    names = next((sample.feature_names for sample in samples if sample.n_rows), None)
+    task = _summing(classifier, samples, names, sum(lengths))
+
+    first_rows = np.cumsum([0, *lengths]).tolist()
+    sums, drawn = [], []
+    for number, group in enumerate(groups):
+        group_rows = [
+            (partitions[index].name, first_rows[index], partitions[index].in_sequence())
+            for index in group
+        ]
+        found = dask.delayed(_sum, nout=2)(task, number, group_rows)
+        sums.append(found[0])
+        drawn.append(found[1])
+    done = dict.fromkeys(range(len(groups)), 0)
+
+    def on_event(event: tuple[float, tuple[int, int]]) -> None:
+        done[event[1][0]] = event[1][1]
+
+    def report() -> None:
+        if progress is not None:
+            progress("learning", sum(done.values()), sum(lengths))
+
+    client.subscribe_topic(task.topic, on_event)
+    try:
+        # Anchors and starting codes travel with the tasks, where Dask would warn above 10 MB.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
+            futures = client.compute([_merged(sums), *drawn])
+        statistics, *selected = results(client, futures, ["the sums"] * len(futures), report)
+    finally:
+        client.unsubscribe_topic(task.topic)
+    batches = sorted((batch for part in selected for batch in part), key=lambda batch: batch[0])
+
+    def drawn_batches(start_row: int) -> Iterator[tuple[Any, ...]]:
+        return iter([batch[1:] for batch in batches] if start_row == 0 else [])
+
+    classifier.fit_batches(
+        drawn_batches,
+        statistics=statistics,
+        n_rows=sum(len(batch[2]) for batch in batches),
+        feature_names=names,
+    )
 
 
-def fit_files(
-    classifier: BinaryCodeClassifier,
-    client: Client,
-    files: FeatureFiles,
-    progress: Progress | None,
-) -> None:
-    """Train on files that the workers read."""
-    workers = worker_addresses(client)
-    opened = open_on_worker(client, files, sample=True)
-    if opened.sample is None:
-        raise ValueError(f"{opened.description}: no labels found; name them with labels")
-    partitions = file_partitions(files, opened.n_rows, len(workers))
-    groups = [[index] for index in range(len(partitions))]
-    classifier.n_features_in_ = opened.n_features
-    names = opened.feature_names
-    _fit(classifier, client, partitions, groups, opened.sample, names, progress)
-
-
-@sizeof.register(Statistics)  # type: ignore[untyped-decorator]
-def _statistics_bytes(statistics: Statistics) -> int:
-    """Bytes of sums, by which Dask decides where to merge them and what fits into memory."""
-    return int(sum(array.nbytes for array in vars(statistics).values() if hasattr(array, "nbytes")))
+def _seed(classifier: BinaryCodeClassifier) -> int:
+    return int(check_random_state(classifier.random_state).randint(2**31 - 1))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -94,51 +126,27 @@ def _statistics_bytes(statistics: Statistics) -> int:
 # -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Opened:
-    """Facts about files as a worker sees them, and sample rows if asked for and labelled."""
+class _Sample(NamedTuple):
+    """Some rows of a partition, or of files, and what there is to know about all of them."""
 
-    n_rows: int
-    n_features: int
+    name: str  # of the partition
+    n_rows: int  # of all rows
     feature_names: tuple[str, ...] | None
-    description: str
-    sample: tuple[Features, NDArray[Any]] | None
-
-
-def open_on_worker(
-    client: Client,
-    files: FeatureFiles,
-    feature_names: tuple[str, ...] | None = None,
-    *,
-    sample: bool = False,
-) -> Opened:
-    """Open files on a worker, which may see other paths than the client."""
-    worker_addresses(client)
-    future = client.submit(_open, files, feature_names, sample, pure=False)
-    opened: Opened = results(client, [future], ["files"])[0]
-    return opened
-
-
-def _open(files: FeatureFiles, feature_names: tuple[str, ...] | None, sample: bool) -> Opened:
-    with named_errors("files"):
-        rows = files.open(feature_names)
-        drawn = rows.sample() if sample and rows.has_labels else None
-        return Opened(rows.n_rows, rows.n_features, rows.feature_names, rows.description, drawn)
-
-
-@dataclass(frozen=True)
-class _PartitionSample:
-    """Length of a partition, names of its columns, and some rows, drawn at random."""
-
-    n_rows: int
-    names: tuple[str, ...] | None
     X: Any
     labels: NDArray[Any]
 
 
+def _sample_files(files: FeatureFiles) -> _Sample:
+    with named_errors("files"):
+        rows = files.open()
+        if not rows.has_labels:
+            raise ValueError(f"{rows.description}: no labels found; name them with labels")
+        return _Sample("files", rows.n_rows, rows.feature_names, *rows.sample())
+
+
 def _sample_partitions(
     client: Client, partitions: Sequence[Partition], seed: int, progress: Progress | None
-) -> list[_PartitionSample]:
+) -> list[_Sample]:
     """Check all partitions on the workers, and draw a few rows of each."""
     lengths = [partition.n_rows for partition in partitions]
     total = sum(length or 0 for length in lengths)
@@ -146,7 +154,7 @@ def _sample_partitions(
     even = -(-2 * SAMPLE_ROWS // len(partitions))
     quotas = [even if n is None else -(-n * SAMPLE_ROWS // max(total, 1)) for n in lengths]
     tasks = [
-        dask.delayed(_sample_partition)(partition.name, (seed, index), quota, *partition.parts)
+        dask.delayed(_sample_partition)(partition.name, (seed, index), quota, partition.rows)
         for index, (partition, quota) in enumerate(zip(partitions, quotas, strict=True))
     ]
     futures = client.compute(tasks)
@@ -159,56 +167,60 @@ def _sample_partitions(
     return results(client, futures, [partition.name for partition in partitions], report)
 
 
-def _sample_partition(
-    name: str, seed: tuple[int, int], quota: int, *parts: Any
-) -> _PartitionSample:
+def _sample_partition(name: str, seed: tuple[int, int], quota: int, rows: Any) -> _Sample:
     """Draw at most `quota` rows of a partition."""
     with named_errors(name):
-        X, labels, weights = next(row_batches(parts))
+        X, labels, weights = next(row_batches(rows))
         counting = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights > 0)
         # Fewer of wide rows.
         max_rows = max(256, SAMPLE_BYTES // (8 * max(1, X.shape[1])))
         quota = -(-quota * min(max_rows, SAMPLE_ROWS) // SAMPLE_ROWS)
-        rows = np.sort(np.random.default_rng(seed).permutation(counting)[:quota])
-        drawn = X.iloc[rows] if hasattr(X, "iloc") else to_host(take(X, rows))
-        return _PartitionSample(X.shape[0], column_names(X), drawn, labels[rows])
+        drawn = np.sort(np.random.default_rng(seed).permutation(counting)[:quota])
+        columns = tuple(getattr(X, "columns", ()))
+        are_names = columns and all(isinstance(column, str) for column in columns)
+        names = columns if are_names else None
+        return _Sample(name, X.shape[0], names, _rows_of(X, drawn), labels[drawn])
+
+
+def _rows_of(X: Any, rows: NDArray[np.intp]) -> Any:
+    return X.iloc[rows] if hasattr(X, "iloc") else to_host(take(X, rows))
 
 
 def _joined_sample(
     classifier: BinaryCodeClassifier,
-    partitions: Sequence[Partition],
-    samples: Sequence[_PartitionSample],
+    samples: Sequence[_Sample],
     names: tuple[str, ...] | None,
-) -> tuple[Features, NDArray[Any]]:
-    """The sample, in about the same share of each partition; `classifier` learns the width."""
-    share = SAMPLE_ROWS / max(1, sum(part_sample.n_rows for part_sample in samples))
-    parts: list[Features] = []
-    labels: list[NDArray[Any]] = []
-    for partition, part_sample in zip(partitions, samples, strict=True):
-        n = min(len(part_sample.labels), -(-part_sample.n_rows * min(share, 1.0) // 1))
+) -> tuple[Features, NDArray[Any], NDArray[np.float64]]:
+    """Rows in about the same share of each partition, labels, and class weights.
+
+    `classifier` learns the number of features.
+    """
+    share = SAMPLE_ROWS / max(1, sum(sample.n_rows for sample in samples))
+    parts: list[tuple[Features, NDArray[Any], NDArray[np.float64]]] = []
+    for sample in samples:
+        n = min(len(sample.labels), -(-sample.n_rows * min(share, 1.0) // 1))
         if n == 0:
             continue
         # Every k-th of the rows, which are in order.
-        rows = np.linspace(0, len(part_sample.labels), int(n), endpoint=False).astype(int)
-        with named_errors(partition.name):
-            X = part_sample.X.iloc[rows] if hasattr(part_sample.X, "iloc") else part_sample.X[rows]
+        rows = np.linspace(0, len(sample.labels), int(n), endpoint=False).astype(int)
+        with named_errors(sample.name):
+            X = _rows_of(sample.X, rows)
             if not parts:
-                width = X.shape[1] if names is None else len(names)
-                classifier.n_features_in_ = width
-            X = as_features(X, width, names)
-            X, own, _ = check_rows(classifier, X, part_sample.labels[rows], None, reset=False)
-            check_label_kinds(labels[0] if labels else own, own)
-        parts.append(X)
-        labels.append(own)
+                classifier.n_features_in_ = X.shape[1] if names is None else len(names)
+            X = as_features(X, classifier.n_features_in_, names)
+            X, labels, weights = check_rows(classifier, X, sample.labels[rows], None, reset=False)
+            check_label_kinds(parts[0][1] if parts else labels, labels)
+        parts.append((X, labels, np.ones(len(labels)) if weights is None else weights))
     if not parts:
         raise ValueError("X must have rows of positive weight, found none")
-    sparse = any(scipy.sparse.issparse(X) for X in parts)
-    X = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
-    return X, np.concatenate(labels)
-
-
-def _seed(classifier: BinaryCodeClassifier) -> int:
-    return int(check_random_state(classifier.random_state).randint(2**31 - 1))
+    columns = list(zip(*parts, strict=True))
+    sparse = any(scipy.sparse.issparse(X) for X in columns[0])
+    X = scipy.sparse.vstack(columns[0], format="csr") if sparse else np.concatenate(columns[0])
+    weights = np.concatenate(columns[2])
+    if not weights.any():
+        raise ValueError("class_weight must be positive for some class of the sample")
+    counts = weights > 0
+    return X[counts], np.concatenate(columns[1])[counts], weights[counts]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -217,147 +229,68 @@ def _seed(classifier: BinaryCodeClassifier) -> int:
 
 
 @dataclass(frozen=True)
-class _Start:
-    """What the tasks that sum start from; without the zeros, which may be large."""
+class _Summing:
+    """What the tasks that sum have in common."""
 
-    starting: Any
-    shift: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    anchors: Any
+    empty: Callable[[], Statistics]  # the zeros themselves may be large
     checks: BinaryCodeClassifier  # not fitted: number of features, class weights, threads
-    names: tuple[str, ...] | None  # of the features
+    feature_names: tuple[str, ...] | None
     share: float  # of the rows, to draw for refinement
     seed: int  # of the draw
     topic: str  # where progress is reported
 
-    def statistics(self) -> Statistics:
-        """Empty statistics."""
-        return Statistics(self.starting, self.shift, self.scale, anchors=self.anchors)
 
-
-def _fit(
+def _summing(
     classifier: BinaryCodeClassifier,
-    client: Client,
-    partitions: Sequence[Partition],
-    groups: Sequence[Sequence[int]],
-    sample: tuple[Features, NDArray[Any]],
+    samples: Sequence[_Sample],
     names: tuple[str, ...] | None,
-    progress: Progress | None,
-) -> None:
-    """Sum all rows on the workers, and solve here."""
-    lengths = [partition.n_rows or 0 for partition in partitions]
-    n_rows = sum(lengths)
-    row_bytes = _n_bytes(sample[0]) / sample[0].shape[0]
-    share = 0.0 if classifier.refine is False else min(1.0, SAMPLE_BYTES / (n_rows * row_bytes))
-    start = _start(classifier, sample, names, share)
-    first_rows = np.cumsum([0, *lengths])
-    sums, drawn = [], []
-    for number, group in enumerate(groups):
-        found = dask.delayed(_sum, nout=2)(
-            start,
-            number,
-            [partitions[index].name for index in group],
-            [int(first_rows[index]) for index in group],
-            [partitions[index].in_sequence() for index in group],
-        )
-        sums.append(found[0])
-        drawn.append(found[1])
-    done = dict.fromkeys(range(len(groups)), 0)
-
-    def on_event(event: tuple[float, tuple[int, int]]) -> None:
-        done[event[1][0]] = event[1][1]
-
-    def report() -> None:
-        if progress is not None:
-            progress("learning", sum(done.values()), n_rows)
-
-    client.subscribe_topic(start.topic, on_event)
-    try:
-        # Anchors and starting codes travel with the tasks, where Dask would warn above 10 MB.
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
-            futures = client.compute([_merged(sums), *drawn])
-        found = results(client, futures, ["the sums"] * len(futures), report)
-    finally:
-        client.unsubscribe_topic(start.topic)
-    batches = sorted((batch for part in found[1:] for batch in part), key=lambda batch: batch[0])
-
-    def drawn_batches(start_row: int) -> Iterator[tuple[Any, ...]]:
-        return iter([batch[1:] for batch in batches] if start_row == 0 else [])
-
-    classifier.fit_batches(
-        drawn_batches,
-        statistics=found[0],
-        n_rows=sum(len(batch[2]) for batch in batches),
-        feature_names=names,
-    )
-
-
-def _start(
-    classifier: BinaryCodeClassifier,
-    sample: tuple[Features, NDArray[Any]],
-    names: tuple[str, ...] | None,
-    share: float,
-) -> _Start:
+    n_rows: int,
+) -> _Summing:
+    X, labels, weights = _joined_sample(classifier, samples, names)
+    share = 0.0
+    if classifier.refine is not False:
+        share = min(1.0, SAMPLE_BYTES / (n_rows * sizeof(X) / X.shape[0]))
     seed = _seed(classifier)
-    X, labels, weights = check_rows(classifier, *sample, None, reset=False)
-    if weights is not None:
-        counts = weights > 0
-        if not counts.any():
-            raise ValueError("class_weight must be positive for some class of the sample")
-        X, labels, weights = X[counts], labels[counts], weights[counts]
     settings = settings_of(classifier.get_params(deep=False))
     codes = check_initial_codes(classifier.initial_codes, None, settings.n_bits)
     with training_threads(classifier.n_jobs):
-        empty = start_statistics(settings, X, labels, weights, codes)
+        start = start_statistics(settings, X, labels, weights, codes)
+    empty = partial(Statistics, start.starting, start.shift, start.scale, anchors=start.anchors)
     checks = BinaryCodeClassifier(class_weight=classifier.class_weight, n_jobs=classifier.n_jobs)
     checks.n_features_in_ = classifier.n_features_in_
-    return _Start(
-        empty.starting,
-        empty.shift,
-        empty.scale,
-        empty.anchors,
-        checks,
-        names,
-        share,
-        seed,
-        f"bitclass-{uuid.uuid4().hex}",
-    )
+    return _Summing(empty, checks, names, share, seed, f"bitclass-{uuid.uuid4().hex}")
 
 
-def _n_bytes(X: Features) -> int:
-    if scipy.sparse.issparse(X):
-        return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
-    return int(X.nbytes)
+@sizeof.register(Statistics)  # type: ignore[untyped-decorator]
+def _statistics_bytes(statistics: Statistics) -> int:
+    """Bytes of sums, by which Dask decides where to merge them and what fits into memory."""
+    return int(sum(array.nbytes for array in vars(statistics).values() if hasattr(array, "nbytes")))
 
 
 def _sum(
-    start: _Start,
-    number: int,
-    names: list[str],
-    first_rows: list[int],
-    partitions: list[Any],
+    task: _Summing, number: int, group: list[tuple[str, int, Any]]
 ) -> tuple[Statistics, list[SelectedRows]]:
     """Sum a group of partitions, one after the other, and draw rows for refinement.
 
     It changes none of its arguments, so that Dask may run it again.
     """
-    statistics = start.statistics()
+    statistics = task.empty()
     selected: list[SelectedRows] = []
     n_done = 0
-    with training_threads(worker_threads(start.checks.n_jobs)):
-        for name, row, parts in zip(names, first_rows, partitions, strict=True):
+    with training_threads(worker_threads(task.checks.n_jobs)):
+        for name, row, rows in group:
             with named_errors(name):
-                for X, y, sample_weight in row_batches(parts):
+                for X, y, sample_weight in row_batches(rows):
                     n_done += X.shape[0]
                     if X.shape[0]:
-                        selected += _add(start, statistics, row, X, y, sample_weight)
+                        selected += _add(task, statistics, row, X, y, sample_weight)
                     row += X.shape[0]
-                    distributed.get_worker().log_event(start.topic, (number, n_done))
+                    distributed.get_worker().log_event(task.topic, (number, n_done))
     return statistics, selected
 
 
 def _add(
-    start: _Start,
+    task: _Summing,
     statistics: Statistics,
     first_row: int,
     X: Any,
@@ -365,11 +298,11 @@ def _add(
     sample_weight: NDArray[Any] | None,
 ) -> list[SelectedRows]:
     """Add a batch of rows; those that are selected for refinement, if any."""
-    n_features = start.checks.n_features_in_
-    X = X if is_foreign(X) else as_features(X, n_features, start.names)
-    X, labels, weights = check_rows(start.checks, X, y, sample_weight, reset=False)
+    if not is_foreign(X):
+        X = as_features(X, task.checks.n_features_in_, task.feature_names)
+    X, labels, weights = check_rows(task.checks, X, y, sample_weight, reset=False)
     rows = np.arange(first_row, first_row + len(labels))
-    chosen = uniform(rows, start.seed, 0) < start.share
+    chosen = uniform(rows, task.seed, 0) < task.share
     if weights is None or weights.all():
         statistics.add(X, labels, weights)
     else:

@@ -11,9 +11,6 @@ from typing import BinaryIO
 
 __all__ = ["atomic_write", "check_writable"]
 
-# What file systems and platforms answer that cannot put a directory's entries to disk on demand.
-_CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.EBADF}
-
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
@@ -78,13 +75,10 @@ def _mode_to_keep(target: str) -> int | None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Put the new name itself to disk, where that can be asked for."""
-    try:
+    """Put the new name itself to disk, where the platform can."""
+    with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError as error:
-        if error.errno not in _CANNOT_SYNC:
-            raise

@@ -1,7 +1,8 @@
 """The container: a safetensors file with a header of ours in its metadata.
 
 A file is untrusted. Its header is read first, and every size in it is checked against the others
-and against the size of the file before memory is taken.
+and against the size of the file before memory is taken. What is to be written passes the same
+checks, so that a file that could not be read back is never written.
 """
 
 from __future__ import annotations
@@ -13,35 +14,32 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, BinaryIO, NoReturn, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.codes import packed_width
 from bitclass.storage.atomic import atomic_write
 
 __all__ = [
-    "MAX_HEADER_BYTES",
     "VERSIONS",
     "Container",
     "Expected",
     "ModelFileError",
-    "Tensor",
-    "check_layout",
-    "finite_float",
+    "check_codes",
     "opened",
     "parse_json",
     "shown",
-    "tensor_of",
     "write",
 ]
 
 #: Format versions that are understood; the last is the one that is written.
 VERSIONS = (1, 2, 3)
-#: A longer header is refused. It holds names and numbers, no data.
-MAX_HEADER_BYTES = 4 << 20
 
+# A longer header is refused. It holds names and numbers, no data.
+_MAX_HEADER_BYTES = 4 << 20
 _METADATA = "__metadata__"
 _KEY = "bitclass"
 _LENGTH_BYTES = 8
@@ -49,91 +47,191 @@ _LENGTH_BYTES = 8
 _ALIGNMENT = 8
 _MAX_LENGTH = 1 << 48
 
-_Json = TypeVar("_Json")
+#: NumPy's types by the names that safetensors gives them.
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    "U8": np.dtype(np.uint8),
+    "I8": np.dtype(np.int8),
+    "U16": np.dtype("<u2"),
+    "I16": np.dtype("<i2"),
+    "F16": np.dtype("<f2"),
+    "U32": np.dtype("<u4"),
+    "I32": np.dtype("<i4"),
+    "F32": np.dtype("<f4"),
+    "U64": np.dtype("<u8"),
+    "I64": np.dtype("<i8"),
+    "F64": np.dtype("<f8"),
+}
+_TYPES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class ModelFileError(ValueError):
     """A file is not what it should be: damaged, made by something else, or newer than we are."""
 
 
+class Tensor(NamedTuple):
+    """An array in a file that has not been read."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int  # where its bytes begin, counted from the end of the header
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
 @dataclass(frozen=True)
+class Expected:
+    """What an array of a file must be."""
+
+    type: str  # as safetensors names it: "F32", "U8", ...
+    axes: tuple[str | int, ...]  # lengths, or names: axes of one name have one length in all arrays
+    required: bool = True
+    beside: str = ""  # an array with which it is there or is not
+    low: float = -math.inf
+    high: float = math.inf
+    finite: bool = True
+
+    def check(self, name: str, values: NDArray[Any]) -> None:
+        """Raise unless all numbers are as they must be."""
+        if self.finite and values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise ModelFileError(f"tensor {name!r} must hold finite numbers")
+        too_low = self.low > -math.inf and (values < self.low).any()
+        if too_low or (self.high < math.inf and (values > self.high).any()):
+            allowed = "positive numbers" if self.low > 0 else "no negative numbers"
+            if self.high < math.inf:
+                allowed = f"numbers from {self.low:g} to {self.high:g}"
+            raise ModelFileError(f"tensor {name!r} must hold {allowed}")
+
+
+@dataclass
 class Container:
-    """An opened file whose header has been found consistent."""
+    """The content of a file: one that is opened, or one to be written."""
 
+    kind: str  # "model" or "statistics"
     header: dict[str, Any]  # our own, without kind and version
-    version: int
-    tensors: dict[str, Tensor]
-    size: int  # bytes of the file
-    _file: BinaryIO
-    _header_end: int
+    tensors: Mapping[str, Tensor | NDArray[Any]]
+    version: int = VERSIONS[-1]
+    file: BinaryIO | None = None
+    data_begin: int = 0  # in the file
+    layout: Mapping[str, Expected] = field(default_factory=dict)  # set by `lengths`
 
-    def field(self, name: str, kind: type[_Json]) -> _Json:
-        """Value of our own header; it must be there, and of the given type."""
-        value = self.header.get(name)
-        if kind is float and type(value) is int:
-            value = finite_float(value)
-        if type(value) is not kind:
-            found = shown(value) if name in self.header else "nothing"
-            raise ModelFileError(f"the header's {name!r} must be a {kind.__name__}, found {found}")
-        return value
+    def type_of(self, name: str) -> str | None:
+        """Type of an array as safetensors names it, None where there is no such array."""
+        return _TYPES.get(self.tensors[name].dtype) if name in self.tensors else None
 
-    def refuse_other_fields(self, *known: str) -> None:
-        """Raise unless our own header has the known fields only."""
+    def fields(self, **known: type) -> dict[str, Any]:
+        """Our own header, which must have these fields, of these types, and no others."""
         for name in self.header:
             if name not in known:
                 raise ModelFileError(f"the header has an unknown field {shown(name)}")
+        found = {}
+        for name, kind in known.items():
+            value = self.header.get(name)
+            if kind is float and type(value) is int:
+                value = _finite_float(value)
+            if type(value) is not kind:
+                what = shown(value) if name in self.header else "nothing"
+                raise ModelFileError(
+                    f"the header's {name!r} must be a {kind.__name__}, found {what}"
+                )
+            found[name] = value
+        return found
+
+    def lengths(self, layout: Mapping[str, Expected]) -> dict[str, int]:
+        """Check the types and shapes of all arrays; lengths of the axes by name."""
+        self.layout = layout
+        for name in self.tensors:
+            if name not in layout:
+                raise ModelFileError(f"there is an unknown tensor {shown(name)}")
+        lengths: dict[str, int] = {}
+        for name, expected in layout.items():
+            beside = expected.beside
+            if beside and (beside in self.tensors) != (name in self.tensors):
+                missing, there = (beside, name) if name in self.tensors else (name, beside)
+                raise ModelFileError(f"tensor {missing!r} is missing beside {there!r}")
+            if name not in self.tensors:
+                if expected.required and not beside:
+                    raise ModelFileError(f"tensor {name!r} is missing")
+                continue
+            if self.type_of(name) != expected.type:
+                raise ModelFileError(
+                    f"tensor {name!r} must be of type {expected.type}, found {self.type_of(name)}"
+                )
+            shape = self.tensors[name].shape
+            if len(shape) != len(expected.axes):
+                raise ModelFileError(
+                    f"tensor {name!r} must have {len(expected.axes)} axes, found shape {shape}"
+                )
+            for axis, length in zip(expected.axes, shape, strict=True):
+                wanted = axis if isinstance(axis, int) else lengths.setdefault(axis, length)
+                if length != wanted:
+                    raise ModelFileError(
+                        f"tensor {name!r} of shape {shape} does not fit the others: its axis of "
+                        f"{axis} must be {wanted} long"
+                    )
+        return lengths
 
     def read(self, name: str, *, memory_map: bool = False) -> NDArray[Any]:
-        """Array of that name: a new one, or a read-only view of the file where it is aligned."""
+        """An array: a new one, or a read-only view of the file where it is aligned."""
         tensor = self.tensors[name]
-        dtype, begin = _DTYPES[tensor.type], self._header_end + tensor.begin
-        if memory_map and tensor.nbytes and begin % dtype.itemsize == 0:
-            pages = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-            values = np.frombuffer(pages, dtype, math.prod(tensor.shape), begin)
-            values = values.reshape(tensor.shape)
-            raw = values.reshape(-1).view(np.uint8)
-        else:
-            values = np.empty(tensor.shape, dtype=dtype)
-            raw = values.reshape(-1).view(np.uint8)
-            self._file.seek(begin)
-            if self._file.readinto(raw.data) != len(raw):  # type: ignore[attr-defined]
-                raise ModelFileError("it became shorter while it was read")
-        if tensor.type == "BOOL" and (raw > 1).any():
+        values = tensor if isinstance(tensor, np.ndarray) else self._from_file(tensor, memory_map)
+        if tensor.dtype == np.bool_ and (values.view(np.uint8) > 1).any():
             raise ModelFileError(f"tensor {name!r} of truth values must hold 0 and 1 only")
+        self.layout[name].check(name, values)
+        return values
+
+    def _from_file(self, tensor: Tensor, memory_map: bool) -> NDArray[Any]:
+        assert self.file is not None
+        begin = self.data_begin + tensor.begin
+        if memory_map and tensor.nbytes and begin % tensor.dtype.itemsize == 0:
+            pages = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = np.frombuffer(pages, tensor.dtype, math.prod(tensor.shape), begin)
+            return mapped.reshape(tensor.shape)
+        values = np.empty(tensor.shape, dtype=tensor.dtype)
+        raw = values.reshape(-1).view(np.uint8)
+        self.file.seek(begin)
+        if self.file.readinto(raw.data) != len(raw):  # type: ignore[attr-defined]
+            raise ModelFileError("it became shorter while it was read")
         return values
 
 
-def write(
-    path: str | os.PathLike[str],
-    kind: str,
-    header: Mapping[str, Any],
-    tensors: Mapping[str, NDArray[Any]],
-) -> None:
-    """Write a file of a kind, "model" or "statistics", whole or not at all."""
+def check_codes(name: str, codes: NDArray[np.uint8], n_bits: int) -> None:
+    """Raise unless packed codes (n, bytes) have the width of their bits, and 0 past the last."""
+    width = packed_width(n_bits)
+    if codes.shape[1] != width:
+        raise ModelFileError(
+            f"tensor {name!r} must have {width} bytes per row for {n_bits} bits, found "
+            f"{codes.shape[1]}"
+        )
+    if n_bits % 8 and (codes[:, -1] >> (n_bits % 8)).any():
+        raise ModelFileError(f"tensor {name!r} must be 0 in the bits past the last, {n_bits}")
+
+
+def write(path: str | os.PathLike[str], content: Container) -> None:
+    """Write a file, whole or not at all."""
     try:
-        ours = _as_json({"kind": kind, "version": VERSIONS[-1], **header})
+        ours = _as_json({"kind": content.kind, "version": content.version, **content.header})
     except (TypeError, ValueError) as error:
         raise ValueError(f"the summary must hold what JSON can hold: {error}") from None
-    arrays = {
-        name: np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
-        for name, values in tensors.items()
-    }
+    arrays = {name: np.ascontiguousarray(values) for name, values in content.tensors.items()}
     table: dict[str, Any] = {_METADATA: {_KEY: ours}}
     end = 0
     order = sorted(arrays, key=lambda name: -arrays[name].itemsize)
     for name in order:
         begin, end = end, end + arrays[name].nbytes
-        tensor = tensor_of(arrays[name])
         table[name] = {
-            "dtype": tensor.type,
-            "shape": list(tensor.shape),
+            "dtype": content.type_of(name),
+            "shape": list(arrays[name].shape),
             "data_offsets": [begin, end],
         }
     text = _as_json(table).encode()
     text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
-    if len(text) > MAX_HEADER_BYTES:
+    if len(text) > _MAX_HEADER_BYTES:
         raise ValueError(
-            f"the header would take {len(text)} bytes, which is more than {MAX_HEADER_BYTES}: "
+            f"the header would take {len(text)} bytes, which is more than {_MAX_HEADER_BYTES}: "
             "shorten the summary"
         )
     with atomic_write(path) as file:
@@ -147,9 +245,14 @@ def _as_json(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
+# -------------------------------------------------------------------------------------------------
+# Reading the header
+# -------------------------------------------------------------------------------------------------
+
+
 @contextmanager
 def opened(path: str | os.PathLike[str], kind: str) -> Iterator[Container]:
-    """Open a file of the given kind and check its header.
+    """Open a file of the given kind and check that its header is consistent.
 
     Every `ModelFileError` that is raised inside names the file.
     """
@@ -158,11 +261,6 @@ def opened(path: str | os.PathLike[str], kind: str) -> Iterator[Container]:
             yield _container(file, kind)
         except ModelFileError as error:
             raise ModelFileError(f"{os.fspath(path)}: {error}") from None
-
-
-# -------------------------------------------------------------------------------------------------
-# Reading the header
-# -------------------------------------------------------------------------------------------------
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
@@ -174,33 +272,24 @@ def _container(file: BinaryIO, kind: str) -> Container:
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise ModelFileError("not a regular file")
-    size = status.st_size
-    if size < _LENGTH_BYTES:
-        raise ModelFileError(f"not a bitclass {kind} file: it has only {size} bytes")
+    left = status.st_size - _LENGTH_BYTES
+    if left < 0:
+        raise ModelFileError(f"not a bitclass {kind} file: it has only {status.st_size} bytes")
     length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-    left = size - _LENGTH_BYTES
-    if length > MAX_HEADER_BYTES:
+    if length > _MAX_HEADER_BYTES:
         raise ModelFileError(f"not a bitclass {kind} file: it does not begin with a header")
     if length > left:
         raise ModelFileError(
             f"not a bitclass {kind} file, or cut short: its header should have {length} bytes, and "
             f"only {left} follow"
         )
-    table = _table(file.read(length))
+    raw = file.read(length)
+    if not raw.startswith(b"{"):
+        raise ModelFileError(f"not a bitclass {kind} file: its header is not JSON")
+    table: dict[str, Any] = parse_json(raw)  # starts with a brace, so it is nothing else
     header, version = _our_header(table.pop(_METADATA, None), kind)
     tensors = _tensors(table, left - length)
-    return Container(header, version, tensors, size, file, _LENGTH_BYTES + length)
-
-
-def _table(raw: bytes) -> dict[str, Any]:
-    if not raw.startswith(b"{"):
-        raise ModelFileError("not a bitclass file: its header is not JSON")
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        raise ModelFileError("the header is not valid UTF-8") from None
-    table: dict[str, Any] = parse_json(text)  # starts with a brace, so it is nothing else
-    return table
+    return Container(kind, header, tensors, version, file, _LENGTH_BYTES + length)
 
 
 def _our_header(metadata: Any, kind: str) -> tuple[dict[str, Any], int]:
@@ -237,12 +326,10 @@ def _tensors(table: dict[str, Any], n_bytes: int) -> dict[str, Tensor]:
         type_, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(type_, str) or type_ not in _DTYPES:
             raise ModelFileError(f"{where} is of unknown type {shown(type_)}")
-        if not _are_lengths(shape) or len(shape) > 2:
-            raise ModelFileError(f"{where} must have a shape of at most two lengths")
-        if not _are_lengths(offsets) or len(offsets) != 2:
-            raise ModelFileError(f"{where} must have two data_offsets")
+        if not _are_lengths(shape, range(3)) or not _are_lengths(offsets, range(2, 3)):
+            raise ModelFileError(f"{where} must have at most two lengths, and two data_offsets")
         begin, end = offsets
-        tensors[name] = tensor = Tensor(type_, tuple(shape), begin)
+        tensors[name] = tensor = Tensor(_DTYPES[type_], tuple(shape), begin)
         if end - begin != tensor.nbytes:
             raise ModelFileError(
                 f"{where} of type {type_} and shape {tensor.shape} takes {tensor.nbytes} "
@@ -265,106 +352,23 @@ def _tensors(table: dict[str, Any], n_bytes: int) -> dict[str, Tensor]:
     return tensors
 
 
-def _are_lengths(values: Any) -> bool:
+def _are_lengths(values: Any, how_many: range) -> bool:
     """Whether values are a list of integers that a file could have as lengths."""
-    return isinstance(values, list) and all(
-        type(value) is int and 0 <= value <= _MAX_LENGTH for value in values
+    return (
+        isinstance(values, list)
+        and len(values) in how_many
+        and all(type(value) is int and 0 <= value <= _MAX_LENGTH for value in values)
     )
 
 
-# -------------------------------------------------------------------------------------------------
-# Which arrays a file must have: names, types, and axes that must agree in length
-# -------------------------------------------------------------------------------------------------
-
-
-#: NumPy's types by the names that safetensors gives them.
-_DTYPES: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype(np.bool_),
-    "U8": np.dtype(np.uint8),
-    "I8": np.dtype(np.int8),
-    "U16": np.dtype("<u2"),
-    "I16": np.dtype("<i2"),
-    "F16": np.dtype("<f2"),
-    "U32": np.dtype("<u4"),
-    "I32": np.dtype("<i4"),
-    "F32": np.dtype("<f4"),
-    "U64": np.dtype("<u8"),
-    "I64": np.dtype("<i8"),
-    "F64": np.dtype("<f8"),
-}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """Type and shape of an array in a file."""
-
-    type: str  # as safetensors names it: "F32", "U8", ...
-    shape: tuple[int, ...]
-    begin: int = 0  # where its bytes begin, counted from the end of the header
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it takes."""
-        return math.prod(self.shape) * _DTYPES[self.type].itemsize
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What an array must be."""
-
-    type: str
-    axes: tuple[str, ...]  # axes of one name have one length in all arrays
-    required: bool = True
-
-
-def tensor_of(values: NDArray[Any]) -> Tensor:
-    """What an array will be in a file."""
-    return Tensor(_NAMES[values.dtype.newbyteorder("<")], values.shape)
-
-
-def check_layout(tensors: Mapping[str, Tensor], layout: Mapping[str, Expected]) -> dict[str, int]:
-    """Check names, types and shapes of all arrays; lengths of the axes by name."""
-    for name in tensors:
-        if name not in layout:
-            raise ModelFileError(f"there is an unknown tensor {shown(name)}")
-    lengths: dict[str, int] = {}
-    for name, expected in layout.items():
-        if name not in tensors:
-            if expected.required:
-                raise ModelFileError(f"tensor {name!r} is missing")
-            continue
-        tensor = tensors[name]
-        if tensor.type != expected.type:
-            raise ModelFileError(
-                f"tensor {name!r} must be of type {expected.type}, found {tensor.type}"
-            )
-        if len(tensor.shape) != len(expected.axes):
-            raise ModelFileError(
-                f"tensor {name!r} must have {len(expected.axes)} axes, found shape {tensor.shape}"
-            )
-        for axis, length in zip(expected.axes, tensor.shape, strict=True):
-            if lengths.setdefault(axis, length) != length:
-                raise ModelFileError(
-                    f"tensor {name!r} of shape {tensor.shape} does not fit the others: its axis of "
-                    f"{axis} must be {lengths[axis]} long"
-                )
-    return lengths
-
-
-# -------------------------------------------------------------------------------------------------
-# JSON of a file that is not trusted
-# -------------------------------------------------------------------------------------------------
-
-
-def parse_json(text: str, what: str = "the header") -> Any:
+def parse_json(text: str | bytes, what: str = "the header") -> Any:
     """Parse JSON, refusing what the standard leaves open: repeated keys, NaN and infinities."""
     try:
         return json.loads(
-            text,
+            text if isinstance(text, str) else text.decode(),
             object_pairs_hook=_without_repeats,
-            parse_constant=_refuse_constant,
-            parse_float=finite_float,
+            parse_constant=_finite_float,
+            parse_float=_finite_float,
         )
     except RecursionError:
         raise ModelFileError(f"{what} is nested too deeply") from None
@@ -387,11 +391,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ModelFileError(f"{name} is no number of JSON")
-
-
-def finite_float(text: str | int) -> float:
+def _finite_float(text: str | int) -> float:
     """Float of a number in JSON, which may be written too large for one."""
     try:
         value = float(text)

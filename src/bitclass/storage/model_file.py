@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import Precision, QuantisedProjection
 from bitclass._native.ngrams import NgramFeatures
-from bitclass.codes import packed_width
 from bitclass.hash_function import (
     MAX_COLUMNS,
     MAX_DISTANCE,
@@ -26,11 +25,9 @@ from bitclass.storage.container import (
     Container,
     Expected,
     ModelFileError,
-    Tensor,
-    check_layout,
+    check_codes,
     opened,
     shown,
-    tensor_of,
     write,
 )
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
@@ -52,54 +49,59 @@ ProjectionType = Literal["float32", "float16", "int8"]
 PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 
 _KIND = "model"
-_SINCE_VERSION_2 = ("rescore", "steepness")
-_PROJECTIONS: dict[str, ProjectionType] = {"F32": "float32", "F16": "float16", "I8": "int8"}
+_FIELDS = {"precision": str, "temperature": float, "labels": str, "summary": dict}
+_FIELDS_SINCE_2 = {"rescore": int, "steepness": float}
+# A million bits, the most there can be, divided by this is still a finite number.
+_MIN_POSITIVE = 1e-300
+_MAX_RESCORED = 1 << 40
 
-# The intercept, by what the projection is saved in. Scaled projections have their columns in units
-# of `column_scale`; that of int8 has its intercept in the same units, as the kernel takes it.
-_OF_PROJECTION: dict[ProjectionType, dict[str, Expected]] = {
+# The least numbers that have a finite inverse.
+_TINY32, _TINY64 = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).tiny)
+_MAX32 = float(np.finfo(np.float32).max)
+_INTERCEPT = Expected("F64", ("bits",), low=-_MAX32, high=_MAX32)
+_COLUMN_SCALE = Expected("F64", ("bits",), low=_TINY64)
+
+_PROJECTIONS: dict[str | None, ProjectionType] = {"F32": "float32", "F16": "float16", "I8": "int8"}
+# By what the projection is saved in. Scaled projections have their columns in units of
+# `column_scale`; that of int8 has its intercept in the same units, as the kernel takes it.
+_PROJECTION_LAYOUTS: dict[ProjectionType, dict[str, Expected]] = {
     "float32": {
         "projection": Expected("F32", ("features", "bits")),
-        "intercept": Expected("F64", ("bits",)),
+        "intercept": _INTERCEPT,
     },
     "float16": {
         "projection": Expected("F16", ("features", "bits")),
-        "column_scale": Expected("F64", ("bits",)),
-        "intercept": Expected("F64", ("bits",)),
+        "column_scale": _COLUMN_SCALE,
+        "intercept": _INTERCEPT,
     },
     "int8": {
-        "projection": Expected("I8", ("features", "bits")),
-        "column_scale": Expected("F64", ("bits",)),
+        "projection": Expected("I8", ("features", "bits"), low=-127, high=127),
+        "column_scale": _COLUMN_SCALE,
         "thresholds": Expected("F64", ("bits",)),
     },
 }
 #: The features of the projection are then the anchors, and the rows have the inputs.
 ANCHOR_LAYOUT = {
-    "anchors": Expected("F32", ("features", "inputs"), required=False),
-    "anchor_centre": Expected("F32", ("inputs",), required=False),
-    "anchor_scale": Expected("F32", ("inputs",), required=False),
-    "anchor_gamma": Expected("F64", ("one",), required=False),
+    "anchors": Expected(
+        "F32", ("features", "inputs"), required=False, low=-MAX_DISTANCE, high=MAX_DISTANCE
+    ),
+    "anchor_centre": Expected("F32", ("inputs",), beside="anchors"),
+    "anchor_scale": Expected("F32", ("inputs",), beside="anchors", low=_TINY32),
+    "anchor_gamma": Expected("F64", (1,), beside="anchors", low=MIN_GAMMA, high=MAX_GAMMA),
 }
-
-_OF_ALL = {
+_LAYOUT = {
     "weights": Expected("U8", ("classes", "bytes")),
     "centre": Expected("F32", ("features",), required=False),
-    "scale": Expected("F32", ("features",), required=False),
+    "scale": Expected("F32", ("features",), required=False, low=_TINY32),
     # The features of the projection are then some of those of the rows.
     "columns": Expected("I32", ("features",), required=False),
-    "n_columns": Expected("I64", ("one",), required=False),
-} | ANCHOR_LAYOUT
-#: The columns of hashed n-grams are the features of the rows.
-_TEXT_LAYOUT = {
-    "text_ngrams": Expected("U8", ("n-gram lengths",), required=False),
-    "text_columns": Expected("U32", ("text columns",), required=False),
-    "text_idf": Expected("F32", ("text columns",), required=False),
+    "n_columns": Expected("I64", (1,), beside="columns", low=1, high=MAX_COLUMNS),
+    # The columns of hashed n-grams are the features of the rows.
+    "text_ngrams": Expected("U8", (4,), required=False),
+    "text_columns": Expected("U32", ("text columns",), beside="text_ngrams"),
+    "text_idf": Expected("F32", ("text columns",), beside="text_ngrams", finite=False),
+    **ANCHOR_LAYOUT,
 }
-_OF_ALL |= _TEXT_LAYOUT
-
-# A million bits, the most there can be, divided by this is still a finite number.
-_MIN_POSITIVE = 1e-300
-MAX_RESCORED = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -110,15 +112,14 @@ class ModelHeader:
     n_classes: int
     n_features: int
     n_bits: int
-    labels: str  # their type as NumPy writes it
+    tensors: Mapping[str, Any]  # by name, with their `shape` and `dtype`
     projection: ProjectionType  # what the projection was saved in
     precision: Precision  # what codes are computed in
-    rescore: int  # how many nearest classes are rescored
-    steepness: float
     temperature: float
+    labels: str  # their type as NumPy writes it
     summary: dict[str, Any]  # how the model was trained
-    tensors: dict[str, Tensor]
-    size: int  # bytes of the file
+    rescore: int = 0  # how many nearest classes are rescored
+    steepness: float = 1.0
 
 
 def save(
@@ -149,7 +150,7 @@ def save(
     --------
     >>> import os, tempfile
     >>> import numpy as np
-    >>> from bitclass.hash_function import HashFunction, RbfAnchors
+    >>> from bitclass.hash_function import HashFunction
     >>> model = PackedModel(
     ...     classes=np.array(["left", "right"]),
     ...     weights=np.array([[0], [1]], dtype=np.uint8),
@@ -161,44 +162,40 @@ def save(
     >>> read.predict(np.array([[-3.0], [2.0]]))
     array(['left', 'right'], dtype='<U5')
     """
+    h = model.hash_function
     if projection is None:
-        is_small = model.hash_function.columns is None or model.hash_function.precision != "int8"
-        projection = "float32" if is_small else "int8"
+        projection = "float32" if h.columns is None or h.precision != "int8" else "int8"
     if projection not in PROJECTION_TYPES:
         raise ValueError(
             f"projection must be one of {list(PROJECTION_TYPES)}, found {projection!r}"
         )
     dtype, classes = encode_labels(model.classes)
-    tensors = {"weights": model.weights, "classes": classes}
-    hash_function = model.hash_function
-    for name in ("centre", "scale"):
-        if getattr(hash_function, name) is not None:
-            tensors[name] = getattr(hash_function, name)
-    if hash_function.columns is not None:
-        tensors["columns"] = hash_function.columns
-        tensors["n_columns"] = np.array([hash_function.n_features], dtype=np.int64)
-    tensors |= _saved_projection(hash_function, projection) | saved_anchors(hash_function.anchors)
-    tensors |= _saved_text(model.text)
-    layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(dtype)}
-    try:
-        _check_lengths(
-            check_layout({name: tensor_of(values) for name, values in tensors.items()}, layout)
-        )
-        _check_values(tensors, model.n_bits)
-        _check_positive("temperature", model.temperature)
-        _check_positive("steepness", model.steepness)
-        _check_rescore(model.rescore)
-    except ModelFileError as error:
-        raise ValueError(f"the model cannot be saved: {error}") from None
     header = {
-        "precision": hash_function.precision,
+        "precision": h.precision,
         "rescore": int(model.rescore),
         "steepness": float(model.steepness),
         "temperature": float(model.temperature),
         "labels": dtype,
         "summary": model.summary,
     }
-    write(path, _KIND, header, tensors)
+    arrays = {
+        "weights": model.weights,
+        "classes": classes,
+        "centre": h.centre,
+        "scale": h.scale,
+        "columns": h.columns,
+        "n_columns": None if h.columns is None else np.array([h.n_features], dtype=np.int64),
+        **_saved_projection(h, projection),
+        **saved_anchors(h.anchors),
+        **_saved_text(model.text),
+    }
+    tensors = {name: values for name, values in arrays.items() if values is not None}
+    content = Container(_KIND, header, tensors)
+    try:
+        _arrays(content, _header(content))
+    except ModelFileError as error:
+        raise ValueError(f"the model cannot be saved: {error}") from None
+    write(path, content)
 
 
 def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedModel:
@@ -243,9 +240,7 @@ def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedMod
     """
     with opened(path, _KIND) as container:
         header = _header(container)
-        tensors = {name: container.read(name, memory_map=memory_map) for name in container.tensors}
-        _check_values(tensors, header.n_bits)
-        return _model(header, tensors)
+        return _model(header, _arrays(container, header, memory_map))
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
@@ -268,6 +263,64 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     """
     with opened(path, _KIND) as container:
         return _header(container)
+
+
+# -------------------------------------------------------------------------------------------------
+# Header and arrays, checked: of a file, and of what is to become one
+# -------------------------------------------------------------------------------------------------
+
+
+def _header(container: Container) -> ModelHeader:
+    """Check all that can be checked before the arrays are read."""
+    fields = container.fields(**_FIELDS, **(_FIELDS_SINCE_2 if container.version >= 2 else {}))
+    if fields["precision"] not in get_args(Precision):
+        raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
+    for name in ("temperature", "steepness"):
+        if not _MIN_POSITIVE <= fields.get(name, 1.0) < np.inf:
+            raise ModelFileError(f"{name} must be a positive number, found {fields[name]!r}")
+    if not 0 <= fields.get("rescore", 0) <= _MAX_RESCORED:
+        raise ModelFileError(
+            f"rescore must be 0 to {_MAX_RESCORED}, found {shown(fields['rescore'])}"
+        )
+    projection = _PROJECTIONS.get(container.type_of("projection"))
+    if projection is None:
+        raise ModelFileError(f"tensor 'projection' must be one of {list(_PROJECTIONS)}")
+    labels = {"classes": label_tensor(fields["labels"])}
+    lengths = container.lengths(_LAYOUT | _PROJECTION_LAYOUTS[projection] | labels)
+    for axis, length in lengths.items():
+        if length == 0:
+            raise ModelFileError(f"the number of {axis} must not be 0")
+    n_features = lengths.get("inputs", lengths["features"])
+    if "columns" in container.tensors:
+        n_features = int(container.read("n_columns")[0])
+        if n_features < lengths["features"]:
+            raise ModelFileError(
+                f"tensor 'n_columns' must hold at least {lengths['features']}, as many as 'columns'"
+            )
+    names = fields["summary"].get("feature_names")
+    if names is not None and not (
+        isinstance(names, list)
+        and len(names) == n_features
+        and all(isinstance(name, str) for name in names)
+    ):
+        raise ModelFileError(f"the summary's 'feature_names' must be {n_features} texts")
+    return ModelHeader(
+        version=container.version,
+        n_classes=lengths["classes"],
+        n_features=n_features,
+        n_bits=lengths["bits"],
+        tensors=container.tensors,
+        projection=projection,
+        **fields,
+    )
+
+
+def _arrays(
+    container: Container, header: ModelHeader, memory_map: bool = False
+) -> dict[str, NDArray[Any]]:
+    arrays = {name: container.read(name, memory_map=memory_map) for name in container.tensors}
+    check_codes("weights", arrays["weights"], header.n_bits)
+    return arrays
 
 
 # -------------------------------------------------------------------------------------------------
@@ -320,7 +373,8 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
         projection = _unscaled(projection, tensors["column_scale"], scale)
     if header.projection == "int8":
         quantised, intercept = _quantised(tensors, projection)
-        _check_intercept(intercept)
+        if not (np.abs(intercept) <= _MAX32).all():
+            raise ModelFileError("the intercept must hold numbers that float32 can hold")
     assert intercept is not None
     try:
         hash_function = HashFunction(
@@ -372,7 +426,7 @@ def _quantised(
 
 
 # -------------------------------------------------------------------------------------------------
-# Kernel anchors: four arrays, or none; statistics files have them too
+# Kernel anchors, which statistics files have too, and texts
 # -------------------------------------------------------------------------------------------------
 
 
@@ -388,40 +442,16 @@ def saved_anchors(anchors: RbfAnchors | None) -> dict[str, NDArray[Any]]:
     }
 
 
-def _is_complete(tensors: Mapping[str, NDArray[Any]], group: Mapping[str, Expected]) -> bool:
-    """Whether a file has the tensors of a group; some of them without the others are refused."""
-    there = [name for name in group if name in tensors]
-    missing = [name for name in group if name not in tensors]
-    if there and missing:
-        raise ModelFileError(f"tensor {missing[0]!r} is missing beside {there[0]!r}")
-    return bool(there)
-
-
 def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
-    """Anchors of a file whose layout has been checked, None where it has none."""
-    if not _is_complete(tensors, ANCHOR_LAYOUT):
+    """Anchors of a file whose arrays have been checked, None where it has none."""
+    if "anchors" not in tensors:
         return None
     anchors, centre, scale, gamma = (tensors[name] for name in ANCHOR_LAYOUT)
-    for name, values in zip(ANCHOR_LAYOUT, (anchors, centre, scale, gamma), strict=True):
-        if not np.isfinite(values).all():
-            raise ModelFileError(f"tensor {name!r} must hold finite numbers only")
-    if not (scale >= np.finfo(np.float32).tiny).all():
-        raise ModelFileError("tensor 'anchor_scale' must hold positive numbers only")
-    if gamma.shape != (1,) or not MIN_GAMMA <= gamma[0] <= MAX_GAMMA:
-        raise ModelFileError("tensor 'anchor_gamma' must hold one number from 1e-30 to 1e30")
-    if not (np.abs(anchors) <= MAX_DISTANCE).all():
-        raise ModelFileError("tensor 'anchors' must hold numbers from -1e9 to 1e9")
     with np.errstate(over="ignore", invalid="ignore"):
         return RbfAnchors(anchors, centre, scale, float(gamma[0]))
 
 
-# -------------------------------------------------------------------------------------------------
-# Texts: three arrays, or none
-# -------------------------------------------------------------------------------------------------
-
-
 def _saved_text(text: NgramFeatures | None) -> dict[str, NDArray[Any]]:
-    """Arrays by name."""
     if text is None:
         return {}
     columns, idf = text.columns, text.idf
@@ -437,12 +467,9 @@ def _saved_text(text: NgramFeatures | None) -> dict[str, NDArray[Any]]:
 
 
 def _text_from(tensors: Mapping[str, NDArray[Any]], n_features: int) -> NgramFeatures | None:
-    """What turns texts into rows, of a file whose layout has been checked; None if nothing does."""
-    if not _is_complete(tensors, _TEXT_LAYOUT):
+    if "text_ngrams" not in tensors:
         return None
     lengths = tensors["text_ngrams"].tolist()
-    if len(lengths) != 4:
-        raise ModelFileError(f"tensor 'text_ngrams' must hold 4 numbers, found {len(lengths)}")
     chars, words = lengths[:2], lengths[2:]
     try:
         return NgramFeatures(
@@ -454,120 +481,3 @@ def _text_from(tensors: Mapping[str, NDArray[Any]], n_features: int) -> NgramFea
         )
     except ValueError as error:
         raise ModelFileError(f"the n-grams of texts cannot be used: {error}") from None
-
-
-# -------------------------------------------------------------------------------------------------
-# Checks
-# -------------------------------------------------------------------------------------------------
-
-
-def _header(container: Container) -> ModelHeader:
-    """Check all that can be checked before the arrays are read."""
-    container.refuse_other_fields(
-        "precision",
-        "temperature",
-        "labels",
-        "summary",
-        *(_SINCE_VERSION_2 if container.version >= 2 else ()),
-    )
-    precision = container.field("precision", str)
-    if precision not in get_args(Precision):
-        raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
-    temperature = container.field("temperature", float)
-    _check_positive("temperature", temperature)
-    rescore, steepness = 0, 1.0
-    if container.version >= 2:
-        rescore, steepness = container.field("rescore", int), container.field("steepness", float)
-        _check_rescore(rescore)
-        _check_positive("steepness", steepness)
-    labels = container.field("labels", str)
-    summary: dict[str, Any] = container.field("summary", dict)
-    names = summary.get("feature_names")
-    if names is not None and not (
-        isinstance(names, list) and all(isinstance(name, str) for name in names)
-    ):
-        raise ModelFileError("the summary's 'feature_names' must be a list of texts")
-    saved = container.tensors.get("projection")
-    if saved is None or saved.type not in _PROJECTIONS:
-        raise ModelFileError(f"tensor 'projection' must be one of {list(_PROJECTIONS)}")
-    projection = _PROJECTIONS[saved.type]
-    layout = _OF_ALL | _OF_PROJECTION[projection] | {"classes": label_tensor(labels)}
-    lengths = check_layout(container.tensors, layout)
-    _check_lengths(lengths)
-    n_features = lengths.get("inputs", lengths["features"])
-    if ("columns" in container.tensors) != ("n_columns" in container.tensors):
-        raise ModelFileError("tensors 'columns' and 'n_columns' must come together")
-    if "columns" in container.tensors:
-        found = container.read("n_columns")
-        if found.shape != (1,) or not lengths["features"] <= found[0] <= MAX_COLUMNS:
-            raise ModelFileError(
-                f"tensor 'n_columns' must hold one number from {lengths['features']}, the number "
-                f"of columns, to {MAX_COLUMNS}"
-            )
-        n_features = int(found[0])
-    if names is not None and len(names) != n_features:
-        raise ModelFileError(
-            f"the summary's 'feature_names' must be {n_features}, found {len(names)}"
-        )
-    return ModelHeader(
-        version=container.version,
-        n_classes=lengths["classes"],
-        n_features=n_features,
-        n_bits=lengths["bits"],
-        labels=labels,
-        projection=projection,
-        precision=cast(Precision, precision),
-        rescore=rescore,
-        steepness=steepness,
-        temperature=temperature,
-        summary=summary,
-        tensors=container.tensors,
-        size=container.size,
-    )
-
-
-def _check_lengths(lengths: dict[str, int]) -> None:
-    for axis, length in lengths.items():
-        if length == 0:
-            raise ModelFileError(f"the number of {axis} must not be 0")
-    width = packed_width(lengths["bits"])
-    if lengths["bytes"] != width:
-        raise ModelFileError(
-            f"tensor 'weights' must have {width} bytes per class for the {lengths['bits']} bits of "
-            f"the projection, found {lengths['bytes']}"
-        )
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not _MIN_POSITIVE <= value < np.inf:
-        raise ModelFileError(f"{name} must be a positive number, found {value!r}")
-
-
-def _check_rescore(rescore: int) -> None:
-    if not 0 <= rescore <= MAX_RESCORED:
-        raise ModelFileError(f"rescore must be 0 to {MAX_RESCORED}, found {shown(rescore)}")
-
-
-def _check_values(tensors: dict[str, NDArray[Any]], n_bits: int) -> None:
-    """Check what must hold of the numbers for a prediction to make sense."""
-    if n_bits % 8 and (tensors["weights"][:, -1] >> (n_bits % 8)).any():
-        raise ModelFileError(f"tensor 'weights' must be 0 in the bits past the last, {n_bits}")
-    for name in ("projection", "intercept", "thresholds", "column_scale", "centre", "scale"):
-        values = tensors.get(name)
-        if values is not None and values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise ModelFileError(f"tensor {name!r} must hold finite numbers only")
-    for name in ("column_scale", "scale"):
-        # Smaller numbers would have no finite inverse.
-        values = tensors.get(name)
-        if values is not None and not (values >= np.finfo(values.dtype).tiny).all():
-            raise ModelFileError(f"tensor {name!r} must hold positive numbers only")
-    if "intercept" in tensors:
-        _check_intercept(tensors["intercept"])
-    projection = tensors["projection"]
-    if projection.dtype == np.int8 and (projection == -128).any():
-        raise ModelFileError("tensor 'projection' must hold integers from -127 to 127")
-
-
-def _check_intercept(intercept: NDArray[np.float64]) -> None:
-    if not (np.abs(intercept) <= np.finfo(np.float32).max).all():
-        raise ModelFileError("the intercept must hold numbers that float32 can hold")
