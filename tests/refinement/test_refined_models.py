@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 
 from bitclass import BinaryCodeClassifier
-from bitclass.training.refinement.split import Split
+from bitclass.training.refinement.refine import Split
 
 
 def accuracy_held_out(classifier, X, y):

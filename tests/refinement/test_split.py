@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 from bitclass.training import Statistics, fit
 from bitclass.training.alternation import hinge_weights, make_distinct
-from bitclass.training.refinement.split import Split
+from bitclass.training.refinement.refine import Split
 from bitclass.training.refinement.steps import Refinement
 from bitclass.training.starting_codes import STARTING_CODES
 
@@ -177,11 +177,12 @@ def test_rows_past_memory_are_sampled_afresh(monkeypatch):
     assert [len(each) for each in samples] == [4000 - found.refinement["held_out_rows"]]
 
 
-@pytest.mark.parametrize(
-    ("n_per_sample", "expected"), [(200_000, 1), (62_500, 1), (16_000, 2), (8_000, 4), (1_000, 4)]
-)
-def test_samples_are_seen_again_only_where_there_would_be_many(n_per_sample, expected):
-    assert refining.epochs_per_sample(250_000, n_per_sample) == expected
+@pytest.mark.parametrize(("n_samples", "expected"), [(1, 1), (8, 1), (16, 2), (250, 4)])
+def test_samples_are_seen_again_only_where_there_would_be_many(n_samples, expected):
+    X, y = blobs(3000, d=64)
+    split = split_of(X, y, max_bytes=1 << 18)
+    seen = list(itertools.islice(split.epochs(12, 1024 * n_samples, np.asarray), 5))
+    assert [each is seen[0] for each in seen] == [at < expected for at in range(5)]
 
 
 # -------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from bitclass.distributed.partitions import (
     row_batches,
 )
 from bitclass.training import Statistics, start_statistics
-from bitclass.training.refinement.split import uniform
+from bitclass.training.refinement.refine import uniform
 from bitclass.training.statistics import check_label_kinds
 from bitclass.validation import check_initial_codes, check_rows, settings_of
 

@@ -32,8 +32,7 @@ from bitclass.model import PackedModel
 from bitclass.training.alternation import HISTORY_DTYPE
 from bitclass.training.calibration import fitted_temperature
 from bitclass.training.fit import Fitted
-from bitclass.training.refinement.refine import RESCORE_LENGTHS
-from bitclass.training.refinement.split import Rows
+from bitclass.training.refinement.refine import RESCORE_LENGTHS, Rows
 from bitclass.training.refinement.steps import (
     LATENT_SIZE,
     SHARE_OF_SIGNS,
