@@ -184,14 +184,14 @@ def test_rows_larger_than_memory_are_sampled_in_each_epoch(kind, monkeypatch, re
         request.getfixturevalue("by_means")
     X, y = problem(n=3000)
     sizes = []
-    joined = wide._Pool._joined
+    drawn = wide._Pool._sample
 
-    def counted(self, parts):
-        sample = joined(self, parts)
+    def counted(self, is_held_out):
+        sample = drawn(self, is_held_out)
         sizes.append(sample.X.shape[0])
         return sample
 
-    monkeypatch.setattr(wide._Pool, "_joined", counted)
+    monkeypatch.setattr(wide._Pool, "_sample", counted)
     settings_of = bitclass.classifier.settings_of
 
     def small(parameters):
@@ -211,7 +211,7 @@ def test_weights_of_many_classes_are_their_mean_scores(by_means):
     classifier = make().fit(X, y)
     assert classifier.score(*problem(seed=1)) > 0.85
     state = classifier.statistics_
-    scores = state.learner.scores(X)
+    scores = state.scores(X)
     for label, weights in zip(classifier.classes_, classifier.weights_, strict=True):
         mean = scores[y == label].mean(axis=0)
         clear = np.abs(mean) > 1e-4
@@ -222,8 +222,7 @@ def test_weights_of_many_classes_are_their_mean_scores(by_means):
 def test_the_gradient_by_means_is_that_of_the_loss(weighted, monkeypatch):
     """By finite differences, in the loss where tanh stands for every sign."""
     rng = np.random.default_rng(0)
-    given = rng.uniform(0.2, 3.0, 10) if weighted else None
-    weight = np.ones(10) if given is None else given
+    weight = rng.uniform(0.2, 3.0, 10) if weighted else np.ones(10)
     lengths, sharp = np.array([3, 1, 2, 4]), (np.float32(0.3), np.float32(0.4))
     F = rng.standard_normal((10, 5)).astype(np.float32)
     own = np.repeat(np.arange(4), lengths)
@@ -244,8 +243,8 @@ def test_the_gradient_by_means_is_that_of_the_loss(weighted, monkeypatch):
                 total -= 0.5 * weight[i] * (logits[own[i]] - np.log(np.exp(logits).sum()))
         return total / n
 
-    monkeypatch.setattr(wide, "_signs", np.tanh)
-    value, gradient = wide._gradient_by_means(F, lengths, sharp, given)
+    monkeypatch.setattr(wide, "signs", np.tanh)
+    value, gradient = wide._gradient_by_means(F, lengths, sharp, weight)
     assert value == pytest.approx(loss(F.astype(np.float64)), rel=1e-4)
     for at in np.ndindex(F.shape):
         step = np.zeros(F.shape)
@@ -275,13 +274,11 @@ def test_later_batches_add_to_the_means_of_many_classes(by_means):
     classifier = make().partial_fit(X[:60], y[:60])
     test, labels = problem(seed=1)
     before = classifier.score(test, labels)
-    projection = classifier.statistics_.learner.projection.copy()
-    columns = classifier.statistics_.learner.columns.kept.copy()
+    projection = classifier.statistics_.projection.copy()
+    columns = classifier.statistics_.columns.kept.copy()
     classifier.partial_fit(X[60:], y[60:])
-    learner = classifier.statistics_.learner
-    assert_array_equal(
-        learner.projection[np.searchsorted(learner.columns.kept, columns)], projection
-    )
+    state = classifier.statistics_
+    assert_array_equal(state.projection[np.searchsorted(state.columns.kept, columns)], projection)
     assert classifier.score(test, labels) > before
 
 
@@ -289,7 +286,7 @@ def test_a_batch_that_fails_changes_nothing(monkeypatch):
     X, y = problem()
     classifier = make().partial_fit(X[:700], y[:700])
     before, model = classifier.statistics_.n_rows, classifier.packed()
-    monkeypatch.setattr(wide.SparseLearner, "learn", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(wide.SparseState, "learn", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         classifier.partial_fit(X[700:], y[700:])
     assert classifier.statistics_.n_rows == before
@@ -363,10 +360,10 @@ def test_a_small_later_batch_is_learned_from(fitted):
     X, y = problem(n=100, seed=3)
     classifier = make().fit(*problem())
     classifier.partial_fit(X, y)
-    learner = classifier.statistics_.learner
-    places = np.searchsorted(learner.columns.kept, fitted.packed().hash_function.columns)
-    before = fitted.statistics_.learner.projection
-    moved = np.abs(learner.projection[places] - before).max()
+    state = classifier.statistics_
+    places = np.searchsorted(state.columns.kept, fitted.packed().hash_function.columns)
+    before = fitted.statistics_.projection
+    moved = np.abs(state.projection[places] - before).max()
     assert 0 < moved < np.abs(before).max()
 
 
@@ -444,11 +441,10 @@ def test_sums_of_columns_count_weights_as_repeated_rows(form):
     X, _ = problem(n=60)
     X = X[:, :40]
     weight = np.random.default_rng(0).integers(1, 5, 60)
-    once, repeated, plain = (wide.ColumnSums(40) for _ in range(3))
+    once, repeated = wide.ColumnSums(40), wide.ColumnSums(40)
     once.add(form(X), weight.astype(np.float64))
-    repeated.add(form(X[np.repeat(np.arange(60), weight)]))
-    plain.add(form(X))
-    assert_array_equal(once.counts, plain.counts)
+    repeated.add(form(X[np.repeat(np.arange(60), weight)]), np.ones(weight.sum()))
+    assert_array_equal(once.counts, np.count_nonzero(X.toarray(), axis=0))
     assert once.total_weight == repeated.total_weight == repeated.n_rows
     for name in ("weights", "sums", "squares"):
         np.testing.assert_allclose(getattr(once, name), getattr(repeated, name))

@@ -159,7 +159,7 @@ def test_a_mean_far_from_zero_does_no_harm():
 def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of_best, monkeypatch):
     answers = iter([0.5, of_last, *([] if of_best is None else [of_best]), 0.0])
     monkeypatch.setattr(
-        refining, "_rescored", lambda model, *_: refining._Judged(model, next(answers), None)
+        refining, "with_short_list", lambda model, *_: refining.Judged(model, next(answers), None)
     )
     X, y = blobs()
     found = make().fit(X, y).refinement_

@@ -57,6 +57,7 @@ __all__ = [
     "class_mean_weights",
     "refine",
     "uniform",
+    "with_short_list",
 ]
 
 #: Lengths of the short list that ``rescore="auto"`` chooses from; the first where nothing is known.
@@ -167,12 +168,12 @@ def refine(
         weights: NDArray[np.int8],
         steepness: float = 1.0,
         rescore: int | None = settings.rescore,
-    ) -> _Judged:
+    ) -> Judged:
         with warnings.catch_warnings():  # which was given before
             warnings.simplefilter("ignore", CodeWarning)
             weights = make_distinct(weights, weights, sums.classes)
         model = PackedModel(sums.classes, pack(weights), hash_function, steepness=steepness)
-        return _rescored(model, held_out, rescore)
+        return with_short_list(model, held_out, rescore)
 
     before, *others = [judged(*found, steepness) for found in start(sums, coordinates)]
     for other in others:
@@ -565,7 +566,7 @@ def _epoch(
 
 
 @dataclass(frozen=True)
-class _Judged:
+class Judged:
     """A model with a short list, its accuracy on the held-out rows, and which (n,) are right."""
 
     model: PackedModel
@@ -573,7 +574,7 @@ class _Judged:
     right: NDArray[np.float64]
 
 
-def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Judged:
+def with_short_list(model: PackedModel, held_out: Sample, rescore: int | None) -> Judged:
     """Give a model a short list, and judge it on held-out rows.
 
     Of the lengths to choose from it is the first one, unless another is clearly better: on nearly
@@ -589,7 +590,7 @@ def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Jud
         if held_out.lead(right[length] - right[chosen]) > 1.0:
             chosen = length
     model.rescore = chosen
-    return _Judged(model, held_out.mean(right[chosen]), right[chosen])
+    return Judged(model, held_out.mean(right[chosen]), right[chosen])
 
 
 #: Projection, intercept and weights.
