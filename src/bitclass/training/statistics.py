@@ -35,7 +35,6 @@ from bitclass.arrays import (
     sample_rows,
     take,
     to_host,
-    unique_inverse,
 )
 from bitclass.codes import pack, packed_width, unpack
 from bitclass.hash_function import RbfAnchors
@@ -403,7 +402,8 @@ class Statistics:
         sums : Sums, of the classes that occur
         codes : (n, bytes) packed starting codes, or None where they are not kept
         """
-        classes, own = unique_inverse(labels)
+        found = namespace(labels).unique_inverse(labels)
+        classes, own = to_host(found.values), found.inverse_indices
         check_label_kinds(self.classes, classes)
         xp, place, d = namespace(X), device(X), len(self.shift)
         sums = Sums(

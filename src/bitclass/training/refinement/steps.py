@@ -390,11 +390,9 @@ def _latent_weights(values: Array, weights: Array) -> Array:
 
 def signs_and_tanh(A: Array, Q: Array, t: Array) -> tuple[Array, Array]:
     """Codes of rows (m, k) by signs and by tanh, each (m, r)."""
-    scores = A @ Q
+    xp, scores = namespace(A), A @ Q
     scores += t
-    if is_foreign(A):
-        return signs(scores), namespace(A).tanh(scores)
-    return signs(scores), np.tanh(scores, out=scores)
+    return signs(scores), np.tanh(scores, out=scores) if xp is np else xp.tanh(scores)
 
 
 def softmax(scores: Array, bias: Array | None = None) -> Array:
@@ -403,7 +401,7 @@ def softmax(scores: Array, bias: Array | None = None) -> Array:
     if bias is not None:
         scores += bias
     scores -= xp.max(scores, axis=1, keepdims=True)
-    scores = xp.exp(scores) if is_foreign(scores) else np.exp(scores, out=scores)
+    scores = np.exp(scores, out=scores) if xp is np else xp.exp(scores)
     scores /= xp.sum(scores, axis=1, keepdims=True)
     return scores
 
