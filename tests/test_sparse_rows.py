@@ -404,17 +404,3 @@ def test_probabilities_follow_from_held_out_rows(fitted):
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     right = fitted.classes_[found.argmax(axis=1)] == y
     assert abs(found.max(axis=1).mean() - right.mean()) < 0.1
-
-
-@pytest.mark.parametrize("form", [scipy.sparse.csr_array.toarray, scipy.sparse.csr_array])
-def test_sums_of_columns_count_weights_as_repeated_rows(form):
-    X, _ = problem(n=60)
-    X = X[:, :40]
-    weight = np.random.default_rng(0).integers(1, 5, 60)
-    once, repeated = wide.ColumnSums(40), wide.ColumnSums(40)
-    once.add(form(X), weight.astype(np.float64))
-    repeated.add(form(X[np.repeat(np.arange(60), weight)]), np.ones(weight.sum()))
-    assert_array_equal(once.counts, np.count_nonzero(X.toarray(), axis=0))
-    assert once.total_weight == repeated.total_weight == repeated.n_rows
-    for name in ("weights", "sums", "squares"):
-        np.testing.assert_allclose(getattr(once, name), getattr(repeated, name))

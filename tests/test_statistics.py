@@ -151,7 +151,7 @@ def state(found):
     return [getattr(found, name).tobytes() for name in NAMES] + kept + [found.n_rows]
 
 
-@pytest.mark.parametrize("function", ["add_gram", "class_sums", "unpack", "row_blocks"])
+@pytest.mark.parametrize("function", ["add_gram", "class_sums", "unpack", "row_blocks", "put"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_an_error_anywhere_in_a_batch_leaves_the_sums_as_they_were(monkeypatch, function, error):
     rng, X, labels, weights = problem(n=20_000)
@@ -165,6 +165,9 @@ def test_an_error_anywhere_in_a_batch_leaves_the_sums_as_they_were(monkeypatch, 
         calls.append(1)
         if function == "row_blocks":
             return (block for at, block in enumerate(original(*given)) if at < 1 or fail())
+        if function == "put":  # the last step, and then once more to undo it
+            original(*given)
+            return fail() if len(calls) == 1 else None
         if function == "add_gram":  # called once, with all blocks
             original(itertools.islice(given[0], 1), given[1])
             fail()

@@ -50,7 +50,6 @@ from bitclass.training.refinement.steps import (
 from bitclass.training.settings import Epoch, Settings
 
 __all__ = [
-    "ColumnSums",
     "SparseState",
     "fit_sparse",
     "fitted_sparse",
@@ -120,24 +119,12 @@ def learns_sparse(settings: Settings, initial_codes: str | NDArray[Any], X: Feat
 
 
 class ColumnSums:
-    """How often each column occurs, and how large its values are.
-
-    Parameters
-    ----------
-    n_features : int, number d of columns
-
-    Attributes
-    ----------
-    n_rows : int
-    total_weight : float, of all rows
-    counts : (d,) int64, rows in which each column is not 0
-    weights, sums, squares : (d,) float64
-        Sums of the weights of these rows, and of values and squares times weights.
-    """
+    """How often each of d columns occurs, and how large its values are."""
 
     def __init__(self, n_features: int) -> None:
-        self.n_rows = 0
-        self.total_weight = 0.0
+        self.n_rows, self.total_weight = 0, 0.0
+        # Of the rows in which a column is not 0: how many, and sums of their weights, and of values
+        # and squares times weights.
         self.counts = np.zeros(n_features, dtype=np.int64)
         self.weights, self.sums, self.squares = np.zeros((3, n_features))
 
@@ -194,18 +181,9 @@ class ColumnSums:
 
 
 class Columns:
-    """The columns that a projection has, and how their values are scaled.
+    """The k columns of d that a projection has, and how their values are scaled.
 
-    Parameters
-    ----------
-    kept : (k,) int32, ascending
-    factors : (k,) float32, by which values are multiplied
-    centre : (k,) float32, what is subtracted first where rows are dense, or None
-    n_features : int, number d of all columns
-
-    Attributes
-    ----------
-    places : (d,) int32, the place of each column among those kept, or -1
+    Values are multiplied by `factors` (k,), after `centre` (k,) is subtracted where rows are dense.
     """
 
     def __init__(
@@ -216,6 +194,7 @@ class Columns:
         n_features: int,
     ) -> None:
         self.kept, self.factors, self.centre = kept, factors, centre
+        # The place (d,) of each column among those kept, or -1.
         self.places = np.full(n_features, -1, dtype=np.int32)
         self.places[kept] = np.arange(len(kept))
 
@@ -355,13 +334,9 @@ class SparseState:
     def add_to_sums(
         self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64]
     ) -> None:
-        """Add rows to the weights of their classes, and where weights are means to the scores.
+        """Add rows to the weights of their classes, and to sums of scores where these are weights.
 
-        Parameters
-        ----------
-        X : (n, d)
-        own : (n,) index of each row's class, or -1 for a row to leave out
-        sample_weight : (n,)
+        Rows whose class `own` (n,) is -1 are left out.
         """
         for start in range(0, len(own), _ROWS_TO_ADD):
             rows = start + np.flatnonzero(own[start : start + _ROWS_TO_ADD] >= 0)
@@ -728,15 +703,7 @@ def _class_means(
 
 @dataclass(frozen=True)
 class SparseSample:
-    """Rows in memory, and which of them to learn from.
-
-    Attributes
-    ----------
-    X : (n, d)
-    own : (n,) index of each row's class
-    sample_weight : (n,)
-    rows : (m,) numbers of the rows to learn from
-    """
+    """Rows (n, d) in memory, and the numbers `rows` (m,) of those to learn from."""
 
     X: Features
     own: NDArray[np.intp]
@@ -746,15 +713,7 @@ class SparseSample:
     def drawn(self, mean_weight: float, random: np.random.Generator) -> SparseSample:
         """Rows for one epoch: those of little weight only as often as their weight says.
 
-        Parameters
-        ----------
-        mean_weight : float, of all rows that count
-        random : numpy Generator
-
-        Returns
-        -------
-        SparseSample
-            With weights in units of the mean, none below `_LEAST_WEIGHT`.
+        Weights are then in units of `mean_weight`, and none is below `_LEAST_WEIGHT`.
         """
         if (self.sample_weight == 1.0).all():
             return self
@@ -765,16 +724,7 @@ class SparseSample:
 
 
 class _Pool:
-    """Rows to learn from: all in memory, or a fresh sample in each epoch.
-
-    Parameters
-    ----------
-    passes : gives the rows
-    own : (n,) index of each row's class
-    mean_weight : float, of the rows that count
-    share : float, of the rows that memory holds
-    random : numpy Generator
-    """
+    """Rows to learn from: all in memory, or a fresh sample, a `share` of them, in each epoch."""
 
     def __init__(
         self,
