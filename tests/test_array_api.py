@@ -22,6 +22,7 @@ from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.training import Statistics
 from bitclass.training.discriminant import _nearest_rotation, coordinates_of, scatter_of
+from bitclass.training.refinement.steps import Refinement, Schedule
 
 
 def libraries():
@@ -206,6 +207,22 @@ def test_weights_of_very_many_classes_follow_their_means(put, monkeypatch):
     X, y = many_classes(300, 3000)
     classifier = BinaryCodeClassifier(32, random_state=0).fit(put(X), put(y))
     assert classifier.score(put(X), put(y)) > 0.9
+
+
+def test_a_step_scores_a_class_once_that_is_drawn_twice(put):
+    rng = np.random.default_rng(0)
+    Q, t, weights = rng.standard_normal((4, 6)), np.zeros(6), rng.choice([-1, 1], (3, 6))
+    A, means = (rng.standard_normal((n, 4)).astype(np.float32) for n in (40, 3))
+    losses = []
+    for place, score_all in ((put, False), (np.asarray, True)):
+        model = Refinement(
+            *(Q, t, weights, place(means), 1.5, 1.2, Schedule(10), rng),
+            refit=lambda *_: None,
+            score_all=score_all,
+        )
+        model.step(place(A), place(np.arange(40) % 3))
+        losses.append(model.mean_loss())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_files_pickles_and_more_rows(put, digits, tmp_path):

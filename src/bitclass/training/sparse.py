@@ -650,7 +650,6 @@ def _gradient_by_means(
     by_classes *= (1.0 - np.tanh(means) ** 2) / totals
     by_others *= (1.0 - np.tanh(others) ** 2) / others_total
     # The mean of the others has the scores of all rows of the class but one.
-    by_others[~has_others] = 0.0
     by_classes += np.add.reduceat(by_others, starts)
     by_scores += weights * (by_classes[own] - by_others)
     return -float(shares @ log_likelihood), by_scores
@@ -772,7 +771,6 @@ class _Pool:
                 drawn = by_class[self._own[rows]]
                 if not whole:
                     drawn = self._random.random(len(rows)) < self._share
-                drawn &= ~is_held_out[rows]
                 X, rows, weight = X[drawn], rows[drawn], weight[drawn]
             parts.append((X, rows, weight))
         blocks, numbers, weights = zip(*parts, strict=True)
