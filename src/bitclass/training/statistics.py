@@ -688,8 +688,11 @@ class Statistics:
         theirs = hosted(other.sums())
         # Their z becomes ours by z * stretch + move.
         stretch, move = other.scale / self.scale, (other.shift - self.shift) / self.scale
-        gram, feature_sums = theirs.gram, theirs.feature_sums * stretch
+        gram, feature_sums = theirs.gram, theirs.feature_sums
+        if len(self.classes) == 0:  # or both would have the same array
+            feature_sums = feature_sums.copy()
         if (stretch != 1.0).any() or move.any():
+            feature_sums = feature_sums * stretch
             crossed = np.outer(feature_sums.sum(axis=0), move)
             gram = gram * np.outer(stretch, stretch) + crossed + crossed.T
             gram += theirs.total_weight * np.outer(move, move)
