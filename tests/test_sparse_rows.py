@@ -21,7 +21,6 @@ from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.training import save_statistics
 from bitclass.training import sparse as wide
-from bitclass.training.refinement.steps import softmax
 from format_reader import Reader
 
 N_FEATURES = 20_000
@@ -59,6 +58,14 @@ def by_means(monkeypatch):
     monkeypatch.setattr(wide, "_CLASSES_PER_STEP", 8)
 
 
+@pytest.fixture(params=["weights", "means"])
+def either_way(request):
+    """Learn as few classes are learned, and as many are."""
+    if request.param == "means":
+        request.getfixturevalue("by_means")
+    return request.param
+
+
 def test_wide_rows_are_learned_and_unseen_columns_cost_nothing(fitted):
     X, y = problem(seed=1)
     assert fitted.score(X, y) > 0.9
@@ -71,9 +78,10 @@ def test_wide_rows_are_learned_and_unseen_columns_cost_nothing(fitted):
     assert fitted.refinement_["columns"] == len(kept)
 
 
-def test_memory_stays_far_below_one_dense_copy():
+def test_memory_stays_far_below_one_dense_copy(capsys):
     X, y = problem(n=2000, n_features=1 << 20)
-    make(32).fit(X, y)  # caches and imports
+    make(32, verbose=1).fit(X, y)  # caches and imports
+    assert "wide rows: 1048576 features" in capsys.readouterr().out
     tracemalloc.start()
     make(32).fit(X, y).predict(X)
     peak = tracemalloc.get_traced_memory()[1]
@@ -90,9 +98,11 @@ def test_dense_rows_give_the_same_predictions_as_sparse_ones(fitted):
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 @pytest.mark.parametrize("projection", [None, "float32", "float16", "int8"])
-def test_a_file_predicts_as_the_model_did(tmp_path, precision, projection):
+def test_a_file_predicts_as_the_model_did_and_is_what_its_format_says(
+    tmp_path, fitted, precision, projection
+):
     X, y = problem()
-    classifier = make(40, precision=precision).fit(X, y)
+    classifier = fitted if precision == "int8" else make(precision=precision).fit(X, y)
     path = tmp_path / "model.safetensors"
     classifier.save(path, projection=projection)
     model = bitclass.load(path)
@@ -100,25 +110,14 @@ def test_a_file_predicts_as_the_model_did(tmp_path, precision, projection):
     exact = projection in (None, "float32") or (projection, precision) == ("int8", "int8")
     assert agree == 1.0 if exact else agree > 0.99
     assert model.n_features == N_FEATURES
-    n_kept = len(model.hash_function.columns)
     if projection is None and precision == "int8":
-        assert path.stat().st_size < n_kept * (40 + 8) + 20_000
-    again = BinaryCodeClassifier.load(path)
-    assert_array_equal(again.predict(X), model.predict(X))
-
-
-@pytest.mark.parametrize("projection", ["float32", "float16", "int8"])
-@pytest.mark.parametrize("precision", ["int8", "float32"])
-def test_a_reader_written_from_the_format_agrees(tmp_path, precision, projection):
-    X, y = problem(n=300)
-    path = tmp_path / "model.safetensors"
-    make(24, precision=precision).fit(X, y).save(path, projection=projection)
-    dense = X[:60].toarray()
-    found = np.unpackbits(bitclass.load(path).encode(X[:60]), axis=1, bitorder="little")
-    values = Reader(path).values(dense.astype(np.float64))
+        assert path.stat().st_size < len(model.hash_function.columns) * (64 + 8) + 20_000
+    assert_array_equal(BinaryCodeClassifier.load(path).predict(X), model.predict(X))
+    bits = np.unpackbits(model.encode(X[:60]), axis=1, bitorder="little")
+    values = Reader(path).values(X[:60].toarray().astype(np.float64))
     clear = np.abs(values) > 1e-4
     assert clear.mean() > 0.99
-    assert_array_equal(found[:, :24][clear], (values >= 0)[clear])
+    assert_array_equal(bits[clear], (values >= 0)[clear])
 
 
 @pytest.mark.parametrize(
@@ -178,32 +177,29 @@ def test_batches_give_the_model_of_fit(fitted):
     assert found.packed().temperature == fitted.packed().temperature
 
 
-@pytest.mark.parametrize("kind", ["weights", "means"])
-def test_rows_larger_than_memory_are_sampled_in_each_epoch(kind, monkeypatch, request):
-    if kind == "means":
-        request.getfixturevalue("by_means")
+def test_rows_larger_than_memory_are_sampled_in_each_epoch(either_way, monkeypatch):
     X, y = problem(n=3000)
     sizes = []
-    joined = wide._Pool._joined
+    drawn = wide._Pool._sample
 
-    def counted(self, parts):
-        sample = joined(self, parts)
+    def counted(self, is_held_out):
+        sample = drawn(self, is_held_out)
         sizes.append(sample.X.shape[0])
         return sample
 
-    monkeypatch.setattr(wide._Pool, "_joined", counted)
+    monkeypatch.setattr(wide._Pool, "_sample", counted)
     settings_of = bitclass.classifier.settings_of
-
-    def small(parameters):
-        return replace(settings_of(parameters), max_bytes=2 * 12 * X.nnz)
-
-    monkeypatch.setattr(bitclass.classifier, "settings_of", small)
+    monkeypatch.setattr(
+        bitclass.classifier,
+        "settings_of",
+        lambda parameters: replace(settings_of(parameters), max_bytes=2 * 12 * X.nnz),
+    )
     classifier = make().fit_batches(
         lambda start: ((X[i : i + 500], y[i : i + 500]) for i in range(start, len(y), 500))
     )
     assert len(sizes) > 3
     assert max(sizes) < 0.75 * len(y)
-    assert classifier.score(*problem(seed=1)) > (0.9 if kind == "weights" else 0.8)
+    assert classifier.score(*problem(seed=1)) > (0.9 if either_way == "weights" else 0.8)
 
 
 def test_weights_of_many_classes_are_their_mean_scores(by_means):
@@ -211,7 +207,7 @@ def test_weights_of_many_classes_are_their_mean_scores(by_means):
     classifier = make().fit(X, y)
     assert classifier.score(*problem(seed=1)) > 0.85
     state = classifier.statistics_
-    scores = state.learner.scores(X)
+    scores = state.scores(X)
     for label, weights in zip(classifier.classes_, classifier.weights_, strict=True):
         mean = scores[y == label].mean(axis=0)
         clear = np.abs(mean) > 1e-4
@@ -222,8 +218,7 @@ def test_weights_of_many_classes_are_their_mean_scores(by_means):
 def test_the_gradient_by_means_is_that_of_the_loss(weighted, monkeypatch):
     """By finite differences, in the loss where tanh stands for every sign."""
     rng = np.random.default_rng(0)
-    given = rng.uniform(0.2, 3.0, 10) if weighted else None
-    weight = np.ones(10) if given is None else given
+    weight = rng.uniform(0.2, 3.0, 10) if weighted else np.ones(10)
     lengths, sharp = np.array([3, 1, 2, 4]), (np.float32(0.3), np.float32(0.4))
     F = rng.standard_normal((10, 5)).astype(np.float32)
     own = np.repeat(np.arange(4), lengths)
@@ -244,8 +239,8 @@ def test_the_gradient_by_means_is_that_of_the_loss(weighted, monkeypatch):
                 total -= 0.5 * weight[i] * (logits[own[i]] - np.log(np.exp(logits).sum()))
         return total / n
 
-    monkeypatch.setattr(wide, "_signs", np.tanh)
-    value, gradient = wide._gradient_by_means(F, lengths, sharp, given)
+    monkeypatch.setattr(wide, "signs", np.tanh)
+    value, gradient = wide._gradient_by_means(F, lengths, sharp, weight)
     assert value == pytest.approx(loss(F.astype(np.float64)), rel=1e-4)
     for at in np.ndindex(F.shape):
         step = np.zeros(F.shape)
@@ -275,13 +270,11 @@ def test_later_batches_add_to_the_means_of_many_classes(by_means):
     classifier = make().partial_fit(X[:60], y[:60])
     test, labels = problem(seed=1)
     before = classifier.score(test, labels)
-    projection = classifier.statistics_.learner.projection.copy()
-    columns = classifier.statistics_.learner.columns.kept.copy()
+    projection = classifier.statistics_.projection.copy()
+    columns = classifier.statistics_.columns.kept.copy()
     classifier.partial_fit(X[60:], y[60:])
-    learner = classifier.statistics_.learner
-    assert_array_equal(
-        learner.projection[np.searchsorted(learner.columns.kept, columns)], projection
-    )
+    state = classifier.statistics_
+    assert_array_equal(state.projection[np.searchsorted(state.columns.kept, columns)], projection)
     assert classifier.score(test, labels) > before
 
 
@@ -289,7 +282,7 @@ def test_a_batch_that_fails_changes_nothing(monkeypatch):
     X, y = problem()
     classifier = make().partial_fit(X[:700], y[:700])
     before, model = classifier.statistics_.n_rows, classifier.packed()
-    monkeypatch.setattr(wide.SparseLearner, "learn", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(wide.SparseState, "learn", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         classifier.partial_fit(X[700:], y[700:])
     assert classifier.statistics_.n_rows == before
@@ -328,11 +321,8 @@ def test_wrong_rows_of_hardly_any_weight_hardly_count(kind, n, request):
     assert np.mean(found.predict(form(test)) == before) > 0.97
 
 
-@pytest.mark.parametrize("kind", ["weights", "means"])
 @pytest.mark.parametrize("k", [3, 20])
-def test_a_row_of_weight_k_is_about_a_row_repeated_k_times(kind, k, request):
-    if kind == "means":
-        request.getfixturevalue("by_means")
+def test_a_row_of_weight_k_is_about_a_row_repeated_k_times(either_way, k):
     X, y = problem(n=1000)
     # Every second row has a wrong label, always the same for a class: weights tell which are right.
     classes, own = np.unique(y, return_inverse=True)
@@ -346,7 +336,7 @@ def test_a_row_of_weight_k_is_about_a_row_repeated_k_times(kind, k, request):
     assert np.mean(make().fit(X, y).predict(test) == labels) < once.score(test, labels) - 0.1
 
 
-def test_what_cannot_be_continued_says_so(fitted, tmp_path):
+def test_what_cannot_be_done_with_wide_rows_says_so(fitted, tmp_path):
     path = tmp_path / "model.safetensors"
     fitted.save(path)
     X, y = problem(n=50)
@@ -357,23 +347,26 @@ def test_what_cannot_be_continued_says_so(fitted, tmp_path):
         save_statistics(tmp_path / "sums", fitted.statistics_)
     with pytest.raises(ValueError, match="groups must be None for rows of 20,000 features"):
         make().fit(X, y, groups=np.arange(50) % 5)
+    with pytest.raises(ValueError, match="n_bits is 32"):
+        make().partial_fit(X, y).set_params(n_bits=32).partial_fit(X, y)
+    for parameters, named in (
+        ({"loss": "exponential"}, "loss='exponential'"),
+        ({"initial_codes": "random"}, "initial_codes"),
+        ({"kernel": "rbf"}, "kernel='rbf'"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            make(**parameters).fit(X, y)
 
 
 def test_a_small_later_batch_is_learned_from(fitted):
     X, y = problem(n=100, seed=3)
     classifier = make().fit(*problem())
     classifier.partial_fit(X, y)
-    learner = classifier.statistics_.learner
-    places = np.searchsorted(learner.columns.kept, fitted.packed().hash_function.columns)
-    before = fitted.statistics_.learner.projection
-    moved = np.abs(learner.projection[places] - before).max()
+    state = classifier.statistics_
+    places = np.searchsorted(state.columns.kept, fitted.packed().hash_function.columns)
+    before = fitted.statistics_.projection
+    moved = np.abs(state.projection[places] - before).max()
     assert 0 < moved < np.abs(before).max()
-
-
-def test_a_weight_counts_as_often_as_rows(by_means):
-    X, y = problem(n=600)
-    state = make(refine=False).fit(X, y, sample_weight=np.full(600, 2.0)).statistics_
-    assert state.class_weights.sum() == pytest.approx(1200)
 
 
 def test_the_scale_of_a_column_does_not_matter():
@@ -399,31 +392,6 @@ def test_wide_dense_rows_are_standardised(form):
     assert classifier.score(form(X[600:]), y[600:]) > 0.9
 
 
-def test_verbose_says_which_way_rows_are_learned(capsys):
-    make(verbose=1).fit(*problem())
-    assert "wide rows: 20000 features" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("parameters", "named"),
-    [
-        ({"loss": "exponential"}, "loss='exponential'"),
-        ({"initial_codes": "random"}, "initial_codes"),
-        ({"kernel": "rbf"}, "kernel='rbf'"),
-    ],
-)
-def test_what_needs_sums_of_pairs_refuses_wide_rows_by_name(parameters, named):
-    with pytest.raises(ValueError, match=named):
-        make(**parameters).fit(*problem())
-
-
-def test_another_number_of_bits_cannot_continue(fitted):
-    X, y = problem(n=200)
-    classifier = make().partial_fit(X, y).set_params(n_bits=32)
-    with pytest.raises(ValueError, match="n_bits is 32"):
-        classifier.partial_fit(X, y)
-
-
 def test_rows_without_any_entry_and_columns_without_any_row():
     X = scipy.sparse.csr_array((40, 5000), dtype=np.float32)
     classifier = make(16).fit(X, np.arange(40) % 4)
@@ -436,19 +404,3 @@ def test_probabilities_follow_from_held_out_rows(fitted):
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     right = fitted.classes_[found.argmax(axis=1)] == y
     assert abs(found.max(axis=1).mean() - right.mean()) < 0.1
-    assert softmax(np.zeros((1, 2), dtype=np.float32)).tolist() == [[0.5, 0.5]]
-
-
-@pytest.mark.parametrize("form", [scipy.sparse.csr_array.toarray, scipy.sparse.csr_array])
-def test_sums_of_columns_count_weights_as_repeated_rows(form):
-    X, _ = problem(n=60)
-    X = X[:, :40]
-    weight = np.random.default_rng(0).integers(1, 5, 60)
-    once, repeated, plain = (wide.ColumnSums(40) for _ in range(3))
-    once.add(form(X), weight.astype(np.float64))
-    repeated.add(form(X[np.repeat(np.arange(60), weight)]))
-    plain.add(form(X))
-    assert_array_equal(once.counts, plain.counts)
-    assert once.total_weight == repeated.total_weight == repeated.n_rows
-    for name in ("weights", "sums", "squares"):
-        np.testing.assert_allclose(getattr(once, name), getattr(repeated, name))

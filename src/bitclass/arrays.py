@@ -49,7 +49,6 @@ __all__ = [
     "take",
     "to_host",
     "top_k",
-    "unique_inverse",
 ]
 
 Array = Any  # NDArray, or an array of another library
@@ -79,7 +78,7 @@ def is_foreign(X: Any) -> bool:
     >>> is_foreign([[1.0]])
     False
     """
-    return _library(X) in _LIBRARIES and hasattr(X, "shape")
+    return type(X) is not np.ndarray and _library(X) in _LIBRARIES and hasattr(X, "shape")
 
 
 def _compat() -> Any:
@@ -140,7 +139,7 @@ def to_host(X: Any) -> Any:
 
 def like(values: Array, reference: Array) -> Array:
     """Numbers of NumPy where `reference` lies; as they are where that is NumPy too, as is text."""
-    if is_foreign(values) or not is_foreign(reference) or values.dtype.kind not in "biuf":
+    if not is_foreign(reference) or is_foreign(values) or values.dtype.kind not in "biuf":
         return values
     return namespace(reference).asarray(np.ascontiguousarray(values), device=device(reference))
 
@@ -158,20 +157,14 @@ def take(X: Array, rows: Array) -> Array:
 
 def put(values: Array, index: tuple[Array, ...], new: Array) -> None:
     """``values[index] = new`` in place, by arrays of indices, none of them twice."""
-    if _library(values) == "array_api_strict":  # which has only what the standard has
+    if not is_foreign(values):
+        values[index] = new
+    elif _library(values) == "array_api_strict":  # which has only what the standard has
         changed = np.array(values)
         changed[tuple(map(to_host, index))] = to_host(new)
         values[...] = like(changed, values)
     else:
         values[tuple(like(part, values) for part in index)] = new
-
-
-def unique_inverse(labels: Array) -> tuple[NDArray[Any], Array]:
-    """Sorted labels (C,) in NumPy, and the index (n,) of each row's label where `labels` lie."""
-    if not is_foreign(labels):
-        return np.unique(labels, return_inverse=True)
-    found = namespace(labels).unique_inverse(labels)
-    return to_host(found.values), found.inverse_indices
 
 
 def top_k(scores: Array, k: int) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from bitclass import BinaryCodeClassifier
 from bitclass.training import Statistics, fit_model
-from bitclass.training.refinement.split import Split
+from bitclass.training.refinement.refine import Split
 from bitclass.training.refinement.steps import Refinement, Schedule
 from bitclass.training.starting_codes import MeanCodes
 from bitclass.validation import settings_of

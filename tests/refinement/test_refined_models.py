@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.utils import check_random_state
 
 from bitclass import BinaryCodeClassifier
-from bitclass.training.refinement.split import Split
+from bitclass.training.refinement.refine import Split
 
 
 def accuracy_held_out(classifier, X, y):
@@ -65,31 +65,19 @@ def test_two_rows_per_class_end_in_a_model():
     assert make(48).fit(X, y).refinement_["epochs"] > 0
 
 
-def test_too_few_rows_for_refinement_are_told():
-    X, y = blobs(60)[0], np.arange(60)
-    with pytest.warns(UserWarning, match="refine=True: the model was not refined, because 60 rows"):
-        classifier = make(64).fit(X, y)
-    assert classifier.refinement_ is None
-    np.testing.assert_array_equal(
-        classifier.projection_, make(64, refine=False).fit(X, y).projection_
-    )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="refine")
-        make(64, refine="auto").fit(X, y)
-
-
-def test_rows_that_are_gone_are_told():
+def test_too_few_rows_and_rows_that_are_gone_are_told():
     X, y = blobs(700)
+    with pytest.warns(UserWarning, match="refine=True: the model was not refined, because 60 rows"):
+        assert make(64).fit(X[:60], np.arange(60)).refinement_ is None
     classifier = make().partial_fit(X[:400], y[:400]).partial_fit(X[400:], y[400:])
     with pytest.warns(
         UserWarning, match="refine=True: the model was not refined, because the rows of"
     ):
-        classifier.predict(X)
-    assert classifier.refinement_ is None
+        assert classifier.solve().refinement_ is None
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        auto = make(refine="auto").partial_fit(X, y)
-        assert auto.solve().refinement_ is None
+        warnings.filterwarnings("error", message="refine")
+        make(64, refine="auto").fit(X[:60], np.arange(60))
+        assert make(refine="auto").partial_fit(X, y).solve().refinement_ is None
 
 
 def test_a_seed_gives_one_model():
@@ -159,7 +147,7 @@ def test_a_mean_far_from_zero_does_no_harm():
 def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of_best, monkeypatch):
     answers = iter([0.5, of_last, *([] if of_best is None else [of_best]), 0.0])
     monkeypatch.setattr(
-        refining, "_rescored", lambda model, *_: refining._Judged(model, next(answers), None)
+        refining, "with_short_list", lambda model, *_: refining.Judged(model, next(answers), None)
     )
     X, y = blobs()
     found = make().fit(X, y).refinement_
@@ -190,10 +178,8 @@ def test_a_callback_sees_every_epoch_and_changes_nothing():
 def test_the_objective_is_the_cross_entropy_of_the_rows_of_an_epoch():
     """Of a projection that says nothing every class has the same probability."""
     model = start(np.random.default_rng(0), d=4, r=6, n_classes=3)
-    model.projection[:], model.intercept[:] = 0.0, 1e-20
-    model._signs[:] = 1.0
-    rng = np.random.default_rng(1)
-    model.step(rng.standard_normal((20, 4)).astype(np.float32), rng.integers(0, 3, 20))
+    model.projection[:], model.intercept[:], model._signs[:] = 0.0, 1e-20, 1.0
+    model.step(np.ones((20, 4), np.float32), np.arange(20) % 3)
     assert model.mean_loss() == pytest.approx(np.log(3), rel=1e-5)
     assert model.mean_loss() == 0.0
 

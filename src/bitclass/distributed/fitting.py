@@ -35,7 +35,7 @@ from bitclass.distributed.cluster import (
     worker_threads,
 )
 from bitclass.training import Statistics, start_statistics
-from bitclass.training.refinement.split import uniform
+from bitclass.training.refinement.refine import uniform
 from bitclass.training.statistics import check_label_kinds
 from bitclass.validation import check_initial_codes, check_rows, settings_of
 

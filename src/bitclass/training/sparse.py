@@ -14,8 +14,9 @@ the projection would learn to recognise rows it has seen.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,8 +32,13 @@ from bitclass.hash_function import MAX_COLUMNS, HashFunction
 from bitclass.model import PackedModel
 from bitclass.training.alternation import HISTORY_DTYPE
 from bitclass.training.fit import Fitted
-from bitclass.training.refinement.refine import RESCORE_LENGTHS, fitted_temperature
-from bitclass.training.refinement.split import Rows
+from bitclass.training.refinement.refine import (
+    RESCORE_LENGTHS,
+    Rows,
+    Sample,
+    fitted_temperature,
+    with_short_list,
+)
 from bitclass.training.refinement.steps import (
     LATENT_SIZE,
     SHARE_OF_SIGNS,
@@ -40,16 +46,15 @@ from bitclass.training.refinement.steps import (
     STEP_OF_WEIGHTS,
     Adam,
     Schedule,
+    cross_entropy,
     mini_batches,
     sharpness,
+    signs,
     softmax,
 )
 from bitclass.training.settings import Epoch, Settings
 
 __all__ = [
-    "ColumnSums",
-    "SparseLearner",
-    "SparseSample",
     "SparseState",
     "fit_sparse",
     "fitted_sparse",
@@ -87,78 +92,49 @@ _ROWS_TO_START = 2048  # that give the random projection its size
 
 
 class ColumnSums:
-    """How often each column occurs, and how large its values are.
-
-    Parameters
-    ----------
-    n_features : int, number d of columns
-
-    Attributes
-    ----------
-    n_rows : int
-    total_weight : float, of all rows
-    counts : (d,) int64, rows in which each column is not 0
-    weights, sums, squares : (d,) float64
-        Sums of the weights of these rows, and of values and squares times weights.
-    """
+    """How often each of d columns occurs, and how large its values are."""
 
     def __init__(self, n_features: int) -> None:
-        self.n_rows = 0
-        self.total_weight = 0.0
+        self.n_rows, self.total_weight = 0, 0.0
+        # Of the rows in which a column is not 0: how many, and sums of their weights, and of values
+        # and squares times weights.
         self.counts = np.zeros(n_features, dtype=np.int64)
-        self.weights = np.zeros(n_features)
-        self.sums = np.zeros(n_features)
-        self.squares = np.zeros(n_features)
+        self.weights, self.sums, self.squares = np.zeros((3, n_features))
 
     @property
     def mean_weight(self) -> float:
         """Mean weight of the rows."""
         return self.total_weight / max(1, self.n_rows)
 
-    def add(self, X: Features, sample_weight: NDArray[np.float64] | None = None) -> None:
-        """Count rows (n, d) of given weights (n,), or of weight 1."""
+    def add(self, X: Features, sample_weight: NDArray[np.float64]) -> None:
+        """Count rows (n, d) of given weights (n,)."""
         n, d = X.shape
         self.n_rows += n
-        self.total_weight += n if sample_weight is None else float(sample_weight.sum())
+        self.total_weight += float(sample_weight.sum())
         if isinstance(X, np.ndarray):
             for rows, block in row_blocks(X):
-                counts = np.count_nonzero(block, axis=0)
-                self.counts += counts
-                if sample_weight is None:
-                    self.weights += counts
-                    self.sums += block.sum(axis=0, dtype=np.float64)
-                    self.squares += np.einsum("nd,nd->d", block, block, dtype=np.float64)
-                else:
-                    values = block.astype(np.float64)
-                    self.weights += sample_weight[rows] @ (values != 0)
-                    self.sums += sample_weight[rows] @ values
-                    self.squares += sample_weight[rows] @ np.square(values, out=values)
-            return
-        counts = np.bincount(X.indices, minlength=d)
-        values = weighted = X.data.astype(np.float64)
-        self.counts += counts
-        if sample_weight is None:
-            self.weights += counts
+                values, weight = block.astype(np.float64), sample_weight[rows]
+                self.counts += np.count_nonzero(values, axis=0)
+                self.weights += np.einsum("n,nd->d", weight, values != 0)
+                self.sums += np.einsum("n,nd->d", weight, values)
+                self.squares += np.einsum("n,nd->d", weight, np.square(values, out=values))
         else:
-            of_entry = np.repeat(sample_weight, np.diff(X.indptr))
-            self.weights += np.bincount(X.indices, of_entry, minlength=d)
-            weighted = values * of_entry
-        self.sums += np.bincount(X.indices, weighted, minlength=d)
-        self.squares += np.bincount(X.indices, weighted * values, minlength=d)
-
-    def copy(self) -> ColumnSums:
-        """An independent copy."""
-        other = ColumnSums(len(self.counts))
-        other.n_rows, other.total_weight = self.n_rows, self.total_weight
-        for name in ("counts", "weights", "sums", "squares"):
-            setattr(other, name, getattr(self, name).copy())
-        return other
+            self.counts += np.bincount(X.indices, minlength=d)
+            of_entries = np.repeat(sample_weight, np.diff(X.indptr)).astype(np.float64)
+            self.weights += np.bincount(X.indices, of_entries, minlength=d)
+            of_entries *= X.data
+            self.sums += np.bincount(X.indices, of_entries, minlength=d)
+            of_entries *= X.data
+            self.squares += np.bincount(X.indices, of_entries, minlength=d)
+        wrong = np.flatnonzero(~np.isfinite(self.squares))
+        if len(wrong):
+            raise ValueError(f"X: the values of feature {wrong[0]} are too large to be squared")
 
     def columns(self) -> Columns:
         """Which columns to keep, and what makes their values alike in size."""
         least = _MIN_OCCURRENCES if self.n_rows < _MANY_ROWS else _MIN_OCCURRENCES_OF_MANY
-        dense = self.counts.sum() > _DENSE_SHARE * self.n_rows * len(self.counts)
-        if dense:
+        centre: NDArray[np.float64] | None = None
+        if self.counts.sum() > _DENSE_SHARE * self.n_rows * len(self.counts):
             mean, mean_square = self.sums / self.total_weight, self.squares / self.total_weight
             variance = mean_square - mean**2
             kept = np.flatnonzero(variance > 1e-12 * mean_square)
@@ -169,32 +145,31 @@ class ColumnSums:
             often = self.counts >= least
             often &= self.weights >= _LEAST_WEIGHT * least * self.mean_weight
             kept = np.flatnonzero(often & (self.squares > 0))
-            centre, sizes = None, np.sqrt(self.squares[kept] / self.weights[kept])
+            sizes = np.sqrt(self.squares[kept] / self.weights[kept])
         if len(kept) == 0:
             kept, centre, sizes = np.zeros(1, dtype=np.intp), None, np.ones(1)
-        places = np.full(len(self.counts), -1, dtype=np.int32)
-        places[kept] = np.arange(len(kept))
         factors = (1.0 / np.maximum(sizes, 1e-30)).astype(np.float32)
         middle = None if centre is None else centre.astype(np.float32)
-        return Columns(kept.astype(np.int32), places, factors, middle)
+        return Columns(kept.astype(np.int32), factors, middle, len(self.counts))
 
 
-@dataclass(frozen=True)
 class Columns:
-    """The columns that a projection has, and how their values are scaled.
+    """The k columns of d that a projection has, and how their values are scaled.
 
-    Attributes
-    ----------
-    kept : (k,) int32, ascending
-    places : (d,) int32, the place of each column among these, or -1
-    factors : (k,) float32, by which values are multiplied
-    centre : (k,) float32, what is subtracted first, or None
+    Values are multiplied by `factors` (k,), after `centre` (k,) is subtracted where rows are dense.
     """
 
-    kept: NDArray[np.int32]
-    places: NDArray[np.int32]
-    factors: NDArray[np.float32]
-    centre: NDArray[np.float32] | None
+    def __init__(
+        self,
+        kept: NDArray[np.int32],
+        factors: NDArray[np.float32],
+        centre: NDArray[np.float32] | None,
+        n_features: int,
+    ) -> None:
+        self.kept, self.factors, self.centre = kept, factors, centre
+        # The place (d,) of each column among those kept, or -1.
+        self.places = np.full(n_features, -1, dtype=np.int32)
+        self.places[kept] = np.arange(len(kept))
 
     def rows(self, X: Features) -> SparseRows | NDArray[np.float32]:
         """Rows (n, d) in these columns, scaled; dense ones are centred, and stay dense."""
@@ -214,94 +189,58 @@ class Columns:
         )
 
 
-@dataclass(frozen=True)
-class SparseSample:
-    """Rows in memory, and which of them to learn from.
-
-    Attributes
-    ----------
-    X : (n, d)
-    own : (n,) index of each row's class
-    sample_weight : (n,), or None for ones
-    rows : (m,) numbers of the rows to learn from
-    """
-
-    X: Features
-    own: NDArray[np.intp]
-    sample_weight: NDArray[np.float64] | None
-    rows: NDArray[np.intp]
-
-    def drawn(self, mean_weight: float, random: np.random.Generator) -> SparseSample:
-        """Rows for one epoch: those of little weight only as often as their weight says.
-
-        Parameters
-        ----------
-        mean_weight : float, of all rows that count
-        random : numpy Generator
-
-        Returns
-        -------
-        SparseSample
-            With weights in units of the mean, none below `_LEAST_WEIGHT`.
-        """
-        if self.sample_weight is None:
-            return self
-        weight = self.sample_weight / mean_weight
-        drawn = _LEAST_WEIGHT * random.random(len(self.rows)) < weight[self.rows]
-        np.maximum(weight, _LEAST_WEIGHT, out=weight)
-        return replace(self, sample_weight=weight, rows=self.rows[drawn])
-
-
-class SparseLearner:
-    """A hash function and class weights that learn from sparse rows.
+class SparseState:
+    """A hash function and class weights that learn from wide rows, and learn on from later ones.
 
     Parameters
     ----------
+    classes : (C,) labels, sorted
+    column_sums : ColumnSums
     n_bits : int
-    columns : Columns
-    n_classes : int
     seed : int
     by_means : bool, whether weights are class means even of few classes
 
     Attributes
     ----------
+    columns : Columns
     projection : (k, r) float32, for values as `columns` scales them
     intercept : (r,) float32
-    class_weights : (C,) float64, weights of the rows that were taken in
-    random : numpy Generator
+    class_weights : (C,) float64, sum of the weights of each class's rows
+    n_rows : int, rows that were learned from
+    n_changes : int, grows with each change
+    rescore : int, length of the short list
+    temperature : float
+    facts : dict, about the training, in values that JSON can hold
     """
 
     def __init__(
-        self, n_bits: int, columns: Columns, n_classes: int, seed: int, *, by_means: bool = False
+        self,
+        classes: NDArray[Any],
+        column_sums: ColumnSums,
+        n_bits: int,
+        seed: int,
+        *,
+        by_means: bool = False,
     ) -> None:
-        self.columns = columns
-        self.by_means = by_means or n_classes > _MAX_LEARNED_CLASSES
-        self.random = np.random.default_rng(seed)
-        k = len(columns.kept)
-        self.projection = self.random.standard_normal((k, n_bits), dtype=np.float32)
+        self.classes, self.column_sums, self.n_bits = classes, column_sums, n_bits
+        self.by_means = by_means or len(classes) > _MAX_LEARNED_CLASSES
+        self.columns = column_sums.columns()
+        self._random = np.random.default_rng(seed)
+        k = len(self.columns.kept)
+        self.projection = self._random.standard_normal((k, n_bits), dtype=np.float32)
         self.intercept = np.zeros(n_bits, dtype=np.float32)
-        self.class_weights = np.zeros(n_classes)
-        self._sums = np.zeros((n_classes, n_bits), dtype=np.float32)  # of scores, by class
-        self._latent: NDArray[np.float32] | None = None
-        self._squares = np.zeros(k, dtype=np.float32)
-        self._counts = np.zeros(k, dtype=np.int32)
         self._size = 1.0  # root mean square of the projection at its start
+        self._squares, self._counts = np.zeros(k, np.float32), np.zeros(k, np.int32)
+        # Their signs are the weights: latent weights, or sums of the scores of each class's rows.
+        self._values = np.zeros((len(classes), n_bits), dtype=np.float32)
+        self.class_weights = np.zeros(len(classes))
+        self.n_rows, self.n_changes = column_sums.n_rows, 0
+        self.rescore, self.temperature = 0, 1.0
+        self.facts: dict[str, Any] = {}
 
-    @property
-    def n_bits(self) -> int:
-        """Number of bits r of a code."""
-        return int(self.projection.shape[1])
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes C."""
-        return len(self.class_weights)
-
-    @property
-    def weights(self) -> NDArray[np.int8]:
-        """Weights (C, r) in {-1, +1}, +1 for classes without rows."""
-        values = self._sums if self._latent is None else self._latent
-        return np.where(values >= 0, 1, -1).astype(np.int8)
+    # ---------------------------------------------------------------------------------------------
+    # The model
+    # ---------------------------------------------------------------------------------------------
 
     def scores(self, X: Features) -> NDArray[np.float32]:
         """Scores F = P'x + t of rows, (n, r)."""
@@ -309,14 +248,24 @@ class SparseLearner:
         per_block = _ROWS_PER_BLOCK if self.columns.centre is None else _ROWS_PER_DENSE_BLOCK
         for start in range(0, len(found), per_block):
             rows = slice(start, start + per_block)
-            found[rows] = _scores(self.columns.rows(X[rows]), self.projection)
+            found[rows] = _product(self.columns.rows(X[rows]), self.projection)
         found += self.intercept
         return found
 
-    def hash_function(self, precision: Precision) -> HashFunction:
+    def model(self, precision: Precision) -> PackedModel:
+        """The model, of the classes that have rows."""
+        seen = self.class_weights > 0
+        return PackedModel(
+            self.classes[seen],
+            pack(self._values[seen] >= 0),
+            self._hash_function(precision),
+            rescore=self.rescore,
+            temperature=self.temperature,
+        )
+
+    def _hash_function(self, precision: Precision) -> HashFunction:
         """The hash function of rows as they come: of kept columns only, unless rows are dense."""
-        columns = self.columns
-        intercept = self.intercept.astype(np.float64)
+        columns, intercept = self.columns, self.intercept.astype(np.float64)
         projection = self.projection * columns.factors[:, None]
         scale = (1.0 / columns.factors).astype(np.float32)
         n_features = len(columns.places)
@@ -338,9 +287,11 @@ class SparseLearner:
         sizes[columns.kept] = scale
         return HashFunction(every, intercept, centre=centre, scale=sizes, precision=precision)
 
-    def start(
-        self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64] | None = None
-    ) -> None:
+    # ---------------------------------------------------------------------------------------------
+    # Rows and classes
+    # ---------------------------------------------------------------------------------------------
+
+    def start(self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64]) -> None:
         """Give the random projection a size, and the bits their thresholds, by sample rows."""
         scores = self.scores(X)
         deviation = _DEVIATION_BY_MEANS if self.by_means else 1.0
@@ -348,92 +299,118 @@ class SparseLearner:
         self.projection *= np.float32(self._size)
         scores *= np.float32(self._size)
         # Half of the classes on either side of every threshold.
-        sums, totals = _sums_by_class(scores, own, sample_weight, self.n_classes)
-        seen = totals > 0
-        means = np.divide(sums[seen], totals[seen, None], dtype=np.float32)
+        classes, means = _class_means(scores, own, sample_weight)
         self.intercept = -means.mean(axis=0).astype(np.float32)
         if not self.by_means:
-            self._latent = np.zeros((self.n_classes, self.n_bits), dtype=np.float32)
-            self._latent[seen] = _latent(means + self.intercept)
+            self._values[classes] = _latent(means + self.intercept)
 
     def add_to_sums(
-        self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64] | None
+        self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64]
     ) -> None:
-        """Add rows to the sums of scores by class, whose signs are the weights of many classes.
+        """Add rows to the weights of their classes, and to sums of scores where these are weights.
+
+        Rows whose class `own` (n,) is -1 are left out.
+        """
+        for start in range(0, len(own), _ROWS_TO_ADD):
+            rows = start + np.flatnonzero(own[start : start + _ROWS_TO_ADD] >= 0)
+            if self.by_means:
+                _add_by_class(self._values, self.scores(X[rows]), own[rows], sample_weight[rows])
+            self.class_weights += np.bincount(
+                own[rows], sample_weight[rows], minlength=len(self.classes)
+            )
+
+    def check_continuation(self, settings: Settings) -> None:
+        """Raise ValueError unless later batches can go on from here."""
+        if settings.n_bits != self.n_bits:
+            raise ValueError(
+                f"n_bits is {settings.n_bits}, but the model that is continued has "
+                f"{self.n_bits}; call fit with all rows"
+            )
+
+    def add(
+        self,
+        X: Features,
+        labels: NDArray[Any],
+        sample_weight: NDArray[np.float64] | None = None,
+        classes: NDArray[Any] | None = None,
+    ) -> None:
+        """Take in a later batch of rows; nothing changes if it cannot be.
+
+        Columns that have become frequent enough get a place. With learned weights, new classes
+        start from the mean score of their rows, and there is one epoch of small steps; with more
+        classes the projection stays, and the means take the rows in.
 
         Parameters
         ----------
         X : (n, d)
-        own : (n,) index of each row's class, or -1 for a row to leave out
+        labels : (n,)
         sample_weight : (n,), or None for ones
+        classes : (k,) labels of further classes to make room for, optional
         """
-        for start in range(0, len(own), _ROWS_TO_ADD):
-            rows = start + np.flatnonzero(own[start : start + _ROWS_TO_ADD] >= 0)
-            weight = None if sample_weight is None else sample_weight[rows]
-            if self.by_means:
-                _add_by_class(self._sums, self.scores(X[rows]), own[rows], weight)
-            self.class_weights += np.bincount(own[rows], weight, minlength=self.n_classes)
+        new = copy.deepcopy(self)
+        weight = np.ones(len(labels)) if sample_weight is None else sample_weight
+        new.column_sums.add(X, weight)
+        new._extend_columns()
+        announced = labels if classes is None else np.concatenate([labels, classes])
+        new.classes = np.union1d(self.classes, announced)
+        places = np.searchsorted(new.classes, self.classes)
+        for name in ("class_weights", "_values"):
+            values = getattr(self, name)
+            wider = np.zeros((len(new.classes), *values.shape[1:]), dtype=values.dtype)
+            wider[places] = values
+            setattr(new, name, wider)
+        if len(labels):
+            new._take_in(X, np.searchsorted(new.classes, labels), weight)
+        new.n_rows += len(labels)
+        new.n_changes += 1
+        self.__dict__.update(new.__dict__)
 
-    def extend_columns(self, sums: ColumnSums) -> None:
+    def _take_in(
+        self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64]
+    ) -> None:
+        is_new = np.flatnonzero(self.class_weights[own] == 0)
+        if len(is_new) and not self.by_means:
+            scores = self.scores(X[is_new])
+            classes, means = _class_means(scores, own[is_new], sample_weight[is_new])
+            self._values[classes] = _latent(means)
+        self.add_to_sums(X, own, sample_weight)
+        if not self.by_means:
+            sample = SparseSample(X, own, sample_weight, np.arange(len(own)))
+            sample = sample.drawn(self.column_sums.mean_weight, self._random)
+            if len(sample.rows):
+                self.learn(iter([sample]), len(sample.rows), lambda *_: True, later=True)
+
+    def _extend_columns(self) -> None:
         """Give columns a place that occur often enough by now, with random projections."""
-        now, before = sums.columns(), self.columns
+        now, before = self.column_sums.columns(), self.columns
         if before.centre is not None or now.centre is not None:
             return
-        new = np.setdiff1d(now.kept, before.kept)
-        if len(new) == 0:
+        kept = np.union1d(before.kept, now.kept).astype(np.int32)
+        if len(kept) == len(before.kept):
             return
-        kept = np.union1d(before.kept, new).astype(np.int32)
         old = np.searchsorted(kept, before.kept)
-        places = np.full(len(before.places), -1, dtype=np.int32)
-        places[kept] = np.arange(len(kept))
         factors = now.factors[np.maximum(now.places[kept], 0)]
         factors[old] = before.factors
-        projection = self.random.standard_normal((len(kept), self.n_bits), dtype=np.float32)
+        projection = self._random.standard_normal((len(kept), self.n_bits), dtype=np.float32)
         projection *= np.float32(self._size)
         projection[old] = self.projection
         squares, counts = np.zeros(len(kept), np.float32), np.zeros(len(kept), np.int32)
         squares[old], counts[old] = self._squares, self._counts
-        self.columns = Columns(kept, places, factors, None)
+        self.columns = Columns(kept, factors, None, len(before.places))
         self.projection, self._squares, self._counts = projection, squares, counts
 
-    def place_classes(self, places: NDArray[np.intp], n_classes: int) -> None:
-        """Make room for more classes; those that there are get the given places."""
-        for name in ("class_weights", "_sums", "_latent"):
-            values = getattr(self, name)
-            if values is not None:
-                wider = np.zeros((n_classes, *values.shape[1:]), dtype=values.dtype)
-                wider[places] = values
-                setattr(self, name, wider)
-
-    def keep_classes(self, kept: NDArray[np.bool_]) -> None:
-        """Forget the other classes."""
-        for name in ("class_weights", "_sums", "_latent"):
-            values = getattr(self, name)
-            if values is not None:
-                setattr(self, name, values[kept])
-
-    def start_new_classes(
-        self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64] | None
-    ) -> None:
-        """Learned weights of classes that had no rows before, from the means of these."""
-        new = np.flatnonzero(self.class_weights[own] == 0)
-        if self._latent is None or len(new) == 0:
-            return
-        classes, group = np.unique(own[new], return_inverse=True)
-        weight = None if sample_weight is None else sample_weight[new]
-        sums, totals = _sums_by_class(self.scores(X[new]), group, weight, len(classes))
-        self._latent[classes] = _latent(np.divide(sums, totals[:, None], dtype=np.float32))
-
-    def copy(self) -> SparseLearner:
-        """An independent copy."""
-        other = SparseLearner.__new__(SparseLearner)
-        for name, value in self.__dict__.items():
-            copied = value.copy() if isinstance(value, np.ndarray) else value
-            setattr(other, name, copied)
-        return other
+    def remove_classes(self, labels: NDArray[Any]) -> None:
+        """Forget classes."""
+        unknown = labels[~np.isin(labels, self.classes)]
+        if len(unknown):
+            raise ValueError(f"labels: {unknown[0]!r} is not a class")
+        stay = ~np.isin(self.classes, labels)
+        for name in ("classes", "class_weights", "_values"):
+            setattr(self, name, getattr(self, name)[stay])
+        self.n_changes += 1
 
     # ---------------------------------------------------------------------------------------------
-    # Learned weights
+    # Steps
     # ---------------------------------------------------------------------------------------------
 
     def learn(
@@ -454,43 +431,101 @@ class SparseLearner:
         later : bool, whether these rows add to what was learned from others: one epoch of small
             steps
         """
+        of_intercept, sharp = Adam(self.intercept), sharpness(*self._values.shape)
+        size_of_columns, size_of_intercept = _STEP_OF_COLUMNS, STEP_OF_INTERCEPT
         if self.by_means:
-            self._learn_by_means(samples, on_epoch)
-            return
-        per_step = max(1, min(_ROWS_PER_STEP, n_rows))
-        per_epoch = n_rows // per_step
-        n_epochs = 1
-        if not later:
-            n_epochs = max(_EPOCHS, min(_MAX_EPOCHS, math.ceil(_MIN_STEPS / per_epoch)))
-            n_epochs = max(1, min(n_epochs, _MAX_VISITS // n_rows))
-        n_steps = n_epochs * per_epoch
-        # The last step of a schedule has size 0, and a small batch has no other.
-        schedule = Schedule(n_steps + 1, _STEP_OF_LATER_BATCHES) if later else Schedule(n_steps)
-        assert self._latent is not None
-        of_intercept, of_weights = Adam(self.intercept), Adam(self._latent)
+            size_of_columns = _STEP_OF_COLUMNS_BY_MEANS
+            size_of_intercept *= _DEVIATION_BY_MEANS
+            sharp = _SHARPNESS_BY_MEANS * sharp[0], _SHARPNESS_BY_MEANS * sharp[1]
+        else:
+            of_weights = Adam(self._values)
+        schedule: Schedule | None = None
         step = 0
         for epoch, sample in enumerate(samples, start=1):
+            if schedule is None:
+                n_epochs, schedule = self._planned(sample, n_rows, later)
             losses = []
-            own, sample_weight = sample.own, sample.sample_weight
-            for chosen in mini_batches(len(sample.rows), per_step, self.random):
-                rows = sample.rows[chosen]
+            for rows, lengths in self._mini_batches(sample, n_rows, step):
                 step += 1
                 factor = schedule.at(step)
                 batch = self.columns.rows(sample.X[rows])
-                scores = _scores(batch, self.projection)
+                scores = _product(batch, self.projection)
                 scores += self.intercept
-                weight = None if sample_weight is None else sample_weight[rows]
-                loss, by_scores, by_weights = self._gradient(scores, own[rows], weight)
-                losses.append(loss)
-                self._move(batch, by_scores, factor * _STEP_OF_COLUMNS)
-                by_intercept = by_scores.sum(axis=0)
-                of_intercept.move(self.intercept, by_intercept, factor * STEP_OF_INTERCEPT, step)
-                of_weights.move(self._latent, by_weights, factor * STEP_OF_WEIGHTS, step)
-                np.clip(self._latent, -1.0, 1.0, out=self._latent)
-                if step >= n_steps:
+                own, weight = sample.own[rows], sample.sample_weight[rows]
+                if self.by_means:
+                    loss, by_scores = _gradient_by_means(scores, lengths, sharp, weight)
+                else:
+                    loss, by_scores, by_weights = _gradient(
+                        scores, own, self._values, sharp, weight
+                    )
+                    of_weights.move(self._values, by_weights, factor * STEP_OF_WEIGHTS, step)
+                    np.clip(self._values, -1.0, 1.0, out=self._values)
+                losses.append(float(loss))
+                self._move(batch, by_scores, factor * size_of_columns)
+                size = factor * size_of_intercept
+                of_intercept.move(self.intercept, by_scores.sum(axis=0), size, step)
+                if step >= schedule.n_steps:
                     break
-            if on_epoch(epoch, n_epochs, float(np.mean(losses))) or step >= n_steps:
+            if not losses or on_epoch(epoch, n_epochs, float(np.mean(losses))):
                 return
+            if step >= schedule.n_steps:
+                return
+
+    def _planned(self, sample: SparseSample, n_rows: int, later: bool) -> tuple[int, Schedule]:
+        """Number of epochs, and the schedule of their steps."""
+        if self.by_means:
+            n_classes = len(np.unique(sample.own[sample.rows]))
+            per_epoch = max(1, n_classes // _CLASSES_PER_STEP)
+            return _EPOCHS_BY_MEANS, Schedule(per_epoch * _EPOCHS_BY_MEANS)
+        per_epoch = n_rows // max(1, min(_ROWS_PER_STEP, n_rows))
+        if later:
+            # The last step of a schedule has size 0, and a small batch has no other.
+            return 1, Schedule(per_epoch + 1, _STEP_OF_LATER_BATCHES)
+        n_epochs = max(_EPOCHS, min(_MAX_EPOCHS, math.ceil(_MIN_STEPS / per_epoch)))
+        n_epochs = max(1, min(n_epochs, _MAX_VISITS // n_rows))
+        return n_epochs, Schedule(n_epochs * per_epoch)
+
+    def _mini_batches(
+        self, sample: SparseSample, n_rows: int, step: int
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Rows of each step, and where weights are means how many of them each class has."""
+        if not self.by_means:
+            per_step = max(1, min(_ROWS_PER_STEP, n_rows))
+            for chosen in mini_batches(len(sample.rows), per_step, self._random):
+                yield sample.rows[chosen], np.empty(0, dtype=np.intp)
+            return
+        # Rows by class, in random order within each.
+        rows = self._random.permutation(sample.rows)
+        _, own, counts = np.unique(sample.own[rows], return_inverse=True, return_counts=True)
+        order = np.argsort(own, kind="stable")
+        rows, own, starts = rows[order], own[order], np.cumsum(counts) - counts
+        if counts.max() < 2:
+            return
+        seeds = self._random.permutation(len(counts))
+        n_seeds = _CLASSES_PER_STEP // (1 + _NEAR_CLASSES)
+        renewed: int | None = None
+        for start in range(0, max(1, len(seeds) // _CLASSES_PER_STEP) * n_seeds, n_seeds):
+            if renewed is None or step >= max(renewed + _STEPS_TO_RENEW, renewed * 3 // 2):
+                codes, renewed = self._codes_of_classes(sample, rows, own), step
+                index = HammingIndex(codes)
+            step += 1
+            some = seeds[start : start + n_seeds]
+            near, _ = index.top_k(codes[some], min(1 + _NEAR_CLASSES, len(seeds)))
+            chosen = np.union1d(some, near.ravel())
+            lengths = np.minimum(counts[chosen], _MAX_ROWS_PER_CLASS)
+            skipped = starts[chosen] - (np.cumsum(lengths) - lengths)
+            yield rows[np.arange(int(lengths.sum())) + np.repeat(skipped, lengths)], lengths
+
+    def _codes_of_classes(
+        self, sample: SparseSample, rows: NDArray[np.intp], own: NDArray[np.intp]
+    ) -> NDArray[np.uint8]:
+        """Packed signs of the mean scores of classes, by some rows of each."""
+        sums = np.zeros((own[-1] + 1, self.n_bits), dtype=np.float32)
+        for start in range(0, len(rows), _ROWS_TO_ADD):
+            part = rows[start : start + _ROWS_TO_ADD]
+            scores, weight = self.scores(sample.X[part]), sample.sample_weight[part]
+            _add_by_class(sums, scores, own[start : start + _ROWS_TO_ADD], weight)
+        return pack(sums >= 0)
 
     def _move(
         self,
@@ -498,6 +533,7 @@ class SparseLearner:
         by_scores: NDArray[np.float32],
         size: float,
     ) -> None:
+        """Move the projection against the gradient of a mini-batch."""
         size *= self._size
         if isinstance(batch, SparseRows):
             sparse_step(batch, by_scores, size, self.projection, self._squares, self._counts)
@@ -511,146 +547,28 @@ class SparseLearner:
         gradient *= (size / np.sqrt(np.maximum(unbiased, 1e-30)))[:, None].astype(np.float32)
         self.projection -= gradient
 
-    def _gradient(
-        self,
-        scores: NDArray[np.float32],
-        own: NDArray[np.intp],
-        sample_weight: NDArray[np.float64] | None,
-    ) -> tuple[float, NDArray[np.float32], NDArray[np.float32]]:
-        """Loss of rows, and its gradient by their scores (m, r) and by the weights (C, r)."""
-        assert self._latent is not None
-        sharp_signs, sharp_tanh = sharpness(self.n_classes, self.n_bits)
-        signs = _signs(self._latent)
-        codes, values = _signs(scores), np.tanh(scores, out=scores)
-        by_signs = softmax(codes @ signs.T * sharp_signs)
-        by_tanh = softmax(values @ signs.T * sharp_tanh)
-        shares = _shares(len(own), sample_weight)
-        at = (np.arange(len(own)), own)
-        loss = _cross_entropy(by_signs[at], by_tanh[at], shares)
-        by_signs[at] -= 1.0
-        by_tanh[at] -= 1.0
-        by_signs *= (np.float32(SHARE_OF_SIGNS) * sharp_signs * shares)[:, None]
-        by_tanh *= (np.float32(1.0 - SHARE_OF_SIGNS) * sharp_tanh * shares)[:, None]
-        by_weights = by_signs.T @ codes
-        by_weights += by_tanh.T @ values
-        by_signs += by_tanh
-        by_scores = by_signs @ signs
-        # The slope of tanh, also in the place of that of sign.
-        by_scores -= by_scores * values * values
-        return loss, by_scores, by_weights
 
-    # ---------------------------------------------------------------------------------------------
-    # Weights that are class means
-    # ---------------------------------------------------------------------------------------------
-
-    def _learn_by_means(
-        self,
-        samples: Iterator[SparseSample],
-        on_epoch: Callable[[int, int, float], bool],
-    ) -> None:
-        schedule: Schedule | None = None
-        of_intercept = Adam(self.intercept)
-        step = renewed = 0
-        index: HammingIndex | None = None
-        for epoch, sample in enumerate(samples, start=1):
-            groups = _Groups(sample, self.random)
-            per_epoch = max(1, len(groups) // _CLASSES_PER_STEP)
-            if not groups.has_pairs:
-                return
-            if schedule is None:
-                schedule = Schedule(per_epoch * _EPOCHS_BY_MEANS)
-            seeds = self.random.permutation(len(groups))
-            per_step = _CLASSES_PER_STEP // (1 + _NEAR_CLASSES)
-            losses = []
-            for start in range(0, per_epoch * per_step, per_step):
-                if index is None or step >= max(renewed + _STEPS_TO_RENEW, renewed * 3 // 2):
-                    codes = self._codes_of_groups(sample, groups)
-                    index, renewed = HammingIndex(codes), step
-                step += 1
-                near, _ = index.top_k(
-                    codes[seeds[start : start + per_step]], min(1 + _NEAR_CLASSES, len(groups))
-                )
-                chosen = np.union1d(seeds[start : start + per_step], near.ravel())
-                rows, lengths = groups.rows(chosen)
-                batch = self.columns.rows(sample.X[rows])
-                scores = _scores(batch, self.projection)
-                scores += self.intercept
-                weight = None if sample.sample_weight is None else sample.sample_weight[rows]
-                sharp = self._sharpness_by_means
-                loss, by_scores = _gradient_by_means(scores, lengths, sharp, weight)
-                losses.append(loss)
-                factor = schedule.at(step)
-                self._move(batch, by_scores, factor * _STEP_OF_COLUMNS_BY_MEANS)
-                size = factor * STEP_OF_INTERCEPT * _DEVIATION_BY_MEANS
-                of_intercept.move(self.intercept, by_scores.sum(axis=0), size, step)
-                if step >= schedule.n_steps:
-                    break
-            index = None  # the next sample may have other classes
-            if (
-                on_epoch(epoch, _EPOCHS_BY_MEANS, float(np.mean(losses)))
-                or step >= schedule.n_steps
-            ):
-                return
-
-    @property
-    def _sharpness_by_means(self) -> tuple[np.float32, np.float32]:
-        of_signs, of_tanh = sharpness(self.n_classes, self.n_bits)
-        return np.float32(_SHARPNESS_BY_MEANS * of_signs), np.float32(_SHARPNESS_BY_MEANS * of_tanh)
-
-    def _codes_of_groups(self, sample: SparseSample, groups: _Groups) -> NDArray[np.uint8]:
-        """Packed signs of the mean scores of each class of a sample."""
-        sums = np.zeros((len(groups), self.n_bits), dtype=np.float32)
-        for start in range(0, len(groups.order), _ROWS_TO_ADD):
-            part = slice(start, start + _ROWS_TO_ADD)
-            rows = groups.order[part]
-            weight = None if sample.sample_weight is None else sample.sample_weight[rows]
-            _add_by_class(sums, self.scores(sample.X[rows]), groups.group_of_order[part], weight)
-        return pack(sums >= 0)
-
-
-class _Groups:
-    """Rows of a sample by class, in random order within each.
-
-    Parameters
-    ----------
-    sample : SparseSample
-    random : numpy Generator
-
-    Attributes
-    ----------
-    order : (m,) rows, one class after the other
-    group_of_order : (m,) number of the class of each, counted among those of the sample
-    """
-
-    def __init__(self, sample: SparseSample, random: np.random.Generator) -> None:
-        shuffled = random.permutation(sample.rows)
-        _, groups, counts = np.unique(sample.own[shuffled], return_inverse=True, return_counts=True)
-        order = np.argsort(groups, kind="stable")
-        self.order, self.group_of_order = shuffled[order], groups[order]
-        self._counts = counts
-        self._starts = np.cumsum(counts) - counts
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether any class has two rows."""
-        return bool((self._counts > 1).any())
-
-    def rows(self, groups: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows of some classes, one class after the other, and how many each has."""
-        lengths = np.minimum(self._counts[groups], _MAX_ROWS_PER_CLASS)
-        begin = np.cumsum(lengths) - lengths
-        at = np.arange(int(lengths.sum())) + np.repeat(self._starts[groups] - begin, lengths)
-        return self.order[at], lengths
+def _gradient(
+    scores: NDArray[np.float32],
+    own: NDArray[np.intp],
+    latent: NDArray[np.float32],
+    sharp: tuple[float, float],
+    sample_weight: NDArray[np.float64],
+) -> tuple[Any, Any, Any]:
+    """Loss of rows, and its gradient by their scores (m, r) and by latent weights (C, r)."""
+    shares = np.divide(sample_weight, len(own)).astype(np.float32)
+    codes, values = signs(scores), np.tanh(scores, out=scores)
+    loss, by_scores, by_weights = cross_entropy(codes, values, signs(latent), own, shares, sharp)
+    # The slope of tanh, also in the place of that of sign.
+    by_scores -= by_scores * values * values
+    return loss, by_scores, by_weights
 
 
 def _gradient_by_means(
     scores: NDArray[np.float32],
     lengths: NDArray[np.intp],
-    sharp: tuple[np.float32, np.float32],
-    sample_weight: NDArray[np.float64] | None = None,
+    sharp: tuple[float, float],
+    sample_weight: NDArray[np.float64],
 ) -> tuple[float, NDArray[np.float32]]:
     """Loss of rows against the means of classes, and its gradient by their scores (m, r).
 
@@ -662,73 +580,61 @@ def _gradient_by_means(
     scores : (m, r), rows of one class after the other
     lengths : (C,) how many each class has
     sharp : factors of the scores in the softmax, by signs and by tanh
-    sample_weight : (m,) of mean about 1, or None for ones
+    sample_weight : (m,) of mean about 1
     """
     own = np.repeat(np.arange(len(lengths)), lengths)
     starts = np.cumsum(lengths) - lengths
-    weights = np.ones((len(own), 1), dtype=np.float32)
-    if sample_weight is not None:
-        weights[:, 0] = sample_weight
+    weights = sample_weight[:, None].astype(np.float32)
     weighted = scores * weights
     sums, totals = np.add.reduceat(weighted, starts), np.add.reduceat(weights, starts)
     means = np.divide(sums, totals, dtype=np.float32)
     has_others = lengths[own] > 1
     others_total = np.where(has_others[:, None], totals[own] - weights, np.float32(1))
     others = np.divide(sums[own] - weighted, others_total, dtype=np.float32)
-    codes, values = _signs(scores), np.tanh(scores)
-    of_classes, of_others = _signs(means), _signs(others)
-
-    at = (np.arange(len(own)), own)
+    values, of_classes, of_others = np.tanh(scores), signs(means), signs(others)
     n_compared = max(1, int(np.count_nonzero(has_others)))
     shares = (has_others * weights[:, 0] / n_compared).astype(np.float32)
+
+    at = (np.arange(len(own)), own)
+    log_likelihood = np.zeros(len(own), dtype=np.float32)
+    by_classes, by_others = np.zeros_like(means), np.zeros_like(scores)
     slopes = []
-    likelihoods = []
     for queries, factor, share in (
-        (codes, sharp[0], SHARE_OF_SIGNS),
+        (signs(scores), sharp[0], SHARE_OF_SIGNS),
         (values, sharp[1], 1.0 - SHARE_OF_SIGNS),
     ):
         logits = queries @ of_classes.T
         logits[at] = np.einsum("mr,mr->m", queries, of_others)
         logits *= factor
         slope = softmax(logits)
-        likelihoods.append(slope[at])
+        log_likelihood += share * np.log(slope[at] + np.float32(1e-9))
         slope[at] -= 1.0
         slope *= (np.float32(share) * factor * shares)[:, None]
-        slopes.append(slope)
-    loss = _cross_entropy(likelihoods[0], likelihoods[1], shares)
-
-    of_own = [slope[at][:, None] for slope in slopes]
-    by_others = of_own[0] * codes + of_own[1] * values
-    for slope in slopes:
+        of_own = slope[at][:, None]
         slope[at] = 0.0
-    by_classes = slopes[0].T @ codes
-    by_classes += slopes[1].T @ values
-    slopes[0] += slopes[1]
-    by_scores = slopes[0] @ of_classes
-    by_scores += (of_own[0] + of_own[1]) * of_others
+        by_others += of_own * queries
+        by_classes += slope.T @ queries
+        slopes.append((slope, of_own))
+    slope, of_own = (one + other for one, other in zip(*slopes, strict=True))
+    by_scores = slope @ of_classes
+    by_scores += of_own * of_others
     # The slope of tanh, also in the place of that of sign.
     by_scores *= 1.0 - values * values
     by_classes *= (1.0 - np.tanh(means) ** 2) / totals
     by_others *= (1.0 - np.tanh(others) ** 2) / others_total
     # The mean of the others has the scores of all rows of the class but one.
-    by_others[~has_others] = 0.0
     by_classes += np.add.reduceat(by_others, starts)
     by_scores += weights * (by_classes[own] - by_others)
-    return loss, by_scores
+    return -float(shares @ log_likelihood), by_scores
 
 
-def _scores(
+def _product(
     batch: SparseRows | NDArray[np.float32], projection: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """Rows (m, k), as `Columns.rows` gives them, times a projection (k, r)."""
     if isinstance(batch, SparseRows):
         return sparse_scores(batch, projection)
     found: NDArray[np.float32] = batch @ projection
-    return found
-
-
-def _signs(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = np.where(values >= 0, np.float32(1), np.float32(-1))
     return found
 
 
@@ -739,162 +645,138 @@ def _latent(means: NDArray[np.float32]) -> NDArray[np.float32]:
     return latent.astype(np.float32)
 
 
-def _shares(n: int, sample_weight: NDArray[np.float64] | None) -> NDArray[np.float32]:
-    """Shares (n,) of the loss; weights have mean 1 over all rows, not in every mini-batch."""
-    if sample_weight is None:
-        return np.full(n, 1.0 / n, dtype=np.float32)
-    return np.divide(sample_weight, n).astype(np.float32)
-
-
-def _cross_entropy(
-    by_signs: NDArray[np.float32], by_tanh: NDArray[np.float32], shares: NDArray[np.float32]
-) -> float:
-    """Mean of two cross-entropies, from the probabilities (m,) of the own classes."""
-    logarithms = SHARE_OF_SIGNS * np.log(by_signs + np.float32(1e-9))
-    logarithms += (1.0 - SHARE_OF_SIGNS) * np.log(by_tanh + np.float32(1e-9))
-    return -float(shares @ logarithms)
-
-
 def _add_by_class(
     sums: NDArray[np.float32],
     scores: NDArray[np.float32],
     own: NDArray[np.intp],
-    sample_weight: NDArray[np.float64] | None,
+    sample_weight: NDArray[np.float64],
 ) -> None:
-    """Add scores (n, r) to the sums (C, r) of their classes."""
-    if sample_weight is not None:
-        scores = scores * sample_weight[:, None].astype(np.float32)
+    """Add weighted scores (n, r) to the sums (C, r) of their classes."""
     order = np.argsort(own, kind="stable")
     present, starts = np.unique(own[order], return_index=True)
-    sums[present] += np.add.reduceat(scores[order], starts, axis=0)
+    weighted = scores[order] * sample_weight[order, None].astype(np.float32)
+    sums[present] += np.add.reduceat(weighted, starts, axis=0)
 
 
-def _sums_by_class(
-    scores: NDArray[np.float32],
-    own: NDArray[np.intp],
-    sample_weight: NDArray[np.float64] | None,
-    n_classes: int,
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    sums = np.zeros((n_classes, scores.shape[1]), dtype=np.float32)
-    _add_by_class(sums, scores, own, sample_weight)
-    return sums, np.bincount(own, sample_weight, minlength=n_classes).astype(np.float64)
+def _class_means(
+    scores: NDArray[np.float32], own: NDArray[np.intp], sample_weight: NDArray[np.float64]
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """The classes that occur, and the mean scores (k, r) of their rows."""
+    classes, place = np.unique(own, return_inverse=True)
+    sums = np.zeros((len(classes), scores.shape[1]), dtype=np.float32)
+    _add_by_class(sums, scores, place, sample_weight)
+    return classes, np.divide(sums, np.bincount(place, sample_weight)[:, None], dtype=np.float32)
+
+
+# -------------------------------------------------------------------------------------------------
+# Rows to learn from
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SparseSample:
+    """Rows (n, d) in memory, and the numbers `rows` (m,) of those to learn from."""
+
+    X: Features
+    own: NDArray[np.intp]
+    sample_weight: NDArray[np.float64]
+    rows: NDArray[np.intp]
+
+    def drawn(self, mean_weight: float, random: np.random.Generator) -> SparseSample:
+        """Rows for one epoch: those of little weight only as often as their weight says.
+
+        Weights are then in units of `mean_weight`, and none is below `_LEAST_WEIGHT`.
+        """
+        if (self.sample_weight == 1.0).all():
+            return self
+        weight = self.sample_weight / mean_weight
+        drawn = _LEAST_WEIGHT * random.random(len(self.rows)) < weight[self.rows]
+        np.maximum(weight, _LEAST_WEIGHT, out=weight)
+        return replace(self, sample_weight=weight, rows=self.rows[drawn])
+
+
+class _Pool:
+    """Rows to learn from: all in memory, or a fresh sample, a `share` of them, in each epoch."""
+
+    def __init__(
+        self,
+        passes: Rows,
+        own: NDArray[np.intp],
+        mean_weight: float,
+        share: float,
+        random: np.random.Generator,
+    ) -> None:
+        self._passes, self._own, self._random = passes, own, random
+        self._mean_weight, self._share = mean_weight, share
+        self._kept: SparseSample | None = None
+
+    def batches(self) -> Iterator[tuple[Features, NDArray[np.intp], NDArray[np.float64]]]:
+        """Batches of all rows, with their numbers and weights."""
+        begin = 0
+        for X, _, weight in self._passes():
+            rows = np.arange(begin, begin + X.shape[0])
+            begin += X.shape[0]
+            yield X, rows, np.ones(len(rows)) if weight is None else weight
+
+    def samples(self, is_held_out: NDArray[np.bool_]) -> Iterator[SparseSample]:
+        """Rows for one epoch after the other, without those that are held out."""
+        while True:
+            sample = self._kept or self._sample(is_held_out)
+            if self._share == 1.0:
+                self._kept = sample
+            drawn = sample.drawn(self._mean_weight, self._random)
+            yield drawn if len(drawn.rows) else sample
+            del sample, drawn  # or two samples would be held at once
+
+    def rows(self, chosen: NDArray[np.bool_]) -> Features:
+        """Some rows."""
+        found = _stacked([X[chosen[rows]] for X, rows, _ in self.batches()])
+        return found if isinstance(found, np.ndarray) else SparseRows.of(found)
+
+    def _sample(self, is_held_out: NDArray[np.bool_]) -> SparseSample:
+        # Whole classes where each has few rows, or no row would have others of its class.
+        n_classes = int(self._own.max()) + 1
+        by_class = self._random.random(n_classes) < self._share
+        whole = len(self._own) < _MAX_ROWS_PER_CLASS * n_classes
+        parts = []
+        for X, rows, weight in self.batches():
+            if self._share < 1.0:
+                drawn = by_class[self._own[rows]]
+                if not whole:
+                    drawn = self._random.random(len(rows)) < self._share
+                X, rows, weight = X[drawn], rows[drawn], weight[drawn]
+            parts.append((X, rows, weight))
+        blocks, numbers, weights = zip(*parts, strict=True)
+        rows = np.concatenate(numbers)
+        to_learn = np.flatnonzero(~is_held_out[rows])
+        return SparseSample(_stacked(blocks), self._own[rows], np.concatenate(weights), to_learn)
+
+
+def _stacked(blocks: Sequence[Features]) -> Features:
+    if len(blocks) == 1:
+        return blocks[0]
+    if isinstance(blocks[0], np.ndarray):
+        return np.concatenate(blocks)
+    return scipy.sparse.vstack(blocks, format="csr")
+
+
+def _held_out(own: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.intp]:
+    """Rows to judge by: of classes with three rows or more, at most a fifth of each, at least 1."""
+    if len(own) < _MIN_ROWS_TO_HOLD_OUT:
+        return np.empty(0, dtype=np.intp)
+    order = random.permutation(len(own))
+    by_class = order[np.argsort(own[order], kind="stable")]
+    counts = np.bincount(own)
+    rank = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts, counts)
+    most = np.where(counts >= 3, np.maximum(counts // 5, 1), 0)
+    allowed = by_class[rank < np.repeat(most, counts)]
+    n = min(_MAX_HELD_OUT, int(_HELD_OUT_SHARE * len(own)), len(allowed))
+    return random.choice(allowed, n, replace=False)
 
 
 # -------------------------------------------------------------------------------------------------
 # From rows to a model
 # -------------------------------------------------------------------------------------------------
-
-
-class SparseState:
-    """All that a model of wide rows was learned to, from which later batches go on.
-
-    Attributes
-    ----------
-    classes : (C,) labels, sorted
-    n_rows : int, rows that were learned from
-    n_changes : int, grows with each change
-    learner : SparseLearner
-    column_sums : ColumnSums
-    rescore : int, length of the short list
-    temperature : float
-    facts : dict, about the training, in values that JSON can hold
-    """
-
-    def __init__(
-        self, classes: NDArray[Any], learner: SparseLearner, column_sums: ColumnSums
-    ) -> None:
-        self.classes = classes
-        self.learner = learner
-        self.column_sums = column_sums
-        self.n_rows = column_sums.n_rows
-        self.n_changes = 0
-        self.rescore, self.temperature = 0, 1.0
-        self.facts: dict[str, Any] = {}
-
-    @property
-    def class_weights(self) -> NDArray[np.float64]:
-        """Sum of the weights of each class's rows, (C,)."""
-        return self.learner.class_weights
-
-    def copy(self) -> SparseState:
-        """An independent copy."""
-        other = SparseState(self.classes, self.learner.copy(), self.column_sums.copy())
-        other.n_rows, other.n_changes = self.n_rows, self.n_changes
-        other.rescore, other.temperature = self.rescore, self.temperature
-        other.facts = dict(self.facts)
-        return other
-
-    def check_continuation(self, settings: Settings) -> None:
-        """Raise ValueError unless later batches can go on from here."""
-        if settings.n_bits != self.learner.n_bits:
-            raise ValueError(
-                f"n_bits is {settings.n_bits}, but the model that is continued has "
-                f"{self.learner.n_bits}; call fit with all rows"
-            )
-
-    def add(
-        self,
-        X: Features,
-        labels: NDArray[Any],
-        sample_weight: NDArray[np.float64] | None = None,
-        classes: NDArray[Any] | None = None,
-    ) -> None:
-        """Take in a later batch of rows; nothing changes if it cannot be.
-
-        Columns that have become frequent enough get a place. With learned weights, new classes
-        start from the mean score of their rows, and there is one epoch of small steps; with more
-        classes the projection stays, and the means take the rows in.
-        """
-        column_sums = self.column_sums.copy()
-        column_sums.add(X, sample_weight)
-        _require_finite_sums(column_sums)
-        announced = labels if classes is None else np.concatenate([labels, classes])
-        learner = self.learner.copy()
-        learner.extend_columns(column_sums)
-        known, own = self.classes, np.empty(0, dtype=np.intp)
-        union = np.union1d(known, announced)
-        learner.place_classes(np.searchsorted(union, known), len(union))
-        own = np.searchsorted(union, labels)
-        if len(own):
-            learner.start_new_classes(X, own, sample_weight)
-            learner.add_to_sums(X, own, sample_weight)
-            if not learner.by_means:
-                sample = SparseSample(X, own, sample_weight, np.arange(len(own)))
-                sample = sample.drawn(column_sums.mean_weight, learner.random)
-                if len(sample.rows):
-                    learner.learn(iter([sample]), len(sample.rows), lambda *_: True, later=True)
-        self.learner, self.column_sums, self.classes = learner, column_sums, union
-        self.n_rows += len(labels)
-        self.n_changes += 1
-
-    def remove_classes(self, labels: NDArray[Any]) -> None:
-        """Forget classes."""
-        gone = np.isin(self.classes, labels)
-        unknown = labels[~np.isin(labels, self.classes)]
-        if len(unknown):
-            raise ValueError(f"labels: {unknown[0]!r} is not a class")
-        self.learner = self.learner.copy()
-        self.learner.keep_classes(~gone)
-        self.classes = self.classes[~gone]
-        self.n_changes += 1
-
-    def model(self, precision: Precision) -> PackedModel:
-        """The model, of the classes that have rows."""
-        learner = self.learner
-        seen = learner.class_weights > 0
-        return PackedModel(
-            self.classes[seen],
-            pack(learner.weights[seen]),
-            learner.hash_function(precision),
-            rescore=self.rescore,
-            temperature=self.temperature,
-        )
-
-
-def fitted_sparse(settings: Settings, state: SparseState) -> Fitted:
-    """The model of a state, and the facts about its training."""
-    history = np.empty(0, dtype=HISTORY_DTYPE)
-    return Fitted(state.model(settings.precision), history, 0, None, state.facts)
 
 
 def fit_sparse(
@@ -917,39 +799,33 @@ def fit_sparse(
         raise ValueError(f"X must have at most {MAX_COLUMNS:,} features, found {n_features:,}")
     column_sums, labels, weights, n_bytes = ColumnSums(n_features), [], [], 0
     for X, y, weight in passes():
-        column_sums.add(X, weight)
         labels.append(y)
         weights.append(np.ones(len(y)) if weight is None else weight)
+        column_sums.add(X, weights[-1])
         n_bytes += X.nbytes if isinstance(X, np.ndarray) else 12 * X.nnz
-    _require_finite_sums(column_sums)
     all_labels, sample_weight = np.concatenate(labels), np.concatenate(weights)
     counts = sample_weight >= _LEAST_WEIGHT * column_sums.mean_weight
-    mean_weight = float(sample_weight[counts].mean())
     announced = all_labels if classes is None else np.concatenate([all_labels, classes])
     found = np.unique(announced)
     own = np.searchsorted(found, all_labels)
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     random = np.random.default_rng([seed, 1])
-
-    columns = column_sums.columns()
-    learner = SparseLearner(
-        settings.n_bits, columns, len(found), seed, by_means=not settings.refine
-    )
+    state = SparseState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
+    n_columns = len(state.columns.kept)
     settings.report(
-        f"wide rows: {n_features} features, of which {len(columns.kept)} occur often enough; "
+        f"wide rows: {n_features} features, of which {n_columns} occur often enough; "
         f"{column_sums.counts.sum() / max(1, column_sums.n_rows):.0f} entries per row; learning on "
         "sparse mini-batches"
     )
-    pool = _Pool(passes, own, mean_weight, n_bytes, settings.max_bytes // 4, random)
-    held_out = np.empty(0, dtype=np.intp)
+    share = min(1.0, settings.max_bytes // 4 / max(1, n_bytes))
+    pool = _Pool(passes, own, float(sample_weight[counts].mean()), share, random)
+    is_held_out = np.zeros(len(own), dtype=bool)
     if settings.refine:
         can_judge = np.flatnonzero(counts)
-        held_out = can_judge[_held_out(own[can_judge], random)]
-    n_training = len(own) - len(held_out)
-    first = next(pool.samples(held_out))
+        is_held_out[can_judge[_held_out(own[can_judge], random)]] = True
+    first = next(pool.samples(is_held_out))
     some = first.rows[:: 1 + len(first.rows) // _ROWS_TO_START]
-    weight = None if first.sample_weight is None else first.sample_weight[some]
-    learner.start(first.X[some], first.own[some], weight)
+    state.start(first.X[some], first.own[some], first.sample_weight[some])
     epochs: list[Epoch] = []
 
     def on_epoch(epoch: int, n_epochs: int, loss: float) -> bool:
@@ -958,175 +834,37 @@ def fit_sparse(
         stopped = settings.callback is not None and bool(settings.callback(epochs[-1]))
         return stopped or settings.out_of_time
 
+    n_training = int(np.count_nonzero(~is_held_out))
     if settings.refine and n_training > 1:
-        learner.learn(pool.samples(held_out), min(n_training, len(first.rows)), on_epoch)
-    state = SparseState(found, learner, column_sums)
-    is_held_out = np.zeros(len(own), dtype=bool)
-    is_held_out[held_out] = True
+        state.learn(pool.samples(is_held_out), min(n_training, len(first.rows)), on_epoch)
     for X, rows, weight in pool.batches():
-        learner.add_to_sums(X, np.where(is_held_out[rows], -1, own[rows]), weight)
-    _judge(settings, state, *pool.rows(is_held_out), sample_weight[is_held_out])
-    state.facts |= {"taken": True, "epochs": len(epochs), "columns": len(columns.kept)}
-    for X, rows, weight in pool.batches() if len(held_out) else ():
-        learner.add_to_sums(X, np.where(is_held_out[rows], own[rows], -1), weight)
+        state.add_to_sums(X, np.where(is_held_out[rows], -1, own[rows]), weight)
+    state.rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
+    if np.count_nonzero(is_held_out) > 1:
+        # Classes without rows are not in the model.
+        place = (np.cumsum(state.class_weights > 0) - 1)[own[is_held_out]]
+        numbers = np.flatnonzero(is_held_out)
+        held_out = Sample(pool.rows(is_held_out), place, sample_weight[is_held_out], numbers)
+        _judge(settings, state, held_out)
+    state.facts |= {"taken": True, "epochs": len(epochs), "columns": n_columns}
+    for X, rows, weight in pool.batches() if is_held_out.any() else ():
+        state.add_to_sums(X, np.where(is_held_out[rows], own[rows], -1), weight)
     return state
 
 
-def _require_finite_sums(sums: ColumnSums) -> None:
-    wrong = np.flatnonzero(~np.isfinite(sums.squares))
-    if len(wrong):
-        raise ValueError(f"X: the values of feature {wrong[0]} are too large to be squared")
+def _judge(settings: Settings, state: SparseState, held_out: Sample) -> None:
+    """Choose the short list and the temperature on held-out rows."""
+    judged = with_short_list(state.model(settings.precision), held_out, settings.rescore)
+    model = judged.model
+    state.rescore = model.rescore
+    state.temperature = fitted_temperature(model, held_out.X, held_out.own, held_out.weights)
+    state.facts = {"held_out_rows": len(held_out), "accuracy_after": judged.accuracy}
+    settings.report(
+        f"{judged.accuracy:.2%} of {len(held_out)} held-out rows; short list of {model.rescore}"
+    )
 
 
-def _held_out(own: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.intp]:
-    """Rows to judge by: of classes with three rows or more, at most a fifth of each, at least 1."""
-    if len(own) < _MIN_ROWS_TO_HOLD_OUT:
-        return np.empty(0, dtype=np.intp)
-    order = random.permutation(len(own))
-    by_class = order[np.argsort(own[order], kind="stable")]
-    counts = np.bincount(own)
-    rank = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts, counts)
-    most = np.where(counts >= 3, np.maximum(counts // 5, 1), 0)
-    allowed = by_class[rank < np.repeat(most, counts)]
-    n = min(_MAX_HELD_OUT, int(_HELD_OUT_SHARE * len(own)), len(allowed))
-    return np.sort(random.choice(allowed, n, replace=False))
-
-
-def _judge(
-    settings: Settings,
-    state: SparseState,
-    X: Any,
-    own: NDArray[np.intp],
-    sample_weight: NDArray[np.float64],
-) -> None:
-    """Choose the short list and the temperature on held-out rows.
-
-    Parameters
-    ----------
-    settings : Settings
-    state : SparseState
-    X : (n, d)
-    own : (n,) index of each row's class
-    sample_weight : (n,)
-    """
-    state.rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-    if len(own) < 2:
-        return
-    model = state.model(settings.precision)
-    labels = state.classes[own]
-    shares = sample_weight / sample_weight.sum()
-    right = {}
-    for length in RESCORE_LENGTHS if settings.rescore is None else (settings.rescore,):
-        model.rescore = length
-        right[length] = (model.predict(X) == labels).astype(np.float64)
-    chosen = state.rescore
-    for length in right:
-        # Another length only where it is clearly better.
-        gain = right[length] - right[chosen]
-        lead = shares @ gain
-        if lead > math.sqrt(shares @ (gain - lead) ** 2 * (shares @ shares)):
-            chosen = length
-    model.rescore = state.rescore = chosen
-    place = np.searchsorted(model.classes, labels)
-    state.temperature = fitted_temperature(model, X, place, sample_weight)
-    accuracy = float(shares @ right[chosen])
-    state.facts |= {"held_out_rows": len(own), "accuracy_after": accuracy}
-    settings.report(f"{accuracy:.2%} of {len(own)} held-out rows; short list of {chosen}")
-
-
-class _Pool:
-    """Rows to learn from: all in memory, or a fresh sample in each epoch.
-
-    Parameters
-    ----------
-    passes : gives the rows
-    own : (n,) index of each row's class
-    mean_weight : float, of the rows that count
-    n_bytes : int, of all rows
-    max_bytes : int, that a sample may take
-    random : numpy Generator
-    """
-
-    def __init__(
-        self,
-        passes: Rows,
-        own: NDArray[np.intp],
-        mean_weight: float,
-        n_bytes: int,
-        max_bytes: int,
-        random: np.random.Generator,
-    ) -> None:
-        self._passes, self._own, self._random = passes, own, random
-        self._mean_weight = mean_weight
-        self._share = min(1.0, max_bytes / max(1, n_bytes))
-        self._kept: SparseSample | None = None
-
-    def batches(
-        self,
-    ) -> Iterator[tuple[Features, NDArray[np.intp], NDArray[np.float64] | None]]:
-        """Batches of all rows, with their numbers and weights."""
-        begin = 0
-        for X, _, weight in self._passes():
-            rows = np.arange(begin, begin + X.shape[0])
-            begin += X.shape[0]
-            yield X, rows, weight
-
-    def samples(self, without: NDArray[np.intp]) -> Iterator[SparseSample]:
-        """Rows for one epoch after the other, without those that are held out."""
-        while True:
-            if self._kept is None:
-                parts = list(self._drawn(without))
-                sample = self._joined(parts)
-                del parts
-                if self._share == 1.0:
-                    self._kept = sample
-            else:
-                sample = self._kept
-            drawn = sample.drawn(self._mean_weight, self._random)
-            yield drawn if len(drawn.rows) else sample
-            del sample, drawn
-
-    def rows(self, chosen: NDArray[np.bool_]) -> tuple[Features, NDArray[np.intp]]:
-        """Some rows, and the indices of their classes."""
-        found = [X[chosen[rows]] for X, rows, _ in self.batches()]
-        if isinstance(found[0], np.ndarray):
-            return np.concatenate(found), self._own[chosen]
-        return SparseRows.of(_vstack(found)), self._own[chosen]
-
-    def _drawn(
-        self, without: NDArray[np.intp]
-    ) -> Iterator[tuple[Features, NDArray[np.intp], NDArray[np.float64] | None, Any]]:
-        # Whole classes where each has few rows, or no row would have others of its class.
-        n_classes = int(self._own.max()) + 1
-        by_class = self._random.random(n_classes) < self._share
-        whole = len(self._own) < _MAX_ROWS_PER_CLASS * n_classes
-        for X, rows, weight in self.batches():
-            to_learn = ~np.isin(rows, without)
-            if self._share == 1.0:
-                yield X, rows, weight, to_learn
-                continue
-            drawn = (
-                by_class[self._own[rows]] if whole else self._random.random(len(rows)) < self._share
-            )
-            drawn &= to_learn
-            yield X[drawn], rows[drawn], None if weight is None else weight[drawn], to_learn[drawn]
-
-    def _joined(self, parts: list[Any]) -> SparseSample:
-        if len(parts) == 1:
-            X, rows, weight, to_learn = parts[0]
-            return SparseSample(X, self._own[rows], weight, np.flatnonzero(to_learn))
-        blocks, rows, weights, to_learn = zip(*parts, strict=True)
-        stack = np.concatenate if isinstance(blocks[0], np.ndarray) else _vstack
-        weight = None
-        if any(part is not None for part in weights):
-            ones = (
-                np.ones(len(at)) if part is None else part
-                for at, part in zip(rows, weights, strict=True)
-            )
-            weight = np.concatenate(list(ones))
-        own = self._own[np.concatenate(rows)]
-        return SparseSample(stack(blocks), own, weight, np.flatnonzero(np.concatenate(to_learn)))
-
-
-def _vstack(blocks: Any) -> Any:
-    return scipy.sparse.vstack(blocks, format="csr")
+def fitted_sparse(settings: Settings, state: SparseState) -> Fitted:
+    """The model of a state, and the facts about its training."""
+    history = np.empty(0, dtype=HISTORY_DTYPE)
+    return Fitted(state.model(settings.precision), history, 0, None, state.facts)

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import signal
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,7 +35,6 @@ from bitclass.arrays import (
     sample_rows,
     take,
     to_host,
-    unique_inverse,
 )
 from bitclass.codes import pack, packed_width, unpack
 from bitclass.hash_function import RbfAnchors
@@ -88,8 +84,7 @@ class KeptRows(NamedTuple):
     sample_weight: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Correlation:
+class Correlation(NamedTuple):
     """Correlations of the features over all rows.
 
     Attributes
@@ -132,30 +127,6 @@ class Sums:
     shift: NDArray[np.float64]
     scale: NDArray[np.float64]
     effective_rows: float | None = None
-
-    @classmethod
-    def zeros(
-        cls,
-        classes: NDArray[Any],
-        n_bits: int,
-        X: Features,
-        shift: NDArray[np.float64],
-        scale: NDArray[np.float64],
-    ) -> Sums:
-        """Sums to add rows X to; `n_bits` is 0 where they have no starting codes of their own."""
-        n_classes, d = len(classes), len(shift)
-        xp, place = namespace(X), device(X)
-        kind = xp.float32 if is_foreign(X) else xp.float64  # of one batch
-        return cls(
-            classes=classes,
-            gram=xp.zeros((d, d), dtype=xp.float64, device=place),
-            feature_sums=xp.zeros((n_classes, d), dtype=kind, device=place),
-            class_weights=np.zeros(n_classes),
-            code_sums=np.zeros((n_classes, n_bits)),
-            n_rows=X.shape[0],
-            shift=shift,
-            scale=scale,
-        )
 
     @property
     def total_weight(self) -> float:
@@ -346,9 +317,9 @@ class Statistics:
         self.keep_codes = keep_codes and starting.per_row
         self.classes: NDArray[Any] = np.empty(0)
         self.gram = np.zeros((n_features, n_features))
-        # Rows of the buffer may be more than classes, and in the order in which these arrived.
+        # Feature sums, one row per class in the order in which classes arrived, and room for more.
         self._buffer = np.zeros((0, n_features))
-        self._rows_of_classes: NDArray[np.intp] | None = None  # (C,), where that is another order
+        self._rows_of_classes: NDArray[np.intp] = np.arange(0)
         self.code_sums = np.zeros((0, starting.n_bits if starting.per_row else 0))
         self.class_weights = np.zeros(0)
         self.class_weights_when_refined = np.zeros(0)
@@ -360,17 +331,19 @@ class Statistics:
     @property
     def feature_sums(self) -> NDArray[np.float64]:
         """``sum weight z`` over the rows of each class, shape (C, d)."""
-        if self._rows_of_classes is not None:
-            self._buffer, self._rows_of_classes = take(self._buffer, self._rows_of_classes), None
-        return self._buffer[: len(self.classes), :]
+        n_classes = len(self.classes)
+        if not np.array_equal(self._rows_of_classes, np.arange(n_classes)):
+            self.feature_sums = take(self._buffer, self._rows_of_classes)
+        return self._buffer[:n_classes, :]
 
     @feature_sums.setter
     def feature_sums(self, values: NDArray[np.float64]) -> None:
-        self._buffer, self._rows_of_classes = values, None
+        self._buffer, self._rows_of_classes = values, np.arange(values.shape[0])
 
     def __getstate__(self) -> dict[str, Any]:
         self.to_host()
-        return self.__dict__ | {"_buffer": self.feature_sums, "_rows_of_classes": None}
+        self.feature_sums = self.feature_sums  # in the order of the classes, without more room
+        return self.__dict__
 
     # ---------------------------------------------------------------------------------------------
     # Adding rows, all or nothing
@@ -402,14 +375,11 @@ class Statistics:
         sums, codes = self.summed(X, labels, sample_weight, rows)
         self._check_sums(sums, X, sample_weight)
         announced = sums.classes if classes is None else joined_labels(sums.classes, classes)
+        weights = np.ones(len(rows)) if sample_weight is None else sample_weight
         kept = []
         if codes is not None:
-            own = np.searchsorted(announced, labels)
-            kept.append(
-                KeptRows(own, codes, np.ones(len(own)) if sample_weight is None else sample_weight)
-            )
-        squares = float(len(rows) if sample_weight is None else sample_weight @ sample_weight)
-        self._absorb(sums, announced, kept, own=True, weight_squares=squares)
+            kept.append(KeptRows(np.searchsorted(announced, labels), codes, weights))
+        self._absorb(sums, announced, kept, float(weights @ weights))
 
     def summed(
         self,
@@ -432,123 +402,96 @@ class Statistics:
         sums : Sums, of the classes that occur
         codes : (n, bytes) packed starting codes, or None where they are not kept
         """
-        classes, own = unique_inverse(labels)
+        found = namespace(labels).unique_inverse(labels)
+        classes, own = to_host(found.values), found.inverse_indices
         check_label_kinds(self.classes, classes)
-        n_bits = self.code_sums.shape[1]
-        sums = Sums.zeros(classes, n_bits, X, self.shift, self.scale)
-        sums.class_weights[:] = np.bincount(
-            to_host(own), weights=sample_weight, minlength=len(classes)
+        xp, place, d = namespace(X), device(X), len(self.shift)
+        sums = Sums(
+            classes,
+            xp.zeros((d, d), dtype=xp.float64, device=place),
+            # Of one batch float32 is enough on a device.
+            xp.zeros(
+                (len(classes), d),
+                dtype=xp.float32 if is_foreign(X) else xp.float64,
+                device=place,
+            ),
+            np.bincount(to_host(own), sample_weight, minlength=len(classes)).astype(np.float64),
+            np.zeros((len(classes), self.code_sums.shape[1])),
+            X.shape[0],
+            self.shift,
+            self.scale,
         )
-        kept: list[NDArray[np.uint8]] = []
+        kept = [np.empty((0, packed_width(self.starting.n_bits)), dtype=np.uint8)]
 
-        def weighted_blocks() -> Iterator[NDArray[Any]]:
+        def weighted_blocks() -> Iterator[Array]:
             """Standardised rows times the roots of their weights, summed by class on the way."""
             for part, block in row_blocks(X):
-                of_block = None if sample_weight is None else sample_weight[part]
+                weights = None if sample_weight is None else sample_weight[part]
                 block = self.features(block)
                 if self.starting.per_row:
                     codes = self.starting.row_codes(block, rows[part])
                     signs = unpack(codes, self.starting.n_bits).astype(np.float32)
-                    class_sums(signs, own[part], of_block, sums.code_sums)
+                    class_sums(signs, own[part], weights, sums.code_sums)
                     if self.keep_codes:
                         kept.append(codes)
                 Z = self.standardised(block)
-                class_sums(Z, own[part], of_block, sums.feature_sums)
-                if of_block is not None:
-                    low, high = of_block.min(), of_block.max()
-                    xp = namespace(Z)
-                    if low < MIN_FLOAT32_WEIGHT or high > MAX_FLOAT32_WEIGHT:
+                class_sums(Z, own[part], weights, sums.feature_sums)
+                if weights is not None:
+                    if weights.min() < MIN_FLOAT32_WEIGHT or weights.max() > MAX_FLOAT32_WEIGHT:
                         Z = xp.astype(Z, xp.float64)
-                    Z *= xp.astype(like(np.sqrt(of_block)[:, None], Z), Z.dtype)
+                    Z *= xp.astype(like(np.sqrt(weights)[:, None], Z), Z.dtype)
                 yield Z
 
         with np.errstate(over="ignore", invalid="ignore"):
             add_gram(weighted_blocks(), sums.gram)
-        if not self.keep_codes:
-            return sums, None
-        empty = np.empty((0, packed_width(self.starting.n_bits)), dtype=np.uint8)
-        return sums, np.concatenate(kept or [empty])
+        return sums, np.concatenate(kept) if self.keep_codes else None
 
     def _check_sums(
         self, sums: Sums, X: Features, sample_weight: NDArray[np.float64] | None
     ) -> None:
         """Refuse a batch with a value too large to be summed, naming row and feature."""
-        largest = sums.diagonal.max(initial=0.0)
+        finite = all(map(_is_finite, (sums.gram, sums.feature_sums, sums.class_weights)))
         heaviest = 1.0 if sample_weight is None else float(sample_weight.max(initial=1.0))
-        if _all_finite(sums) and largest <= MAX_DEVIATIONS**2 * heaviest:
+        if finite and sums.diagonal.max(initial=0.0) <= MAX_DEVIATIONS**2 * heaviest:
             return
-        message, n_deviations = self._overflow(to_host(X))
-        if not _all_finite(sums) or n_deviations > MAX_DEVIATIONS:
-            raise ValueError(message)
-
-    def _overflow(self, X: Features) -> tuple[str, float]:
-        """A message that names the largest entry of a batch, and its size in deviations."""
-        largest, where = 0.0, (0, 0)
+        X, largest, row, column = to_host(X), 0.0, 0, 0
         for part, block in row_blocks(X):
             size = np.abs(self.standardised(block) if self.anchors is None else block)
-            row, column = np.unravel_index(int(np.argmax(size)), size.shape)
-            if size[row, column] > largest:
-                largest, where = float(size[row, column]), (part.start + int(row), int(column))
-        value = dense_rows(X, slice(where[0], where[0] + 1))[0, where[1]]
-        message = (
-            f"X must hold numbers whose squares can be summed: row {where[0]} has {value:g} in "
-            f"feature {where[1]}, where earlier rows have mean {self.shift[where[1]]:g} and "
-            f"standard deviation {self.scale[where[1]]:g}; the batch was not added"
-            if self.anchors is None
-            else f"X must hold numbers whose squares can be summed, found {value:g} in row "
-            f"{where[0]}; the batch was not added"
+            if size.max() > largest:
+                place = divmod(int(np.argmax(size)), size.shape[1])
+                largest, row, column = float(size.max()), part.start + place[0], place[1]
+        if finite and largest <= MAX_DEVIATIONS:
+            return
+        value = dense_rows(X, slice(row, row + 1))[0, column]
+        expected = (
+            f", where earlier rows have mean {self.shift[column]:g} and standard deviation "
+            f"{self.scale[column]:g}"
         )
-        return message, largest
+        raise ValueError(
+            f"X must hold numbers whose squares can be summed: row {row} has {value:g} in feature "
+            f"{column}{expected if self.anchors is None else ''}; the batch was not added"
+        )
 
     def _absorb(
         self,
         sums: Sums,
         classes: NDArray[Any],
-        kept: Sequence[KeptRows] = (),
-        *,
-        own: bool = False,
-        weight_squares: float = 0.0,
+        kept: Sequence[KeptRows],
+        weight_squares: float,
     ) -> None:
         """Add sums, and make room for `classes`, which include theirs and those of `kept`.
 
-        The first sums are not copied where nobody else holds them (`own`).
+        The feature sums of first rows are not copied.
         """
         union = joined_labels(self.classes, classes)
-        if len(union) == len(self.classes):
-            union = self.classes
         old, new = np.searchsorted(union, self.classes), np.searchsorted(union, sums.classes)
-        grown: dict[str, Any] = {"classes": union}
-        grows = union is not self.classes
-        per_class = (
-            ("code_sums", sums.code_sums),
-            ("class_weights", sums.class_weights),
-            ("class_weights_when_refined", None),
-        )
-        updates = []
-        adopted = own and len(self.classes) == 0 and len(union) == len(sums.classes)
-        if adopted:
-            xp = namespace(sums.feature_sums)
-            grown["_buffer"] = xp.astype(sums.feature_sums, xp.float64, copy=False)
-        else:
-            buffer, rows = self._buffer, self._rows_of_classes
-            if grows:
-                buffer, rows = self._with_room(old, len(union))
-                grown |= {"_buffer": buffer, "_rows_of_classes": rows}
-            rows = new if rows is None else rows[new]
-            before = take(buffer, rows)
-            updates.append((buffer, rows, before, before + sums.feature_sums))
-        for name, added in per_class:
+        grown: dict[str, Any] = {"classes": union, "n_changes": self.n_changes + 1}
+        for name in ("code_sums", "class_weights", "class_weights_when_refined"):
             values = getattr(self, name)
-            if adopted and added is not None:
-                grown[name] = added
-                continue
-            if grows:
-                values = np.zeros((len(union), *values.shape[1:]))
-                values[old] = getattr(self, name)
-                grown[name] = values
-            if added is not None and len(added):
-                before = values[new]
-                updates.append((values, new, before, before + added))
+            grown[name] = np.zeros((len(union), *values.shape[1:]))
+            grown[name][old] = values
+        grown["code_sums"][new] += sums.code_sums
+        grown["class_weights"][new] += sums.class_weights
         if sums.n_rows:
             grown["gram"] = self.gram + sums.gram
             if not _is_finite(grown["gram"]):
@@ -556,38 +499,38 @@ class Statistics:
                     "X must hold numbers whose squares can be summed, found sums past the range of "
                     "float64; the batch was not added"
                 )
-        before_kept = [_relabelled(rows, old) for rows in self._kept] if grows else self._kept
+        before_kept = self._kept
+        if len(union) > len(old):
+            before_kept = [_relabelled(rows, old) for rows in before_kept]
         place = np.searchsorted(union, classes)
         grown["_kept"] = before_kept + [_relabelled(rows, place) for rows in kept]
-        grown |= {"n_rows": self.n_rows + sums.n_rows, "n_changes": self.n_changes + 1}
+        grown["n_rows"] = self.n_rows + sums.n_rows
         is_known = self.n_rows == 0 or self.weight_squares > 0
         grown["weight_squares"] = self.weight_squares + weight_squares if is_known else 0.0
+        if len(old) == 0 and len(new) == len(union):
+            xp = namespace(sums.feature_sums)
+            buffer = xp.astype(sums.feature_sums, xp.float64, copy=False)
+            self.__dict__.update(grown, _buffer=buffer, _rows_of_classes=new)
+            return
+        buffer, rows = self._with_room(old, len(union))
+        grown |= {"_buffer": buffer, "_rows_of_classes": rows}
+        rows = rows[new]
+        before = take(buffer, rows)
+        after = before + sums.feature_sums
         was = {name: getattr(self, name) for name in grown}
-        # From here on nothing allocates. An interrupt waits until all is done, and is then undone.
-        try:
-            with _uninterrupted():
-                for values, place, _, total in updates:
-                    put(values, (place,), total)
-                self.__dict__.update(grown)
+        try:  # From here on nothing allocates; an interrupt may still come.
+            put(buffer, (rows,), after)
+            self.__dict__.update(grown)
         except BaseException:
-            with _uninterrupted():
-                for values, place, before, _ in updates:
-                    put(values, (place,), before)
-                self.__dict__.update(was)
+            put(buffer, (rows,), before)
+            self.__dict__.update(was)
             raise
 
-    def _with_room(
-        self, old: NDArray[np.intp], n_classes: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.intp] | None]:
+    def _with_room(self, old: NDArray[np.intp], n_classes: int) -> tuple[Array, NDArray[np.intp]]:
         """A buffer of feature sums with rows for new classes, and the row of each class.
 
-        The new ones come last, until the sums are read: a batch that brings classes need not copy
-        the sums of all others.
-
-        Parameters
-        ----------
-        old : indices of the known classes among all
-        n_classes : number of all classes
+        New classes come last until the sums are read: a batch that brings some need not copy the
+        sums of all others. `old` are the places of the known classes among all.
         """
         buffer, n_known = self._buffer, len(old)
         if buffer.shape[0] < n_classes:
@@ -596,9 +539,9 @@ class Statistics:
             buffer = xp.zeros(shape, dtype=xp.float64, device=device(buffer))
             buffer[:n_known, :] = self._buffer[:n_known, :]
         rows = np.full(n_classes, -1)
-        rows[old] = np.arange(n_known) if self._rows_of_classes is None else self._rows_of_classes
+        rows[old] = self._rows_of_classes
         rows[rows < 0] = np.arange(n_known, n_classes)
-        return buffer, None if np.array_equal(rows, np.arange(n_classes)) else rows
+        return buffer, rows
 
     # ---------------------------------------------------------------------------------------------
     # Features as they are summed
@@ -743,19 +686,19 @@ class Statistics:
         check_label_kinds(self.classes, other.classes)
         self.to_host()
         theirs = hosted(other.sums())
-        if not (
-            np.array_equal(other.shift, self.shift) and np.array_equal(other.scale, self.scale)
-        ):
-            # Their z becomes ours by z * stretch + move.
-            stretch = other.scale / self.scale
-            move = (other.shift - self.shift) / self.scale
-            feature_sums = theirs.feature_sums * stretch
+        # Their z becomes ours by z * stretch + move.
+        stretch, move = other.scale / self.scale, (other.shift - self.shift) / self.scale
+        gram, feature_sums = theirs.gram, theirs.feature_sums
+        if len(self.classes) == 0:  # or both would have the same array
+            feature_sums = feature_sums.copy()
+        if (stretch != 1.0).any() or move.any():
+            feature_sums = feature_sums * stretch
             crossed = np.outer(feature_sums.sum(axis=0), move)
-            gram = theirs.gram * np.outer(stretch, stretch) + crossed + crossed.T
+            gram = gram * np.outer(stretch, stretch) + crossed + crossed.T
             gram += theirs.total_weight * np.outer(move, move)
             feature_sums += np.outer(theirs.class_weights, move)
-            theirs = replace(theirs, gram=gram, feature_sums=feature_sums)
-        self._absorb(theirs, other.classes, other._kept, weight_squares=other.weight_squares)
+        theirs = replace(theirs, gram=gram, feature_sums=feature_sums)
+        self._absorb(theirs, other.classes, other._kept, other.weight_squares)
 
     def move_beside(self, X: Features) -> None:
         """Let the sums over features lie where the rows X lie."""
@@ -801,38 +744,14 @@ class Statistics:
             place = np.cumsum(~gone) - 1
             labels = place[kept.labels[stay]]
             left["_kept"] = [KeptRows(labels, kept.codes[stay], kept.sample_weight[stay])]
-        left["_buffer"] = self.feature_sums[~gone]
+        left |= {"_buffer": self.feature_sums[~gone], "_rows_of_classes": np.arange((~gone).sum())}
         for name in ("classes", "code_sums", "class_weights", "class_weights_when_refined"):
             left[name] = getattr(self, name)[~gone]
         self.__dict__.update(left)
 
 
-def _all_finite(sums: Sums) -> bool:
-    return all(map(_is_finite, (sums.gram, sums.feature_sums, sums.class_weights)))
-
-
 def _is_finite(values: Array) -> bool:
     return bool(namespace(values).all(namespace(values).isfinite(values)))
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the block is done; other threads than the main one never see it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[Any] = []
-    before = signal.getsignal(signal.SIGINT)
-    if before is None:  # set by a program that embeds Python, which we cannot restore
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda *given: waiting.append(given))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if waiting and callable(before):
-            before(*waiting[0])
 
 
 def _fingerprint(anchors: RbfAnchors | None) -> str | None:

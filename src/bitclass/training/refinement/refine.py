@@ -3,14 +3,15 @@
 A slice of the rows is held out from the refinement and from the model that it starts from. The
 refined model is taken only if it is at least as good on that slice as what it started from; the
 temperature of the probabilities is fitted there. Where rows are more than memory holds, each pass
-over them draws a fresh sample.
+over them draws a fresh sample. Rows are chosen by their numbers alone, so that batches and order of
+reading do not matter.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,17 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._native import effective_threads, thread_limit
-from bitclass.arrays import Array, device, is_foreign, like, namespace, take, to_host
+from bitclass.arrays import (
+    Array,
+    Features,
+    dense_rows,
+    device,
+    is_foreign,
+    like,
+    namespace,
+    take,
+    to_host,
+)
 from bitclass.codes import CodeWarning, make_distinct, pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -32,32 +43,39 @@ from bitclass.training.discriminant import (
     scatter_of,
     target_deviation,
 )
-from bitclass.training.refinement.split import Rows, Sample, Split
-from bitclass.training.refinement.steps import (
-    Refinement,
-    Schedule,
-    mini_batches,
-    rows_per_step,
-)
+from bitclass.training.refinement.steps import Refinement, Schedule, mini_batches
 from bitclass.training.settings import Epoch, Settings
 from bitclass.training.statistics import Statistics, Sums
 
 __all__ = [
     "RESCORE_LENGTHS",
+    "Batch",
     "Refined",
+    "Rows",
+    "Sample",
+    "Split",
     "Start",
     "class_mean_weights",
-    "epochs_per_sample",
     "fitted_temperature",
     "refine",
+    "uniform",
+    "with_short_list",
 ]
 
 #: Lengths of the short list that ``rescore="auto"`` chooses from; the first where nothing is known.
 RESCORE_LENGTHS = (16, 0, 64)
 
+_HELD_OUT_SHARE, _MAX_HELD_OUT_SHARE = 0.05, 0.2
+_MIN_HELD_OUT, _MAX_HELD_OUT = 200, 4096
+# Rows of less weight than this share of the mean are summed, and no more: they would make steps
+# many that learn from few rows, and would be held out to no end.
+_LEAST_WEIGHT = 0.01
+_ROWS_PER_BLOCK = 4096
 # Epochs, and rows shown in all; similarities to kernel anchors need more of both.
 _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
+# Rows of a mini-batch, the second number where there are many rows.
+_ROWS_PER_STEP, _ROWS_PER_STEP_OF_MANY, _MANY_ROWS = 256, 512, 20_000
 # Where memory cannot hold all rows, a sample of them is seen once: rows seen again help less than
 # new ones. But a sample costs a pass over all rows, so where there would be more, it is seen again.
 _MAX_SAMPLES, _MAX_EPOCHS_PER_SAMPLE = 8, 4
@@ -74,6 +92,10 @@ _CLASSES_PER_BLOCK = 1 << 14
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20  # on all threads together
 
+#: X (m, d), labels (m,), weights (m,) or None; no row has weight 0.
+Batch = tuple[Features, NDArray[Any], NDArray[np.float64] | None]
+#: Each call passes over all rows, in the same order.
+Rows = Callable[[], Iterator[Batch]]
 #: Learns hash functions and class weights (C, r) from sums, in closed form, to choose from.
 Start = Callable[[Sums, Coordinates], list[tuple[HashFunction, NDArray[np.int8]]]]
 
@@ -145,29 +167,36 @@ def refine(
         Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
         alpha = best_alpha(scatter, Z, held_out.own, statistics.anchors, held_out.weights)
     coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits, statistics.anchors)
-    before = None
-    for hash_function, weights in start(sums, coordinates):
-        model = _model(sums, hash_function, weights)
-        model.steepness = steepness
-        judged = _rescored(model, held_out, settings.rescore)
-        if before is None or _lead(judged.right - before.right, held_out) > _ERRORS_TO_SWITCH:
-            before = judged
-    assert before is not None
 
+    def judged(
+        hash_function: HashFunction,
+        weights: NDArray[np.int8],
+        steepness: float = 1.0,
+        rescore: int | None = settings.rescore,
+    ) -> Judged:
+        with warnings.catch_warnings():  # which was given before
+            warnings.simplefilter("ignore", CodeWarning)
+            weights = make_distinct(weights, weights, sums.classes)
+        model = PackedModel(sums.classes, pack(weights), hash_function, steepness=steepness)
+        return with_short_list(model, held_out, rescore)
+
+    before, *others = [judged(*found, steepness) for found in start(sums, coordinates)]
+    for other in others:
+        if held_out.lead(other.right - before.right) > _ERRORS_TO_SWITCH:
+            before = other
     best, facts = _learn(settings, statistics, split, sums, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
         hash_function = coordinates.hash_function(
             Q, t, sums, settings.precision, statistics.anchors
         )
-        after = _rescored(_model(sums, hash_function, weights), held_out, settings.rescore)
+        after = judged(hash_function, weights)
         taken = after.accuracy >= before.accuracy
         if taken:
             break
     # Whether class means give weights as good as the learned ones decides what classes get that
     # gain rows later on.
-    by_means = _model(sums, hash_function, class_mean_weights(hash_function, sums))
-    by_means.rescore = after.model.rescore
-    follow = held_out.mean(to_host(by_means.predict(held_out.X)) == labels) >= after.accuracy
+    of_means = class_mean_weights(hash_function, sums)
+    by_means = judged(hash_function, of_means, rescore=after.model.rescore)
     chosen = (after if taken else before).model
     chosen.temperature = fitted_temperature(chosen, held_out.X, held_out.own, held_out.weights)
     settings.report(
@@ -181,10 +210,257 @@ def refine(
         "accuracy_before": before.accuracy,
         "accuracy_after": after.accuracy,
         **facts,
-        "weights_follow_means": bool(taken and follow),
+        "weights_follow_means": taken and by_means.accuracy >= after.accuracy,
         "alpha": alpha,
     }
     return Refined(chosen, alpha, report)
+
+
+# -------------------------------------------------------------------------------------------------
+# Rows to learn from, and rows held out
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows.
+
+    Attributes
+    ----------
+    X : (m, d), as they are or whitened
+    own : (m,) index of each row's class
+    weights : (m,)
+    rows : (m,) numbers of the rows, ascending
+    """
+
+    X: Array
+    own: NDArray[np.intp]
+    weights: NDArray[np.float64]
+    rows: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    def mean(self, values: NDArray[Any]) -> float:
+        """Mean of one value per row, by the rows' weights."""
+        return float(np.average(values, weights=self.weights))
+
+    @property
+    def effective_size(self) -> float:
+        """How many rows of equal weight would leave as much uncertainty."""
+        return float(self.weights.sum() ** 2 / (self.weights @ self.weights))
+
+    def lead(self, difference: NDArray[np.float64]) -> float:
+        """Mean of a difference (m,), in its standard errors."""
+        lead = self.mean(difference)
+        variance = max(self.mean(difference**2) - lead**2, 0.0)
+        return lead / max(math.sqrt(variance / self.effective_size), 1e-12)
+
+
+class Split:
+    """Held-out rows, and samples of the rows that remain for training.
+
+    Parameters
+    ----------
+    statistics : Statistics, the sums over all rows
+    rows : passes over the rows that were summed, or over a sample of them
+    n_rows : int, how many rows pass
+    seed : int
+    max_bytes : int, memory that a sample may take
+    groups : (n_rows,) index of each row's group, optional
+        Rows of one group are all held out or none.
+
+    Attributes
+    ----------
+    held_out : Sample
+    n_training, n_per_sample : int
+        Rows that are not held out, and how many of them a sample has.
+    """
+
+    def __init__(
+        self,
+        statistics: Statistics,
+        rows: Rows,
+        n_rows: int,
+        seed: int,
+        max_bytes: int,
+        groups: NDArray[np.intp] | None = None,
+    ) -> None:
+        self._statistics, self._sums = statistics, statistics.sums()
+        self._rows, self._seed, self._n_samples = rows, seed, 0
+        max_rows = max(1024, max_bytes // (4 * len(statistics.shift)))
+        if n_rows > max_rows:  # rows of a sample are held twice for a moment
+            max_rows = max(1024, max_rows // 2)
+        n_rows = max(n_rows, 1)
+        # Of rows of uneven weights more are held out, so that they say enough.
+        n_effective = n_rows * statistics.effective_rows / max(statistics.n_rows, 1)
+        share = min(max(_HELD_OUT_SHARE, _MIN_HELD_OUT / n_effective), _MAX_HELD_OUT_SHARE)
+        share = min(share, _MAX_HELD_OUT / n_rows)
+        if groups is None:
+            self.held_out = self._held_out(share)
+        else:
+            self.held_out = self._held_out_groups(groups, share * n_rows)
+        self.n_training = max(self._n_counting - len(self.held_out), 0)
+        self.n_per_sample = min(self.n_training, max_rows)
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether a sample has all training rows."""
+        return self.n_per_sample == self.n_training
+
+    def _held_out(self, share: float) -> Sample:
+        """The held-out rows; no class loses more than half of its weight to them."""
+        found = self._drawn(lambda rows: uniform(rows, self._seed, 0) < share)
+        own, available = found.own, self._sums.class_weights
+        lost = np.bincount(own, weights=found.weights, minlength=len(available))
+        stay = np.flatnonzero(_at_most_half(lost, available)[own])
+        return Sample(take(found.X, stay), own[stay], found.weights[stay], found.rows[stay])
+
+    def _held_out_groups(self, groups: NDArray[np.intp], n_wanted: float) -> Sample:
+        """Whole groups, in random order; no class loses more than half of its weight to them.
+
+        The first group may have any number of rows, and others join it up to `n_wanted` rows.
+        """
+        everything = [
+            (to_host(labels), np.ones(X.shape[0]) if weights is None else weights)
+            for X, labels, weights in self._rows()
+        ]
+        labels, sample_weight = (np.concatenate(parts) for parts in zip(*everything, strict=True))
+        own = np.searchsorted(self._sums.classes, labels)
+        available = np.bincount(own, weights=sample_weight, minlength=len(self._sums.classes))
+        by_group = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
+        lost, is_held_out = np.zeros(len(available)), np.zeros(len(groups), dtype=bool)
+        n_held_out = 0
+        for group in np.random.default_rng([self._seed, 2]).permutation(len(by_group)):
+            rows = by_group[group]
+            if n_held_out and n_held_out + len(rows) > n_wanted:
+                continue
+            classes, inverse = np.unique(own[rows], return_inverse=True)
+            weights = lost[classes] + np.bincount(inverse, weights=sample_weight[rows])
+            if _at_most_half(weights, available[classes]).all():
+                lost[classes] = weights
+                n_held_out += len(rows)
+                is_held_out[rows] = True
+        return self._drawn(lambda rows: is_held_out[rows])
+
+    def epochs(
+        self, max_epochs: int, n_visits: int, transform: Callable[[Array], Array]
+    ) -> Iterator[Sample]:
+        """Training rows, once per epoch: the same, or fresh samples where memory holds only some.
+
+        Parameters
+        ----------
+        max_epochs : int, where a sample has all rows
+        n_visits : int, rows that are shown in all
+        transform : takes blocks of rows (m, d), and gives what is held of them
+        """
+        if self.holds_all:
+            sample = self.training_sample(transform)
+            for _ in range(max_epochs):
+                yield sample
+            return
+        n_repeats = math.ceil(n_visits / self.n_per_sample / _MAX_SAMPLES)
+        while True:
+            sample = self.training_sample(transform)
+            for _ in range(min(max(1, n_repeats), _MAX_EPOCHS_PER_SAMPLE)):
+                yield sample
+            del sample  # or two samples would be held at once
+
+    def training_sample(self, transform: Callable[[Array], Array]) -> Sample:
+        """Rows that are not held out: all, or others each time where memory holds only some."""
+        self._n_samples += 1
+        salt, share = self._n_samples, self.n_per_sample / max(self.n_training, 1)
+
+        def chosen(rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+            free = ~np.isin(rows, self.held_out.rows, assume_unique=True)
+            return free if share == 1.0 else free & (uniform(rows, self._seed, salt) < share)
+
+        return self._drawn(chosen, transform)
+
+    def _drawn(
+        self,
+        choose: Callable[[NDArray[np.intp]], NDArray[np.bool_]],
+        transform: Callable[[Array], Array] = lambda X: X,
+    ) -> Sample:
+        """Rows that `choose` picks by their numbers."""
+        classes, statistics = self._sums.classes, self._statistics
+        least_weight = _LEAST_WEIGHT * statistics.total_weight / max(statistics.n_rows, 1)
+        parts = []
+        self._n_counting = 0
+
+        def chosen_rows() -> Iterator[Array]:
+            first_row = 0
+            for X, labels, weights in self._rows():
+                rows, labels = np.arange(first_row, first_row + X.shape[0]), to_host(labels)
+                first_row += X.shape[0]
+                weights = np.ones(X.shape[0]) if weights is None else weights
+                place = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+                # A class without rows in the sums is not in the model.
+                counts = (classes[place] == labels) & (weights >= least_weight)
+                self._n_counting += int(counts.sum())
+                chosen = np.flatnonzero(choose(rows) & counts)
+                parts.append((place[chosen], weights[chosen], rows[chosen]))
+                step = max(len(chosen), 1) if is_foreign(X) else _ROWS_PER_BLOCK
+                for start in range(0, len(chosen), step):
+                    yield dense_rows(X, chosen[start : start + step])
+
+        blocks = [transform(block) for block in _equal_blocks(chosen_rows())]
+        if not parts:
+            raise ValueError("batches must give the rows each time it is called, found none")
+        own, of_rows, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Sample(_joined(blocks, statistics.n_features), own, of_rows, numbers)
+
+
+def _at_most_half(lost: NDArray[Any], available: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether weights are at most half of others; the slack is for the order of adding them up."""
+    return np.asarray(2.0 * lost <= (1.0 + 1e-9) * available)
+
+
+def _equal_blocks(parts: Iterable[Array]) -> Iterator[Array]:
+    """The same rows in blocks of one size, so that batches of any size are rounded alike."""
+    waiting: list[Array] = []
+    for X in parts:
+        if is_foreign(X):  # for which blocks of one size would be small ones
+            yield X
+            continue
+        room = _ROWS_PER_BLOCK - sum(map(len, waiting))
+        waiting.append(X[:room])
+        if len(X) >= room:
+            yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            waiting = [X[room:]] if len(X) > room else []
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+
+
+def _joined(blocks: list[Array], n_features: int) -> Array:
+    """All rows; each block is released once it is copied."""
+    if not blocks:
+        return np.empty((0, n_features), dtype=np.float32)
+    if is_foreign(blocks[0]):
+        return namespace(blocks[0]).concat(blocks)
+    shape = sum(map(len, blocks)), blocks[0].shape[1]
+    found, at = np.empty(shape, dtype=np.result_type(*blocks)), 0
+    blocks.reverse()
+    while blocks:
+        block = blocks.pop()
+        found[at : at + len(block)] = block
+        at += len(block)
+    return found
+
+
+def uniform(rows: NDArray[np.intp], seed: int, salt: int) -> NDArray[np.float64]:
+    """A number in [0, 1) for each row number, as good as random: the mixing of SplitMix64."""
+    start = (seed * 0x9E3779B97F4A7C15 + salt * 0xD1B54A32D192ED03) % 2**64
+    mixed = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+# -------------------------------------------------------------------------------------------------
+# Learning
+# -------------------------------------------------------------------------------------------------
 
 
 def _learn(
@@ -198,16 +474,6 @@ def _learn(
 ) -> tuple[BestEpoch, dict[str, Any]]:
     """Epochs of steps over the training rows, each judged on the held-out rows.
 
-    Parameters
-    ----------
-    settings : Settings
-    statistics : Statistics
-    split : Split
-    sums : Sums, without the held-out rows
-    coordinates : Coordinates, of these sums
-    start : PackedModel
-    seed : int
-
     Returns
     -------
     best : BestEpoch
@@ -216,9 +482,10 @@ def _learn(
     max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
     if statistics.anchors is not None:
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
-    n_per_step = rows_per_step(split.n_per_sample)
+    n = split.n_per_sample
+    n_per_step = min(n, _ROWS_PER_STEP if n < _MANY_ROWS else _ROWS_PER_STEP_OF_MANY)
     n_steps = max(1, min(max_epochs * split.n_training, max_visits) // n_per_step)
-    n_planned = math.ceil(n_steps / max(1, split.n_per_sample // n_per_step))
+    n_planned = math.ceil(n_steps / max(1, n // n_per_step))
     if split.holds_all:
         n_planned = min(n_planned, max_epochs)
     random = np.random.default_rng([seed, 1])
@@ -226,16 +493,15 @@ def _learn(
     held_out, A_held_out = split.held_out, coordinates.rows(statistics, split.held_out.X)
     best = BestEpoch(held_out.effective_size)
     facts: dict[str, Any] = {"epochs": 0, "steps": n_steps}
-    n_repeats = max_epochs
-    if not split.holds_all:
-        n_repeats = epochs_per_sample(n_steps * n_per_step, split.n_per_sample)
-    for sample in _epochs(split, n_repeats, lambda X: coordinates.rows(statistics, X)):
+    samples = split.epochs(
+        max_epochs, n_steps * n_per_step, lambda X: coordinates.rows(statistics, X)
+    )
+    for n_epochs, sample in enumerate(samples, start=1):
         _epoch(refinement, sample, n_per_step, random, settings)
         found = refinement.classify(A_held_out, rescored=settings.rescore != 0)
         accuracy = held_out.mean(found == held_out.own)
         best.offer(accuracy, refinement)
-        facts["epochs"] += 1
-        n_epochs = facts["epochs"]
+        facts["epochs"] = n_epochs
         settings.report(f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}")
         epoch = Epoch(n_epochs, max(n_planned, n_epochs), accuracy, refinement.mean_loss())
         if settings.callback is not None and settings.callback(epoch):
@@ -285,8 +551,27 @@ def _started(
     )
 
 
+def _epoch(
+    refinement: Refinement,
+    sample: Sample,
+    n_per_step: int,
+    random: np.random.Generator,
+    settings: Settings,
+) -> None:
+    """Show all rows of a sample once, in another order each time."""
+    own, sample_weight = like(sample.own, sample.X), None
+    if np.ptp(sample.weights) > 0:
+        sample_weight = (sample.weights / sample.weights.mean()).astype(np.float32)
+        sample_weight = like(sample_weight, sample.X)
+    for rows in mini_batches(len(sample), n_per_step, random, sample.X):
+        some = None if sample_weight is None else take(sample_weight, rows)
+        refinement.step(take(sample.X, rows), take(own, rows), some)
+        if refinement.finished or settings.out_of_time:
+            return
+
+
 @dataclass(frozen=True)
-class _Judged:
+class Judged:
     """A model with a short list, its accuracy on the held-out rows, and which (n,) are right."""
 
     model: PackedModel
@@ -294,7 +579,7 @@ class _Judged:
     right: NDArray[np.float64]
 
 
-def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Judged:
+def with_short_list(model: PackedModel, held_out: Sample, rescore: int | None) -> Judged:
     """Give a model a short list, and judge it on held-out rows.
 
     Of the lengths to choose from it is the first one, unless another is clearly better: on nearly
@@ -307,17 +592,10 @@ def _rescored(model: PackedModel, held_out: Sample, rescore: int | None) -> _Jud
         right[length] = (to_host(model.predict(held_out.X)) == labels).astype(np.float64)
     chosen, *others = right
     for length in others:
-        if _lead(right[length] - right[chosen], held_out) > 1.0:
+        if held_out.lead(right[length] - right[chosen]) > 1.0:
             chosen = length
     model.rescore = chosen
-    return _Judged(model, held_out.mean(right[chosen]), right[chosen])
-
-
-def _lead(difference: NDArray[np.float64], held_out: Sample) -> float:
-    """Mean of a difference (n,) over held-out rows, in its standard errors."""
-    lead = held_out.mean(difference)
-    variance = max(held_out.mean(difference**2) - lead**2, 0.0)
-    return lead / max(math.sqrt(variance / held_out.effective_size), 1e-12)
+    return Judged(model, held_out.mean(right[chosen]), right[chosen])
 
 
 #: Projection, intercept and weights.
@@ -364,46 +642,6 @@ class BestEpoch:
         return [found for found in (self._last_good, self._best) if found is not None]
 
 
-def epochs_per_sample(n_visits: int, n_per_sample: int) -> int:
-    """How often to show a sample of `n_per_sample` rows, where `n_visits` rows are shown in all."""
-    n_samples = n_visits / n_per_sample
-    return min(max(1, math.ceil(n_samples / _MAX_SAMPLES)), _MAX_EPOCHS_PER_SAMPLE)
-
-
-def _epochs(
-    split: Split, n_repeats: int, transform: Callable[[NDArray[Any]], NDArray[np.float32]]
-) -> Iterator[Sample]:
-    """Coordinates of the training rows, once per epoch: the same, or fresh samples of very many."""
-    while True:
-        sample = split.training_sample(transform)
-        if len(sample) == 0:
-            return
-        for _ in range(n_repeats):
-            yield sample
-        if split.holds_all:
-            return
-        del sample  # or two samples would be held at once
-
-
-def _epoch(
-    refinement: Refinement,
-    sample: Sample,
-    n_per_step: int,
-    random: np.random.Generator,
-    settings: Settings,
-) -> None:
-    """Show all rows of a sample once, in another order each time."""
-    own, sample_weight = like(sample.own, sample.X), None
-    if sample.weights is not None:
-        sample_weight = (sample.weights / sample.weights.mean()).astype(np.float32)
-        sample_weight = like(sample_weight, sample.X)
-    for rows in mini_batches(len(sample), n_per_step, random, sample.X):
-        some = None if sample_weight is None else take(sample_weight, rows)
-        refinement.step(take(sample.X, rows), take(own, rows), some)
-        if refinement.finished or settings.out_of_time:
-            return
-
-
 def class_mean_weights(hash_function: HashFunction, sums: Sums) -> NDArray[np.int8]:
     """Class weights (C, r) that are the codes of the class means: ``sign(P'm_c + t)``."""
     # Of the features as they are summed, which float32 can hold whatever their offset is.
@@ -416,17 +654,6 @@ def class_mean_weights(hash_function: HashFunction, sums: Sums) -> NDArray[np.in
         scores = to_host(xp.astype(means, xp.float32) @ like(projection, means))
         weights[part] = sign(scores + intercept)
     return weights
-
-
-def _distinct(weights: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.int8]:
-    """The weights, no two of them equal; a warning was given before."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CodeWarning)
-        return make_distinct(weights, weights, classes)
-
-
-def _model(sums: Sums, hash_function: HashFunction, weights: NDArray[np.int8]) -> PackedModel:
-    return PackedModel(sums.classes, pack(_distinct(weights, sums.classes)), hash_function)
 
 
 def fitted_temperature(

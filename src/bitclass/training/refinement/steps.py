@@ -37,12 +37,14 @@ from bitclass.arrays import (
 from bitclass.codes import pack
 
 __all__ = [
+    "Adam",
     "Refinement",
     "Schedule",
     "Targets",
+    "cross_entropy",
     "mini_batches",
-    "rows_per_step",
     "sharpness",
+    "signs",
     "signs_and_tanh",
     "softmax",
 ]
@@ -95,11 +97,6 @@ class Schedule:
         return self.size * (min(1.0, share / _WARM_UP) * math.cos(0.5 * math.pi * min(share, 1.0)))
 
 
-def rows_per_step(n_rows: int) -> int:
-    """Rows per mini-batch: 256, or 512 where there are many."""
-    return min(n_rows, 256 if n_rows < 20_000 else 512)
-
-
 def mini_batches(
     n_rows: int, n_per_step: int, random: np.random.Generator, X: Array = None
 ) -> Iterator[Array]:
@@ -123,8 +120,8 @@ class Adam:
     """Adam's moments of one array."""
 
     def __init__(self, values: Array) -> None:
-        self._mean = namespace(values).zeros_like(values)
-        self._square = namespace(values).zeros_like(values)
+        self._xp = namespace(values)
+        self._mean, self._square = self._xp.zeros_like(values), self._xp.zeros_like(values)
 
     def move(self, values: Array, gradient: Array, size: float, step: int) -> None:
         """Move `values` against the gradient, in place."""
@@ -137,31 +134,11 @@ class Adam:
         square += gradient
         # The corrections for the start of both means, as one factor of the step.
         unbiased = (1.0 - _DECAY_OF_SQUARE**step) ** 0.5
-        change = namespace(square).sqrt(square)
+        change = self._xp.sqrt(square)
         change += _TINY * unbiased
         change = mean / change
         change *= size * unbiased / (1.0 - _DECAY_OF_MEAN**step)
         values -= change
-
-
-@dataclass(frozen=True)
-class _Gradient:
-    """Loss, and its gradient by projection (k, r), intercept (r,) and weights (C, r) or None."""
-
-    loss: Array
-    projection: Array
-    intercept: Array
-    weights: Array | None
-
-    def add(self, other: _Gradient) -> None:
-        """Add the gradient of other rows."""
-        for mine, theirs in (
-            (self.projection, other.projection),
-            (self.intercept, other.intercept),
-            (self.weights, other.weights),
-        ):
-            if mine is not None and theirs is not None:
-                mine += theirs
 
 
 class Refinement:
@@ -197,32 +174,33 @@ class Refinement:
         refit: Refit | None = None,
         score_all: bool = True,
     ) -> None:
-        n_coordinates, n_bits = projection.shape
-        n_classes = len(weights)
         lengths = np.linalg.norm(projection, axis=0)
         lengths[lengths == 0] = 1.0
         xp, self._length = namespace(means), float(np.float32(length))
         columns = np.ascontiguousarray(projection / lengths * self._length, dtype=np.float32)
         offset = np.asarray(intercept / lengths * self._length, dtype=np.float32)
         self.projection, self.intercept = like(columns, means), like(offset, means)
-        self._refit = refit
-        self._score_all = score_all
-        self._steps_between_refits = max(STEPS_BETWEEN_REFITS, n_classes // _CLASSES_PER_STEP)
+        self._xp, self._on_device = xp, is_foreign(means)
+        self._schedule, self._random = schedule, random
+        self._refit, self._score_all = refit, score_all
+        self._steps_between_refits = max(STEPS_BETWEEN_REFITS, len(weights) // _CLASSES_PER_STEP)
         # With very many classes, a step scores only some of them, and converts only their signs.
-        in_floats = score_all or is_foreign(means)
+        in_floats = score_all or self._on_device
         self._signs = xp.astype(like(weights, means), xp.float32 if in_floats else xp.int8)
-        self._schedule = schedule
-        self._random = random
+        self._sharpness = sharpness(*weights.shape)
         self._steps = 0
         self._losses: list[Array] = []
-        self._sharp_signs, self._sharp_tanh = sharpness(n_classes, n_bits)
-        self._step_of_projection = STEP_OF_PROJECTION * self._length / math.sqrt(n_coordinates)
-        self._step_of_intercept = STEP_OF_INTERCEPT * score_deviation
-        self._of_projection = Adam(self.projection)
-        self._of_intercept = Adam(self.intercept)
+        # What learns by steps, and their sizes.
+        self._learned = [self.projection, self.intercept]
+        self._sizes = [
+            STEP_OF_PROJECTION * self._length / math.sqrt(projection.shape[0]),
+            STEP_OF_INTERCEPT * score_deviation,
+            STEP_OF_WEIGHTS,
+        ]
         if refit is None:
-            self._latent = _latent_weights(means @ self.projection + self.intercept, self._signs)
-            self._of_weights = Adam(self._latent)
+            scores = means @ self.projection + self.intercept
+            self._learned.append(_latent_weights(scores, self._signs))
+        self._moments = [Adam(values) for values in self._learned]
         self._step_on_device = recorded(self._device_step)
         self._index: HammingIndex | None = None
         self._pool = ThreadPoolExecutor(min(_PARTS, effective_threads(None)))
@@ -239,7 +217,7 @@ class Refinement:
 
     @property
     def progress(self) -> float:
-        """Share of the schedule that is done."""
+        """Share of the schedule that is done; 1 at its end."""
         return self._steps / self._schedule.n_steps
 
     @property
@@ -265,123 +243,61 @@ class Refinement:
         """
         self._steps += 1
         factor = self._schedule.at(self._steps)
-        classes = self._scored_classes(A, own)
-        signs = self._signs if classes is None else self._signs[classes].astype(np.float32)
-        place: Array = own if classes is None else np.searchsorted(classes, own)
-        factors = namespace(A).full_like(A[:, 0], 1.0 / A.shape[0])
+        factors = self._xp.full_like(A[:, 0], 1.0 / A.shape[0])
         if sample_weight is not None:
             factors *= sample_weight
-        if is_foreign(A):
+        if self._on_device:
             drawn = own
             if not self._score_all:
-                drawn = like(self._random.integers(signs.shape[0], size=_RANDOM_CLASSES), A)
-            self._losses.append(self._step_on_device(A, own, factors, drawn, factor, self._steps))
-            self._refit_weights()
-            return
-        bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
-        parts = [slice(*pair) for pair in pairwise(bounds)]
+                drawn = like(self._random.integers(self._signs.shape[0], size=_RANDOM_CLASSES), A)
+            loss = self._step_on_device(A, own, factors, drawn, factor, self._steps)
+        else:
+            weights = self._signs
+            if not self._score_all:
+                classes = self._scored_classes(A, own)
+                weights, own = weights[classes].astype(np.float32), np.searchsorted(classes, own)
+            bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
 
-        def gradient_of(part: slice) -> _Gradient:
-            some = None if targets is None else (targets[0][part], targets[1][part])
-            return self._gradient(A[part], place[part], factors[part], signs, some)
+            def of_part(part: slice) -> tuple[Array, list[Array]]:
+                some = None if targets is None else (targets[0][part], targets[1][part])
+                return self._gradients(A[part], own[part], factors[part], weights, targets=some)
 
-        gradient, *others = self._pool.map(gradient_of, parts)
-        self._losses.append(gradient.loss + sum(other.loss for other in others))
-        for other in others:
-            gradient.add(other)
-        self._move(gradient, factor, self._steps)
-        self._refit_weights()
+            parts = list(self._pool.map(of_part, [slice(*pair) for pair in pairwise(bounds)]))
+            loss = sum(part[0] for part in parts)
+            gradients = parts[0][1]
+            for _, others in parts[1:]:
+                for total, more in zip(gradients, others, strict=True):
+                    total += more
+            self._move(gradients, factor, self._steps)
+        self._losses.append(loss)
+        if self._refit is not None and (
+            self._steps % self._steps_between_refits == 0 or self.finished
+        ):
+            found = self._refit(self.projection, self.intercept)
+            self._signs[...] = self._xp.astype(found, self._signs.dtype, copy=False)
+            self._index = None
 
     def _device_step(
         self, A: Array, own: Array, factors: Array, drawn: Array, factor: float, step: int
     ) -> Array:
         """A step on a device, and its loss; of classes that come twice, the first is scored."""
-        xp, signs, bias = namespace(A), self._signs, None
+        xp, weights, bias = self._xp, self._signs, None
         if not self._score_all:
-            codes = _signs(A @ self.projection + self.intercept)
-            nearest = top_k(codes @ signs.T, min(_NEAREST_CLASSES, signs.shape[0]))[1]
+            codes = signs(A @ self.projection + self.intercept)
+            nearest = top_k(codes @ weights.T, min(_NEAREST_CLASSES, weights.shape[0]))[1]
             classes = xp.sort(xp.concat([own, xp.reshape(nearest, (-1,)), drawn]))
             again = xp.astype(classes[1:] == classes[:-1], A.dtype)
             bias = xp.concat([xp.zeros_like(again[:1]), -1e9 * again])
-            signs, own = take(signs, classes), xp.searchsorted(classes, own)
-        gradient = self._gradient(A, own, factors, signs, None, bias)
-        self._move(gradient, factor, step)
-        return gradient.loss
+            weights, own = take(weights, classes), xp.searchsorted(classes, own)
+        loss, gradients = self._gradients(A, own, factors, weights, bias)
+        self._move(gradients, factor, step)
+        return loss
 
-    def _gradient(
-        self,
-        A: Array,
-        own: Array,
-        factors: Array,
-        signs: Array,
-        targets: Targets | None,
-        bias: Array | None = None,
-    ) -> _Gradient:
-        """Gradient of some rows; `factors` (m,) are their shares of the loss."""
-        codes, scores = signs_and_tanh(A, self.projection, self.intercept)
-        of_signs = softmax(codes @ signs.T * self._sharp_signs, bias)
-        of_tanh = softmax(scores @ signs.T * self._sharp_tanh, bias)
-        xp, loss = namespace(A), 0.0
-        # Slopes of the cross-entropies by the scores of the classes.
-        if targets is None:
-            at = xp.arange(A.shape[0], device=device(A)), own
-            log_likelihood = SHARE_OF_SIGNS * xp.log(of_signs[at] + _TINY)
-            log_likelihood += (1.0 - SHARE_OF_SIGNS) * xp.log(of_tanh[at] + _TINY)
-            loss = -(factors @ log_likelihood)
-            put(of_signs, at, of_signs[at] - 1.0)
-            put(of_tanh, at, of_tanh[at] - 1.0)
-        else:
-            of_signs -= targets[0]
-            of_tanh -= targets[1]
-        of_signs *= (SHARE_OF_SIGNS * self._sharp_signs * factors)[:, None]
-        of_tanh *= ((1.0 - SHARE_OF_SIGNS) * self._sharp_tanh * factors)[:, None]
-        of_weights = None
-        if self._refit is None:
-            of_weights = of_signs.T @ codes
-            of_weights += of_tanh.T @ scores
-        of_signs += of_tanh
-        of_scores = of_signs @ signs
-        # The slope of tanh, also in the place of that of sign.
-        scores *= scores
-        of_scores -= of_scores * scores
-        return _Gradient(loss, A.T @ of_scores, xp.sum(of_scores, axis=0), of_weights)
+    def _scored_classes(self, A: NDArray[np.float32], own: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Which of very many classes a step scores, ascending.
 
-    def _move(self, gradient: _Gradient, factor: float, step: int) -> None:
-        """Move projection, intercept and latent weights against the gradient."""
-        size = factor * self._step_of_projection
-        self._of_projection.move(self.projection, gradient.projection, size, step)
-        size = factor * self._step_of_intercept
-        self._of_intercept.move(self.intercept, gradient.intercept, size, step)
-        xp = namespace(self.projection)
-        if is_foreign(self.projection):
-            squares = xp.sum(self.projection**2, axis=0)
-        else:
-            squares = np.einsum("dr,dr->r", self.projection, self.projection)
-        self.projection *= self._length / xp.maximum(xp.sqrt(squares), 0 * squares + _TINY)
-        if gradient.weights is not None:
-            size = factor * STEP_OF_WEIGHTS
-            self._of_weights.move(self._latent, gradient.weights, size, step)
-            one = xp.ones_like(self._latent)
-            self._latent[...] = xp.maximum(xp.minimum(self._latent, one), -one)
-            self._signs[...] = _signs(self._latent)
-
-    def _refit_weights(self) -> None:
-        if self._refit is None:
-            return
-        if self._steps % self._steps_between_refits == 0 or self.finished:
-            found = self._refit(self.projection, self.intercept)
-            self._signs[...] = namespace(found).astype(found, self._signs.dtype, copy=False)
-            self._index = None
-
-    def _scored_classes(
-        self, A: NDArray[np.float32], own: NDArray[np.intp]
-    ) -> NDArray[np.intp] | None:
-        """The classes that a step scores, ascending, or None for all of them.
-
-        Of very many: those of the rows, those with the nearest codes, and some drawn at random.
+        Those of the rows, those with the nearest codes, and some drawn at random.
         """
-        if self._score_all or is_foreign(A):
-            return None
         if self._index is None:
             self._index = HammingIndex(pack(self._signs))
         codes = pack(A @ self.projection + self.intercept >= 0)
@@ -389,19 +305,65 @@ class Refinement:
         drawn = self._random.integers(len(self._signs), size=_RANDOM_CLASSES)
         return np.unique(np.concatenate([own, nearest.ravel(), drawn]))
 
+    def _gradients(
+        self,
+        A: Array,
+        own: Array,
+        factors: Array,
+        weights: Array,
+        bias: Array | None = None,
+        targets: Targets | None = None,
+    ) -> tuple[Array, list[Array]]:
+        """Loss of some rows, and its gradients by what learns."""
+        codes, scores = signs_and_tanh(A, self.projection, self.intercept)
+        loss, of_scores, of_weights = cross_entropy(
+            codes,
+            scores,
+            weights,
+            own,
+            factors,
+            self._sharpness,
+            bias,
+            targets,
+            learn_weights=self._refit is None,
+        )
+        # The slope of tanh, also in the place of that of sign.
+        scores *= scores
+        of_scores -= of_scores * scores
+        gradients = [A.T @ of_scores, self._xp.sum(of_scores, axis=0)]
+        return loss, gradients if of_weights is None else [*gradients, of_weights]
+
+    def _move(self, gradients: list[Array], factor: float, step: int) -> None:
+        """Move projection, intercept and latent weights against the gradient."""
+        for values, moments, gradient, size in zip(
+            self._learned, self._moments, gradients, self._sizes, strict=False
+        ):
+            moments.move(values, gradient, factor * size, step)
+        xp, projection = self._xp, self.projection
+        if self._on_device:
+            squares = xp.sum(projection**2, axis=0)
+        else:
+            squares = np.einsum("dr,dr->r", projection, projection)
+        projection *= self._length / xp.maximum(xp.sqrt(squares), 0 * squares + _TINY)
+        if self._refit is None:
+            latent = self._learned[2]
+            one = xp.ones_like(latent)
+            latent[...] = xp.maximum(xp.minimum(latent, one), -one)
+            self._signs[...] = signs(latent)
+
     def classify(self, A: NDArray[np.float32], *, rescored: bool) -> NDArray[np.intp]:
         """Index of the best class of rows (n, k), shape (n,): the nearest, or by real scores."""
-        if is_foreign(A):
+        by_tanh = rescored and self._score_all
+        if self._on_device:
             values = A @ self.projection + self.intercept
-            by_tanh = rescored and self._score_all
-            values = namespace(A).tanh(values) if by_tanh else _signs(values)
-            return to_host(namespace(A).argmax(values @ self._signs.T, axis=1))
+            values = self._xp.tanh(values) if by_tanh else signs(values)
+            return to_host(self._xp.argmax(values @ self._signs.T, axis=1))
         found = np.empty(len(A), dtype=np.intp)
         index = HammingIndex(pack(self._signs))
         for start in range(0, len(A), _ROWS_PER_BLOCK):
             part = slice(start, start + _ROWS_PER_BLOCK)
             scores = A[part] @ self.projection + self.intercept
-            if rescored and self._score_all:
+            if by_tanh:
                 found[part] = np.argmax(np.tanh(scores) @ self._signs.T, axis=1)
             else:
                 found[part] = index.nearest(pack(scores >= 0))[0]
@@ -413,32 +375,24 @@ class Refinement:
         del self._step_on_device
 
 
-def _signs(values: Array) -> Array:
+def signs(values: Array) -> Array:
     """Signs of values, of their own type."""
     return namespace(values).astype(values >= 0, values.dtype) * 2 - 1
 
 
-def _latent_weights(values: Array, signs: Array) -> Array:
-    """Latent weights (C, r) whose signs are given, larger where class means are clearer.
-
-    Parameters
-    ----------
-    values : (C, r), the scores of the class means
-    signs : (C, r)
-    """
+def _latent_weights(values: Array, weights: Array) -> Array:
+    """Latent weights (C, r) whose signs are `weights`, larger where class means score clearly."""
     xp = namespace(values)
     size = max(float(xp.sqrt(xp.mean(values**2))), _TINY)
-    latent = xp.where((values >= 0) == (signs > 0), values / size, 0.1 * signs)
+    latent = xp.where((values >= 0) == (weights > 0), values / size, 0.1 * weights)
     return xp.clip(LATENT_SIZE * latent, -1.0, 1.0)
 
 
 def signs_and_tanh(A: Array, Q: Array, t: Array) -> tuple[Array, Array]:
     """Codes of rows (m, k) by signs and by tanh, each (m, r)."""
-    scores = A @ Q
+    xp, scores = namespace(A), A @ Q
     scores += t
-    if is_foreign(A):
-        return _signs(scores), namespace(A).tanh(scores)
-    return _signs(scores), np.tanh(scores, out=scores)
+    return signs(scores), np.tanh(scores, out=scores) if xp is np else xp.tanh(scores)
 
 
 def softmax(scores: Array, bias: Array | None = None) -> Array:
@@ -447,6 +401,60 @@ def softmax(scores: Array, bias: Array | None = None) -> Array:
     if bias is not None:
         scores += bias
     scores -= xp.max(scores, axis=1, keepdims=True)
-    scores = xp.exp(scores) if is_foreign(scores) else np.exp(scores, out=scores)
+    scores = np.exp(scores, out=scores) if xp is np else xp.exp(scores)
     scores /= xp.sum(scores, axis=1, keepdims=True)
     return scores
+
+
+def cross_entropy(
+    codes: Array,
+    scores: Array,
+    weights: Array,
+    own: Array,
+    factors: Array,
+    sharp: tuple[float, float],
+    bias: Array | None = None,
+    targets: Targets | None = None,
+    *,
+    learn_weights: bool = True,
+) -> tuple[Array, Array, Array | None]:
+    """Mean of the cross-entropies of classes by signs and by tanh, and its gradients.
+
+    Parameters
+    ----------
+    codes, scores : (m, r), signs of the rows' scores and their tanh
+    weights : (C, r), signs
+    own : (m,) index of each row's class
+    factors : (m,) shares of the rows in the loss
+    sharp : factors of the scores in the softmax, by signs and by tanh
+    bias : (C,), added to the scores of the classes, optional
+    targets : probabilities to learn in the place of the own class, optional
+
+    Returns
+    -------
+    loss : of the own classes; 0 where there are targets
+    by_codes : (m, r), by codes and scores alike
+    by_weights : (C, r), or None unless weights learn
+    """
+    xp, loss = namespace(codes), 0.0
+    by_signs = softmax(codes @ weights.T * sharp[0], bias)
+    by_tanh = softmax(scores @ weights.T * sharp[1], bias)
+    # Slopes of the cross-entropies by the scores of the classes.
+    if targets is None:
+        at = xp.arange(codes.shape[0], device=device(codes)), own
+        log_likelihood = SHARE_OF_SIGNS * xp.log(by_signs[at] + _TINY)
+        log_likelihood += (1.0 - SHARE_OF_SIGNS) * xp.log(by_tanh[at] + _TINY)
+        loss = -(factors @ log_likelihood)
+        put(by_signs, at, by_signs[at] - 1.0)
+        put(by_tanh, at, by_tanh[at] - 1.0)
+    else:
+        by_signs -= targets[0]
+        by_tanh -= targets[1]
+    by_signs *= (SHARE_OF_SIGNS * sharp[0] * factors)[:, None]
+    by_tanh *= ((1.0 - SHARE_OF_SIGNS) * sharp[1] * factors)[:, None]
+    by_weights = None
+    if learn_weights:
+        by_weights = by_signs.T @ codes
+        by_weights += by_tanh.T @ scores
+    by_signs += by_tanh
+    return loss, by_signs @ weights, by_weights
