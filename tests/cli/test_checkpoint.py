@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 BATCHES = """
 import bitclass.io.rows
 bitclass.io.rows._MAX_BATCH_ROWS = 256
-bitclass.cli.saving.Checkpoint.seconds_between_saves = 0.0
+bitclass.cli.fit.Checkpoint.seconds_between_saves = 0.0
 """
 ROWS = 256 * 160
 OPTIONS = ("--bits", 24, "--seed", 5, "--initial-codes", "projection")

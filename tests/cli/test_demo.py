@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from running import bitclass, bitclass_process, environment
+from running import assert_one_line, bitclass, bitclass_process, environment
 
 glyphs = importlib.import_module("bitclass.cli.glyphs")
 pytest.importorskip("matplotlib")
@@ -14,7 +14,7 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture(scope="module")
 def drawn():
-    return glyphs.draw_characters(glyphs.load_faces())
+    return glyphs.draw_characters(glyphs.load_faces(), None, lambda done, total: None)
 
 
 def test_characters_that_look_the_same_in_every_face_are_one_class(drawn):
@@ -35,14 +35,10 @@ def test_an_image_without_jitter_is_the_drawing_made_smaller(drawn):
     assert np.corrcoef(image.ravel(), smaller.ravel())[0, 1] > 0.95
 
 
-def test_jitter_changes_images_and_repeats_with_its_seed(drawn):
+def test_jitter_changes_images(drawn):
     drawings = drawn[1]["DejaVuSans"][:20]
-    first, again, plain = (
-        glyphs.resampled(drawings, rng)
-        for rng in (np.random.default_rng(0), np.random.default_rng(0), None)
-    )
-    assert np.array_equal(first, again)
-    assert (first != plain).any(axis=(1, 2)).all()
+    moved = glyphs.resampled(drawings, np.random.default_rng(0))
+    assert (moved != glyphs.resampled(drawings)).any(axis=(1, 2)).all()
 
 
 def test_gradient_features_tell_direction_and_place():
@@ -82,12 +78,9 @@ def test_a_missing_library_is_named_before_any_work():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment()
     )
-    assert done.returncode == 1
-    assert "pip install 'bitclass[plots,images]'" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert_one_line(done, 1, "pip install 'bitclass[plots,images]'")
 
 
 def test_an_unknown_picture_format_is_refused(tmp_path):
     done = bitclass("demo", "--out", tmp_path / "demo.xyz")
-    assert done.returncode == 2
-    assert "--out must end in one of" in done.stderr
+    assert_one_line(done, 2, "demo.xyz", "--out must end in one of")

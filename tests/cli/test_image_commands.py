@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from PIL import Image
-from running import Forks, assert_refused, contents, in_forks
+from running import Forks, assert_refused, in_forks
 
 import bitclass as library
 from bitclass.images import Gist, image_rows, open_images
@@ -250,24 +250,6 @@ def test_a_killed_run_resumes(folder, tmp_path):
     np.testing.assert_array_equal(found.weights, expected.weights)
     assert not list((tmp_path / "progress").iterdir())
     assert not list(tmp_path.glob("*partial*"))
-
-
-def test_folders_of_the_user_stay(folder, tmp_path):
-    folder, _ = folder
-    for name in ("images", ".bitclass-images", "f.npy.partial"):
-        shutil.copytree(folder / "test", tmp_path / name)
-    shutil.copy(folder / "rows.npz", tmp_path / "rows.npz")
-    before = contents(tmp_path)
-    work = [
-        ("fit", "images", "--extractor", "gist", "--model", "../m", "--checkpoint", "."),
-        ("fit", "rows.npz", "--model", "../m", "--checkpoint", "."),
-        ("features", "images", "--extractor", "gist", "--out", "f.npy"),
-    ]
-    for done in in_forks(work, tmp_path):
-        assert done.returncode == 0, done.stderr
-    for name in ("f.npy", "f.names.txt", "f.labels.npy"):
-        (tmp_path / name).unlink()
-    assert contents(tmp_path) == before
 
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks of POSIX")

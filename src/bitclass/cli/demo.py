@@ -21,7 +21,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bitclass.classifier import BinaryCodeClassifier
+from bitclass.cli.console import size
 from bitclass.cli.data import check_outputs
+from bitclass.cli.errors import UsageError
 from bitclass.cli.glyphs import (
     LEARNED_FACES,
     UNSEEN_FACES,
@@ -30,10 +32,9 @@ from bitclass.cli.glyphs import (
     load_faces,
     resampled,
 )
-from bitclass.cli.plots import check_plot, save_figure
-from bitclass.cli.text import size
 from bitclass.codes import unpack
 from bitclass.model import PackedModel
+from bitclass.storage import atomic_write
 
 __all__ = ["command"]
 
@@ -73,7 +74,7 @@ def command(
     """
     faces = load_faces()
     check_outputs({"--out": out}, [])
-    check_plot(out, "--out")
+    figure = _new_figure(out)
     console = Console()
     with _stages() as stage:
         rows = _rows(faces, n_characters, stage)
@@ -106,7 +107,9 @@ def command(
         ):
             _add_measured(table, name, method, rows, learned, stage)
         stage("drawing the picture")
-        _draw(classifier.packed(), rows, out)
+        _draw(figure, classifier.packed(), rows)
+        with atomic_write(out) as file:
+            figure.savefig(file, format=_format(out), dpi=150, bbox_inches="tight")
     console.print(table)
     console.print(
         f"Read: {', '.join(UNSEEN_FACES)}. Characters that look the same in every face are one "
@@ -120,13 +123,7 @@ def command(
 
 @contextmanager
 def _stages() -> Iterator[Callable[..., None]]:
-    """Progress on standard error: bars on a terminal, one line per stage elsewhere.
-
-    Yields
-    ------
-    callable
-        To be called with the name of a stage and, where known, what is done of how much.
-    """
+    """Progress on standard error: bars on a terminal, one line per stage elsewhere."""
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         tasks: dict[str, Any] = {}
@@ -207,24 +204,30 @@ def _n_bytes(method: Any) -> int:
     return int(linear.coef_.nbytes + linear.intercept_.nbytes)
 
 
-# -------------------------------------------------------------------------------------------------
-# The picture
-# -------------------------------------------------------------------------------------------------
-
-
 _RIGHT, _WRONG, _INK, _PALE = "#1a7f37", "#c93c37", "#1f2430", "#8a8f9c"
 
 
-def _draw(model: PackedModel, rows: _Characters, out: Path) -> None:
-    """Draw characters read right and wrong, their nearest classes, and codes as bit patterns."""
+def _format(out: Path) -> str:
+    return out.suffix.lower().removeprefix(".") or "png"
+
+
+def _new_figure(out: Path) -> Any:
+    """A figure that can be written to `out`."""
     from matplotlib.figure import Figure
 
+    figure = Figure(figsize=(12.5, 8.6), facecolor="white")
+    known = figure.canvas.get_supported_filetypes()
+    if _format(out) not in known:
+        raise UsageError(f"{out}: --out must end in one of .{', .'.join(sorted(known))}")
+    return figure
+
+
+def _draw(figure: Any, model: PackedModel, rows: _Characters) -> None:
+    """Draw characters read right and wrong, their nearest classes, and codes as bit patterns."""
     nearest, distances = model.top_classes(rows.X_test, min(_SHOWN_CLASSES, len(model.classes)))
     is_right = nearest[:, 0] == rows.y_test
-    figure = Figure(figsize=(12.5, 8.6), facecolor="white")
     axes = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.02, right=0.98, top=0.87, bottom=0.07, wspace=0.06)
-    n_bits = model.n_bits
     figure.suptitle(
         f"{len(rows.classes):,} characters, three typefaces never seen: "
         f"{is_right.mean():.1%} read right",
@@ -249,15 +252,14 @@ def _draw(model: PackedModel, rows: _Characters, out: Path) -> None:
     figure.text(
         0.03,
         0.03,
-        f"On the left of each line a character and its code of {n_bits} bits. Then the classes "
-        "that the model finds best, each as it looks in one learned face, and its weights:\n"
-        "bits that differ from the code are red, their number is the Hamming distance. The right "
-        "class has a green frame.",
+        f"On the left of each line a character and its code of {model.n_bits} bits. Then the "
+        "classes that the model finds best, each as it looks in one learned face, and its "
+        "weights:\nbits that differ from the code are red, their number is the Hamming distance. "
+        "The right class has a green frame.",
         color=_PALE,
         fontsize=9.5,
         va="center",
     )
-    save_figure(figure, out)
 
 
 def _draw_line(

@@ -13,9 +13,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from bitclass.cli.text import printable
-
-__all__ = ["UsageError", "run_and_report"]
+__all__ = ["UsageError", "printable", "run_and_report"]
 
 
 class UsageError(ValueError):
@@ -30,6 +28,8 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
     """Run a command, report errors that a user can fix in one line, and exit."""
     _replace_closed_streams()
     warnings.showwarning = _show_warning
+    # Commands select columns by name themselves.
+    warnings.filterwarnings("ignore", "X does not have valid feature names")
     try:
         code = command()
         # Now, while an error can still be reported; Python would print its own at exit.
@@ -86,3 +86,14 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def _one_line(message: str) -> str:
     return printable(" ".join(message.split()))
+
+
+def printable(text: str) -> str:
+    r"""The text with control characters escaped, which could command the terminal.
+
+    Examples
+    --------
+    >>> printable("red \x1b[31m")
+    'red \\x1b[31m'
+    """
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
