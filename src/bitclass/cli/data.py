@@ -34,7 +34,6 @@ __all__ = [
     "load_model",
     "open_image_rows",
     "open_rows_of",
-    "require_labels",
     "takes_texts",
     "text_rows",
     "with_standard_input",
@@ -46,7 +45,7 @@ def open_rows_of(
     options: RowOptions,
     model: PackedModel | None = None,
     *,
-    read_labels: bool = True,
+    labelled: bool = True,
     columns: Sequence[str] = (),
     extractor: str | None = None,
     cache: Path | None = None,
@@ -55,56 +54,59 @@ def open_rows_of(
     """Open rows for a model, or to train one.
 
     With a model, features are selected by its names of them, labels are of the type of its classes,
-    and images and texts go through what it was trained with. Without `read_labels`, a label column
-    is still recognised, and skipped. `extractor` is that of texts if these have a column, else of
-    images, whose features are kept in the folder `cache` until the work is done.
+    and images and texts go through what it was trained with. `labelled` rows must have labels;
+    otherwise a label column is recognised, and skipped. `extractor` is that of texts if these have
+    a column, else of images, whose features are kept in the folder `cache` until the work is done.
     """
-    classes = model.classes if model is not None and read_labels else None
-    if options.text is not None or (model is not None and takes_texts(model)):
-        column = options.text
-        if column is None and model is not None:
-            column = model.summary.get("text_column")
-        texts = _open_texts(paths, options, column, read_labels, columns, classes)
-        return text_rows(texts, model, extractor)
+    from bitclass.io import open_rows
+
     given = options.given()
-    if extractor is not None or (not given and not columns and _are_images(paths)):
+    are_texts = options.text is not None or (model is not None and takes_texts(model))
+    rows: Rows
+    if not are_texts and (extractor or (not (given or columns) and _are_images(paths))):
         if given or columns:
             option = next(iter(given), "id").replace("_", "-")
             raise UsageError(f"--{option} is for feature files, and {paths[0]} has images")
-        return open_image_rows(paths, model, extractor, cache, n_jobs)
-    from bitclass.io import open_rows
-
-    if not read_labels:
-        given.setdefault("labels", False)
-    if model is not None:
-        given |= {"n_features": model.n_features, "feature_names": model.feature_names}
-    return open_rows(paths, **given, columns=columns, classes=classes)
+        rows = open_image_rows(paths, model, extractor, cache, n_jobs)
+    else:
+        given["columns"] = columns
+        if not labelled:
+            given.setdefault("labels", False)
+        elif model is not None:
+            given["classes"] = model.classes
+        if are_texts:
+            rows = text_rows(_open_texts(paths, options.text, model, given), model, extractor)
+        elif model is None:
+            rows = open_rows(paths, **given)
+        else:
+            names = model.feature_names
+            rows = open_rows(paths, **given, n_features=model.n_features, feature_names=names)
+    if labelled and not rows.has_labels:
+        raise UsageError(
+            f"{paths[0]}: no labels found; name them with --labels or --labels-file "
+            "(images: one folder per class)"
+        )
+    return rows
 
 
 def _open_texts(
-    paths: Sequence[Path],
-    options: RowOptions,
-    column: Any,
-    read_labels: bool,
-    columns: Sequence[str],
-    classes: Any,
+    paths: Sequence[Path], column: Any, model: PackedModel | None, given: dict[str, Any]
 ) -> TextFiles | TextLines:
     from bitclass.text import TextLines, open_texts
 
-    given = options.given()
-    if given.pop("features", None) is not None:
+    if "features" in given:
         raise UsageError("--features is for feature files, not for texts")
     are_lines = all(path.suffix.lower() == ".txt" for path in paths)
-    if options.format == "lines" or (options.text is None and are_lines):
-        if len(paths) > 1 or columns:
+    if given.get("format") == "lines" or (column is None and are_lines):
+        if len(paths) > 1 or given["columns"]:
             raise UsageError(f"{paths[0]}: lines of text are read from one file, no --id")
         return TextLines(paths[0])
+    if column is None and model is not None:
+        column = model.summary.get("text_column")
     if not isinstance(column, str):
         raise UsageError(f"{paths[0]}: name the column of the texts with --text")
     given.pop("first_index", None)
-    if not read_labels:
-        given.setdefault("labels", False)
-    return open_texts(paths, column, columns=columns, classes=classes, **given)
+    return open_texts(list(paths), column, **given)
 
 
 def takes_texts(model: PackedModel) -> bool:
@@ -129,7 +131,6 @@ def text_rows(
         raise UsageError(
             f"the model takes rows of {model.n_features} features, not texts: leave out --text"
         )
-    _check_width(model, f"{embeddings.library}:{embeddings.model}", embeddings.n_features)
     return TextRows(texts, embeddings)
 
 
@@ -176,7 +177,6 @@ def open_image_rows(
                 f"the model was trained on feature files: it takes rows of {model.n_features} "
                 "features, not images"
             )
-        _check_width(model, used.name, used.n_features)
     images = open_images(list(paths))
     with shown_progress() as progress:
         return image_rows(
@@ -193,14 +193,6 @@ def _named(find: Callable[[str], Any], extractor: str) -> Any:
         return find(extractor)
     except ValueError as error:
         raise UsageError(f"--extractor: {error}") from error
-
-
-def _check_width(model: PackedModel, extractor: str, n_features: int) -> None:
-    if n_features != model.n_features:
-        raise ValueError(
-            f"the model takes {model.n_features} features, and its extractor {extractor} gives "
-            f"{n_features}"
-        )
 
 
 @contextlib.contextmanager
@@ -241,15 +233,6 @@ def load_model(path: Path) -> PackedModel:
     if model.classes.dtype == object and all(isinstance(name, str) for name in model.classes):
         model.classes = model.classes.astype(np.str_)
     return model
-
-
-def require_labels(rows: Rows) -> None:
-    """Refuse rows without labels."""
-    if not rows.has_labels:
-        raise UsageError(
-            f"{rows.paths[0]}: no labels found; name them with --labels or --labels-file "
-            "(images: one folder per class)"
-        )
 
 
 def input_files(

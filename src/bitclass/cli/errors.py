@@ -26,7 +26,9 @@ _ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
 
 def run_and_report(command: Callable[[], Any]) -> NoReturn:
     """Run a command, report errors that a user can fix in one line, and exit."""
-    _replace_closed_streams()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     warnings.showwarning = _show_warning
     # Commands select columns by name themselves.
     warnings.filterwarnings("ignore", "X does not have valid feature names")
@@ -51,20 +53,6 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
         _fail(f"{name}{error.strerror or error}", 1)
     except (ValueError, ImportError, MemoryError) as error:
         _fail(str(error) or type(error).__name__, 1)
-
-
-def _replace_closed_streams() -> None:
-    """Discard what is written to standard streams that were closed by the caller.
-
-    Otherwise the next file that is opened takes their number, and gets their output.
-    """
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_WRONLY)
-            if null != number:
-                os.dup2(null, number)
-                os.close(null)
-            setattr(sys, name, open(number, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _discard_output() -> None:

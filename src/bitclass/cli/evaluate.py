@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bitclass.cli import options
 from bitclass.cli.console import counted, say, show_table, shown_progress
-from bitclass.cli.data import load_model, open_rows_of, require_labels
+from bitclass.cli.data import load_model, open_rows_of
 
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
@@ -54,17 +54,11 @@ def command(
     """
     packed = load_model(model)
     opened = open_rows_of(data, rows, packed)
-    require_labels(opened)
     if calibration is None:
         calibration = len(packed.classes) <= _MAX_CALIBRATED_CLASSES
     evaluation = Evaluation(packed, calibration)
     with shown_progress() as progress:
         for batch in progress.batches("evaluating", opened):
-            if _kind(batch.labels) != _kind(packed.classes):
-                raise ValueError(
-                    f"{opened.paths[0]}: labels are of type {batch.labels.dtype}, those of the "
-                    f"model of type {packed.classes.dtype}"
-                )
             evaluation.add(batch.X, batch.labels)
     if evaluation.n_rows == 0:
         raise ValueError(f"{opened.paths[0]}: no rows")
@@ -75,11 +69,6 @@ def command(
         _show(facts, evaluation.k, all_classes)
     if facts["unknown_rows"] == facts["rows"]:
         raise typer.Exit(1)
-
-
-def _kind(labels: NDArray[Any]) -> str:
-    """Labels of one kind can be compared: numbers, text, or dates."""
-    return "number" if labels.dtype.kind in "biuf" else labels.dtype.kind
 
 
 def calibration_gaps(
@@ -129,35 +118,28 @@ class Evaluation:
         if confidence:
             self.gaps += calibration_gaps(confidence[0][:, 0], nearest[:, 0] == labels)
 
-    def per_class(self) -> list[dict[str, Any]]:
-        """Rows, recall and precision of each class that occurs."""
-        rows: Counter[Any] = Counter()
-        found: Counter[Any] = Counter()
-        for (own, predicted), n in self.pairs.items():
-            rows[own] += n
-            found[predicted] += n
-        return [
-            {
-                "class": label,
-                "rows": rows[label],
-                "recall": self.pairs[label, label] / rows[label] if rows[label] else None,
-                "precision": self.pairs[label, label] / found[label] if found[label] else None,
-            }
-            for label in sorted(rows.keys() | found.keys())
-        ]
-
-    def confused(self, n: int) -> list[dict[str, Any]]:
-        """The n pairs of classes that are confused most often."""
-        wrong = [(count, own, found) for (own, found), count in self.pairs.items() if own != found]
-        wrong.sort(key=lambda pair: (-pair[0], str(pair[1]), str(pair[2])))
-        return [{"class": own, "predicted": found, "rows": m} for m, own, found in wrong[:n]]
-
     def facts(self, n_confused: int) -> dict[str, Any]:
         """All figures, in values that JSON can hold."""
-        classes = self.per_class()
-        recalls = [row["recall"] for row in classes if row["recall"] is not None]
-        n_right = sum(n for (own, found), n in self.pairs.items() if own == found)
+        n_own: Counter[Any] = Counter()
+        n_found: Counter[Any] = Counter()
+        wrong = []
+        for (own, found), n in self.pairs.items():
+            n_own[own] += n
+            n_found[found] += n
+            if own != found:
+                wrong.append({"class": own, "predicted": found, "rows": n})
+        wrong.sort(key=lambda pair: (-pair["rows"], str(pair["class"]), str(pair["predicted"])))
+        classes = []
+        for label in sorted(n_own.keys() | n_found.keys()):
+            right = self.pairs[label, label]
+            recall = right / n_own[label] if n_own[label] else None
+            precision = right / n_found[label] if n_found[label] else None
+            classes.append(
+                {"class": label, "rows": n_own[label], "recall": recall, "precision": precision}
+            )
+        n_right = self.n_rows - sum(pair["rows"] for pair in wrong)
         n_known = self.n_rows - self.unknown.total()
+        recalls = [row["recall"] for row in classes if row["recall"] is not None]
         error = float(np.abs(self.gaps).sum()) / self.n_rows if self.with_calibration else None
         return {
             "rows": self.n_rows,
@@ -168,7 +150,7 @@ class Evaluation:
             f"top_{self.k}": self.n_in_top / self.n_rows,
             "macro_recall": float(np.mean(recalls)),
             "calibration_error": error,
-            "confused": self.confused(n_confused),
+            "confused": wrong[:n_confused],
             "classes": classes,
         }
 

@@ -22,7 +22,7 @@ from bitclass._native.ngrams import NgramFeatures
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
 from bitclass.cli.console import shown_progress
-from bitclass.cli.data import check_outputs, input_files, open_rows_of, require_labels
+from bitclass.cli.data import check_outputs, input_files, open_rows_of
 from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import file_versions, model_lock, report, save_model, statistics_path
 from bitclass.io import Batch, prefetch
@@ -165,7 +165,6 @@ def command(
         cache = None if checkpoint is None else checkpoint / _IMAGE_CACHE
         with thread_limit(jobs):
             opened = open_rows_of(data, rows, extractor=extractor, cache=cache, n_jobs=jobs)
-            require_labels(opened)
             _fit_rows(classifier, opened, checkpoint, to_device)
         used, description = getattr(opened, "extractor", None), opened.description
     ngrams = used if isinstance(used, NgramFeatures) else None

@@ -100,7 +100,7 @@ def command(
     with contextlib.ExitStack() as stack:
         if texts is None:
             paths, rows = stack.enter_context(with_standard_input(data, rows, otherwise))
-            texts = open_rows_of(paths, rows, packed, read_labels=False, columns=id or ())
+            texts = open_rows_of(paths, rows, packed, labelled=False, columns=id or ())
         results = _results(packed, texts, top, probabilities, explain)
         file = sys.stdout if out is None else stack.enter_context(atomic_write(out))
         _WRITERS[ending](file, results)

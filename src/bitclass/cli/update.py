@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
 from bitclass.cli.console import shown_progress
-from bitclass.cli.data import (
-    check_outputs,
-    input_files,
-    load_model,
-    open_rows_of,
-    require_labels,
-)
+from bitclass.cli.data import check_outputs, input_files, load_model, open_rows_of
 from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import file_versions, model_lock, report, save_model, statistics_path
 from bitclass.storage import read_header
@@ -92,7 +86,6 @@ def _update(
     rows = None
     if data:
         rows = open_rows_of(data, row_options, model)
-        require_labels(rows)
     request = {
         "data": "no new rows" if rows is None else rows.description,
         "files": [] if rows is None else file_versions(rows),
