@@ -1,10 +1,8 @@
 """From files to a model to predictions: the commands give what the library gives."""
 
 import csv
-import inspect
 import io
 import json
-import re
 import subprocess
 
 import numpy as np
@@ -33,7 +31,7 @@ from bitclass.model import PackedModel
 from bitclass.storage import save
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox", "gnu"])
-FORMATS = ("npz", "parquet", "csv")
+FORMATS = ("npz", "csv")
 
 
 def rows(seed, n):
@@ -45,23 +43,14 @@ def columns(X, y, order=range(6), **more):
     return pa.table({**more, **{f"f{j}": X[:, j].astype(np.float64) for j in order}, "label": y})
 
 
-def write(path, X, y):
-    if path.suffix == ".npz":
-        np.savez(path, X=X, y=y)
-    elif path.suffix == ".parquet":
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])
-        pq.write_table(pa.table({"embedding": lists, "label": y.tolist()}), path)
-    else:
-        pyarrow.csv.write_csv(columns(X, y.tolist()), path)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Files of rows to learn from and to try, and a model for each format."""
     folder = tmp_path_factory.mktemp("commands")
+    for name, (X, y) in {"train": rows(0, 300), "test": rows(1, 90)}.items():
+        np.savez(folder / f"{name}.npz", X=X, y=y)
+        pyarrow.csv.write_csv(columns(X, y.tolist()), folder / f"{name}.csv")
     for ending in FORMATS:
-        write(folder / f"train.{ending}", *rows(0, 300))
-        write(folder / f"test.{ending}", *rows(1, 90))
         command = ("fit", f"train.{ending}", "--model", f"{ending}.safetensors", "--bits", 32)
         run = bitclass_process if ending == "npz" else bitclass
         told = succeed(*command, "--json", cwd=folder, run=run)
@@ -131,11 +120,11 @@ def outputs(folder):
         "printed": ("predict", "npz.safetensors", "test.npz"),
         "top": ("predict", "npz.safetensors", "test.npz", "--top", 2, "--probabilities"),
         "csv": ("predict", "npz.safetensors", "test.csv", "--out", "p.csv"),
-        "parquet": ("predict", "npz.safetensors", "test.parquet", "--out", "p.parquet",
+        "parquet": ("predict", "npz.safetensors", "test.npz", "--out", "p.parquet",
                     "--top", 2, "--probabilities"),
         "npy": ("predict", "npz.safetensors", "test.npz", "--out", "p.npy"),
         "evaluate": ("evaluate", "npz.safetensors", "test.npz", "--json"),
-        "table": ("evaluate", "npz.safetensors", "test.parquet"),
+        "table": ("evaluate", "npz.safetensors", "test.npz"),
         "inspect": ("inspect", "npz.safetensors", "--json"),
         "shown": ("inspect", "npz.safetensors"),
         "export": ("export", "npz.safetensors", "--top", 2),
@@ -220,15 +209,6 @@ def test_predict_in_a_pipe_gives_json_lines_with_identifiers(folder, piped, kind
     np.testing.assert_allclose(best["probability"], probabilities)
 
 
-def test_predict_in_a_pipe_gives_csv(folder, piped):
-    texts, keys, (labels, _, _) = piped
-    command = ("predict", "csv.safetensors", "-", "--out", "-", *IDS)
-    found = list(csv.reader(io.StringIO(succeed(*command, cwd=folder, input=texts["csv"]))))
-    assert found[0] == ["key", "city", "label"]
-    expected = zip(keys["key"], keys["city"], labels[:, 0].tolist(), strict=True)
-    assert found[1:] == [list(row) for row in expected]
-
-
 @pytest.mark.parametrize(
     ("text", "more", "code", "words"),
     [
@@ -295,16 +275,6 @@ def test_a_pipe_gets_no_colours_and_no_bars(outputs, folder):
     assert "learned 7 classes from 300 rows" in told
 
 
-def test_defaults_are_those_of_the_library():
-    shown = " ".join(re.sub(r"[│╭╮╰╯─]", " ", bitclass("fit", "--help").stdout).split())
-    parameters = inspect.signature(BinaryCodeClassifier).parameters
-    for name in ("n_bits", "loss", "scale", "initial_codes", "solver", "max_iter", "alpha"):
-        # The text of an option ends where the next begins.
-        option = name.removeprefix("n_").replace("_", "-")
-        text = re.search(rf"--{option} (.*?)(?= --[a-z]|$)", shown)[1]
-        assert f"[default: {parameters[name].default}]" in text, option
-
-
 def test_without_arguments_help_is_shown():
     assert "evaluate" in succeed()
 
@@ -368,20 +338,18 @@ def test_batches_of_a_file_give_the_model_of_the_library_in_batches(tmp_path):
     np.testing.assert_array_equal(model.hash_function.projection, expected.projection_)
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_columns_are_selected_by_name_in_any_order(tmp_path, ending):
+def test_columns_are_selected_by_name_in_any_order(tmp_path):
     """By position, accuracy would fall to chance and `update` would learn swapped columns."""
-    write = {"csv": pyarrow.csv.write_csv, "parquet": pq.write_table}[ending]
     X, y = rows(0, 300)
-    write(columns(X, y.tolist()), tmp_path / f"train.{ending}")
+    pq.write_table(columns(X, y.tolist()), tmp_path / "train.parquet")
     turned = columns(X, y.tolist(), range(5, -1, -1), more=X[:, 0].astype(float))
-    write(turned, tmp_path / f"turned.{ending}")
-    fit = ("fit", f"train.{ending}", "--model", "m", "--bits", 32, "--keep-statistics")
+    pq.write_table(turned, tmp_path / "turned.parquet")
+    fit = ("fit", "train.parquet", "--model", "m", "--bits", 32, "--keep-statistics")
     succeed(*fit, "--refine", cwd=tmp_path)
     assert library.load(tmp_path / "m").feature_names == tuple(f"f{j}" for j in range(6))
 
     def found(command, name, *more):
-        return succeed(command, "m", f"{name}.{ending}", *more, cwd=tmp_path)
+        return succeed(command, "m", f"{name}.parquet", *more, cwd=tmp_path)
 
     evaluated = found("evaluate", "train", "--json")
     assert found("evaluate", "turned", "--json") == evaluated
@@ -389,32 +357,6 @@ def test_columns_are_selected_by_name_in_any_order(tmp_path, ending):
     found("update", "turned")
     after = json.loads(found("evaluate", "train", "--json"))
     assert after["accuracy"] > json.loads(evaluated)["accuracy"] - 0.05
-
-
-def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
-    """Without it, a file in which index 0 does not occur would be shifted by one feature."""
-    X, own = problem(200, 4)
-    pairs = [" ".join(f"{j}:{value}" for j, value in enumerate(x)) for x in X.tolist()]
-    lines = [f"{label} {pair}\n" for label, pair in zip(own, pairs, strict=True)]
-    (tmp_path / "train.svm").write_text("".join(lines))
-    (tmp_path / "few.svm").write_text("".join(re.sub(r" 0:\S+", "", line) for line in lines))
-    np.save(tmp_path / "few.npy", np.where(np.arange(4) == 0, 0, X.astype(np.float64)))
-    succeed("fit", "train.svm", "--model", "m", "--bits", 16, cwd=tmp_path)
-    given = succeed("predict", "m", "few.svm", "--first-index", 0, cwd=tmp_path)
-    assert given == succeed("predict", "m", "few.npy", cwd=tmp_path)
-
-
-def test_the_types_of_labels_are_those_of_the_model(tmp_path):
-    """A model with classes 1, 2 and 3A, and a test file with only 1 and 2."""
-    X, own = problem(200, n_classes=3)
-    text = np.array(["1", "2", "3A"])[own]
-    few = text != "3A"
-    pyarrow.csv.write_csv(columns(X, text.tolist()), tmp_path / "train.csv")
-    pyarrow.csv.write_csv(columns(X[few], text[few].tolist()), tmp_path / "few.csv")
-    succeed("fit", "train.csv", "--model", "m", "--bits", 16, cwd=tmp_path)
-    found = json.loads(succeed("evaluate", "m", "few.csv", "--json", cwd=tmp_path))
-    assert (found["rows"], found["unknown_rows"]) == (few.sum(), 0)
-    assert found["accuracy"] > 0.8
 
 
 def test_labels_that_the_model_does_not_know_are_told(folder, tmp_path):

@@ -4,7 +4,6 @@ import importlib
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from running import assert_one_line, bitclass, bitclass_process, environment
 
@@ -25,32 +24,6 @@ def test_characters_that_look_the_same_in_every_face_are_one_class(drawn):
     assert of["0"] != of["O"]
     assert " " not in of
     assert all(len(images) == len(classes) for images in drawings.values())
-
-
-def test_an_image_without_jitter_is_the_drawing_made_smaller(drawn):
-    classes, drawings = drawn
-    drawing = drawings["DejaVuSans"][classes.index("R")]
-    (image,) = glyphs.resampled([drawing])
-    smaller = np.asarray(drawing.resize((glyphs.SIDE, glyphs.SIDE)))
-    assert np.corrcoef(image.ravel(), smaller.ravel())[0, 1] > 0.95
-
-
-def test_jitter_changes_images(drawn):
-    drawings = drawn[1]["DejaVuSans"][:20]
-    moved = glyphs.resampled(drawings, np.random.default_rng(0))
-    assert (moved != glyphs.resampled(drawings)).any(axis=(1, 2)).all()
-
-
-def test_gradient_features_tell_direction_and_place():
-    step = np.zeros((2, glyphs.SIDE, glyphs.SIDE), dtype=np.uint8)
-    step[0, :, 12:] = 255  # brighter to the right
-    step[1, 12:, :] = 255  # brighter downwards
-    features = glyphs.gradient_features(step).reshape(2, 8, 6, 6)
-    assert features[0].sum(axis=(1, 2)).argmax() == 0
-    assert features[1].sum(axis=(1, 2)).argmax() == 2
-    assert features[0, 0, :, 0].sum() == 0  # no edge at the left
-    assert np.allclose(np.linalg.norm(features.reshape(2, -1), axis=1), 1)
-    assert not glyphs.gradient_features(np.zeros_like(step)).any()
 
 
 def test_the_command_prints_a_table_and_writes_a_picture(tmp_path):
