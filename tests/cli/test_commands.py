@@ -354,6 +354,9 @@ def test_columns_are_selected_by_name_in_any_order(tmp_path):
     evaluated = found("evaluate", "train", "--json")
     assert found("evaluate", "turned", "--json") == evaluated
     assert found("predict", "train") == found("predict", "turned")
+    narrow = ("fit", "turned.parquet", "--features", "f0, f3", "--model", "few", "--bits", 32)
+    succeed(*narrow, "--refine", cwd=tmp_path)
+    assert library.load(tmp_path / "few").feature_names == ("f0", "f3")
     found("update", "turned")
     after = json.loads(found("evaluate", "train", "--json"))
     assert after["accuracy"] > json.loads(evaluated)["accuracy"] - 0.05

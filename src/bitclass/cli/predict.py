@@ -90,18 +90,18 @@ def command(
     if ending == ".npy" and (top > 1 or probabilities or id):
         raise UsageError(f"{out}: .npy holds labels alone; use .csv, .jsonl or .parquet")
     packed = load_model(model)
-    texts = _texts_in_arguments(data, rows, packed)
+    opened = _texts_in_arguments(data, rows, packed)
     if explain and packed.text is None:
         raise UsageError("--explain: the model was not trained on the n-grams of texts")
-    check_outputs({"--out": out}, [model, *([] if texts else input_files(data, rows))])
+    check_outputs({"--out": out}, [model, *([] if opened else input_files(data, rows))])
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
     otherwise = "lines" if rows.text is None and takes_texts(packed) else "csv"
     with contextlib.ExitStack() as stack:
-        if texts is None:
+        if opened is None:
             paths, rows = stack.enter_context(with_standard_input(data, rows, otherwise))
-            texts = open_rows_of(paths, rows, packed, labelled=False, columns=id or ())
-        results = _results(packed, texts, top, probabilities, explain)
+            opened = open_rows_of(paths, rows, packed, labelled=False, columns=id or ())
+        results = _results(packed, opened, top, probabilities, explain)
         file = sys.stdout if out is None else stack.enter_context(atomic_write(out))
         _WRITERS[ending](file, results)
 
