@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -154,12 +153,6 @@ def succeed(*arguments, run=bitclass, **options):
     warned = [line for line in done.stderr.splitlines() if not line.startswith(PROGRESS)]
     assert (done.returncode, warned) == (0, []), done.stderr
     return done.stdout
-
-
-def all_at_once(work):
-    """Results of functions that mostly wait for processes, in order."""
-    with ThreadPoolExecutor(max(2, os.cpu_count() or 1)) as pool:
-        return [future.result() for future in [pool.submit(each) for each in work]]
 
 
 def problem(n=300, d=6, n_classes=4, seed=0, noise=1.0, dtype=np.float32):

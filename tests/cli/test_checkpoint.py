@@ -1,9 +1,7 @@
 """`fit --checkpoint`: killed at any moment, run again, it ends with the same model."""
 
-import contextlib
 import random
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSI
 BATCHES = """
 import bitclass.io.rows
 bitclass.io.rows._MAX_BATCH_ROWS = 256
-bitclass.cli.saving.Checkpoint.seconds_between_saves = 0.0
+bitclass.cli.fit.Checkpoint.seconds_between_saves = 0.0
 """
 ROWS = 256 * 160
 OPTIONS = ("--bits", 24, "--seed", 5, "--initial-codes", "projection")
@@ -46,33 +44,6 @@ def fit(forks, tmp_path):
     return run
 
 
-class Watch:
-    """Looks at a file all the time: it must be absent or whole."""
-
-    def __init__(self, path, whole):
-        self.path, self.whole = path, whole
-        self.half_written = False
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-
-    def look(self):
-        with contextlib.suppress(FileNotFoundError):
-            self.half_written |= self.path.read_bytes() != self.whole
-
-    def _look(self):
-        while not self._end.wait(0.002):
-            self.look()
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error):
-        self._end.set()
-        self._thread.join()
-        self.look()
-
-
 @pytest.mark.parametrize("loss", ["hinge", "exponential"])
 def test_a_run_killed_at_any_moment_ends_with_the_same_model(fit, tmp_path, loss):
     X, own = problem(ROWS, 12, n_classes=9, noise=3.0)
@@ -86,31 +57,29 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_model(fit, tmp_path, loss
     model, saved = tmp_path / "model", tmp_path / "model-progress" / "statistics.safetensors"
     n_kills = n_resumed = n_rows = 0
     window = 0.9 * undisturbed.seconds
-    with Watch(model, expected) as watch:
-        while n_kills < 6:
-            # Runs that go on are shorter, so that some must be let alone to come to the end.
-            code = fit("model", loss, kill_after=moments.uniform(0, window)).returncode
-            # A run that was through before its time came says that the first one was slow.
-            window *= 0.7 if code == 0 else 1.0
-            n_kills += code == -9
-            watch.look()
-            if saved.exists():
-                statistics, _ = load_statistics(saved)
-                assert statistics.n_rows >= n_rows, "a kill lost what was saved"
-                assert statistics.n_rows % 256 == 0
-                n_rows = statistics.n_rows
-                n_resumed += 0 < n_rows < ROWS
-            # A kill may also fall behind the end of the work: the model is there, and what was
-            # saved is gone.
-            if n_rows == ROWS or model.exists():
-                assert fit("model", loss).returncode == 0
-                assert model.read_bytes() == expected
-                assert not saved.exists(), "progress of a run that is done"
-                model.unlink()
-                n_rows = 0
-        assert fit("model", loss).returncode == 0
+    while n_kills < 6:
+        # Runs that go on are shorter, so that some must be let alone to come to the end.
+        code = fit("model", loss, kill_after=moments.uniform(0, window)).returncode
+        # A run that was through before its time came says that the first one was slow.
+        window *= 0.7 if code == 0 else 1.0
+        n_kills += code == -9
+        assert not model.exists() or model.read_bytes() == expected, "half a model"
+        if saved.exists():
+            statistics, _ = load_statistics(saved)
+            assert statistics.n_rows >= n_rows, "a kill lost what was saved"
+            assert statistics.n_rows % 256 == 0
+            n_rows = statistics.n_rows
+            n_resumed += 0 < n_rows < ROWS
+        # A kill may also fall behind the end of the work: the model is there, and what was saved
+        # is gone.
+        if n_rows == ROWS or model.exists():
+            assert fit("model", loss).returncode == 0
+            assert model.read_bytes() == expected
+            assert not saved.exists(), "progress of a run that is done"
+            model.unlink()
+            n_rows = 0
+    assert fit("model", loss).returncode == 0
     assert model.read_bytes() == expected
-    assert not watch.half_written
     assert n_resumed, "no kill left a run half done, so that nothing was shown"
     assert library.load(tmp_path / "model").summary["n_rows"] == ROWS
 

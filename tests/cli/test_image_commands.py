@@ -158,7 +158,6 @@ BAD = {
     "no such folder": (("features", "absent", "--out", "x.npy"), 1, ["absent", "no such"]),
     "no images": (("features", "empty", "--out", "x.npy"), 1, ["empty", "no images"]),
     "another extension": (("features", "test", "--out", "x.csv"), 2, [".npy or .parquet"]),
-    "no folder to write to": (("features", "test", "--out", "no/x.npy"), 2, ["no such folder"]),
     "unknown extractor": (
         ("features", "test", "--out", "x.npy", "--extractor", "sift"), 2, ["'sift'", "cnn"],
     ),
@@ -172,19 +171,10 @@ BAD = {
     "only broken images": (
         ("predict", "m.safetensors", "broken/a.png", "broken/b.png"), 1, ["none of the 2 images"],
     ),
-    "rows and images": (
-        ("predict", "m.safetensors", "unsorted/a.png", "rows.npz"), 1, ["rows.npz", "no images"],
-    ),
-    "a bad loss, before any work": (
-        ("fit", "broken", "--model", "x.safetensors", "--loss", "none"), 2, ["loss"],
-    ),
     "an extractor nobody knows": (("predict", "odd.safetensors", "test"), 1, ["'nose'"]),
     "an extractor that was removed": (("predict", "gist.safetensors", "test"), 1, ["removed"]),
     "an extractor of another width": (
         ("predict", "wide.safetensors", "test"), 1, ["512", "1280"],
-    ),
-    "a model over an image": (
-        ("fit", "test", "--extractor", SMALL, "--model", "test/down/00.png"), 2, ["--model"],
     ),
     "features beside names of others": (
         ("features", "test", "--extractor", SMALL, "--out", "list.npy"), 2, ["list.names.txt"],

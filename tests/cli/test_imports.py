@@ -38,7 +38,7 @@ finally:
     return json.loads(done.stderr.splitlines()[-1])
 
 
-@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("bench", "--help")])
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("serve", "--help")])
 def test_asking_imports_nothing_heavy(arguments):
     assert imported(*arguments) == []
 

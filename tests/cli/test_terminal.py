@@ -1,5 +1,6 @@
 """In a terminal the progress of a run is seen."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -11,7 +12,7 @@ import termios
 import numpy as np
 from running import COMMAND, environment, problem
 
-from bitclass.cli.progress import progress_of_passes
+from bitclass.cli.console import shown_progress
 
 
 def in_terminal(*arguments, **options):
@@ -28,14 +29,9 @@ def in_terminal(*arguments, **options):
     )
     os.close(theirs)
     shown = bytearray()
-    while True:
-        try:
-            part = os.read(ours, 1 << 16)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        shown += part
+    with contextlib.suppress(OSError):  # when the other end is closed
+        while part := os.read(ours, 1 << 16):
+            shown += part
     os.close(ours)
     return process.wait(60), shown.decode()
 
@@ -64,19 +60,16 @@ class Epoch:
     epoch, n_epochs, accuracy, objective = 3, 20, 0.9412, 0.5
 
 
-def test_epochs_of_refinement_are_lines_in_a_pipe(capsys):
-    with progress_of_passes() as progress:
+def test_epochs_of_refinement_are_lines_in_a_pipe_and_a_bar_in_a_terminal(capsys, monkeypatch):
+    expected = "epoch 3 of 20, held-out accuracy 94.12%"
+    with shown_progress() as progress:
         progress("learning", 10, 20)
         progress.epoch(Epoch)
-    expected = "bitclass: refining: epoch 3 of 20, held-out accuracy 94.12%\n"
-    assert capsys.readouterr().err == expected
-
-
-def test_epochs_of_refinement_are_a_bar_in_a_terminal(capsys, monkeypatch):
+    assert capsys.readouterr().err == f"bitclass: refining: {expected}\n"
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    with progress_of_passes() as progress:
+    with shown_progress() as progress:
         progress.epoch(Epoch)
     shown = capsys.readouterr().err
-    assert "epoch 3 of 20, held-out accuracy 94.12%" in shown
+    assert expected in shown
     assert "bitclass: refining" not in shown

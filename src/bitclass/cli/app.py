@@ -25,7 +25,6 @@ COMMANDS = {
     "serve": "Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a page.",
     "explore": "Serve a page that shows codes of images, and their nearest classes and images.",
     "demo": "Read 2,200 characters in three typefaces after learning nine others.",
-    "bench": "Time predictions on this machine beside a float32 matrix product.",
 }
 
 

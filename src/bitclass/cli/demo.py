@@ -14,14 +14,15 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from sklearn.linear_model import RidgeClassifier, SGDClassifier
 from sklearn.neighbors import NearestCentroid
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bitclass.classifier import BinaryCodeClassifier
+from bitclass.cli.console import show_table, size
 from bitclass.cli.data import check_outputs
+from bitclass.cli.errors import UsageError
 from bitclass.cli.glyphs import (
     LEARNED_FACES,
     UNSEEN_FACES,
@@ -30,10 +31,9 @@ from bitclass.cli.glyphs import (
     load_faces,
     resampled,
 )
-from bitclass.cli.plots import check_plot, save_figure
-from bitclass.cli.text import size
 from bitclass.codes import unpack
 from bitclass.model import PackedModel
+from bitclass.storage import atomic_write
 
 __all__ = ["command"]
 
@@ -73,23 +73,11 @@ def command(
     """
     faces = load_faces()
     check_outputs({"--out": out}, [])
-    check_plot(out, "--out")
-    console = Console()
+    figure = _new_figure(out)
     with _stages() as stage:
         rows = _rows(faces, n_characters, stage)
-        half, sixth = (slice(0, len(rows.y) // share) for share in (2, _COPIES))
-        table = Table(
-            title=f"{len(rows.classes):,} classes, {rows.X.shape[1]} features; "
-            f"{len(rows.y):,} rows in {len(LEARNED_FACES)} typefaces to learn from, "
-            f"{len(rows.y_test):,} in {len(UNSEEN_FACES)} others to read",
-            title_justify="left",
-        )
-        table.add_column("method", no_wrap=True)
-        for column in ("accuracy", "training", "per row", "model"):
-            table.add_column(column, justify="right", no_wrap=True)
-        for n_bits in _N_BITS:
-            classifier = BinaryCodeClassifier(n_bits, random_state=0)
-            _add_measured(table, f"bitclass, {n_bits} bits", classifier, rows, slice(None), stage)
+        every, half, sixth = (slice(0, len(rows.y) // share) for share in (1, 2, _COPIES))
+        codes = {n: BinaryCodeClassifier(n, random_state=0) for n in _N_BITS}
         # The best of 5 penalties of ridge, and of 16 settings of SGD (4 penalties, 1 or 3 passes,
         # raw or standardised; compared on 50 classes), chosen on the test faces, which favours
         # them: bitclass has its defaults. SGD needs standardised features here.
@@ -99,16 +87,26 @@ def command(
                 "log_loss", alpha=1e-5, max_iter=_SGD_EPOCHS, tol=None, n_jobs=-1, random_state=0
             ),
         )
-        for name, method, learned in (
-            ("nearest centroid", NearestCentroid(), slice(None)),
+        methods = [
+            *((f"bitclass, {n} bits", classifier, every) for n, classifier in codes.items()),
+            ("nearest centroid", NearestCentroid(), every),
             ("ridge, 1/2 of the rows", RidgeClassifier(alpha=0.01), half),
             ("logistic SGD, 1/6 of the rows", sgd, sixth),
-        ):
-            _add_measured(table, name, method, rows, learned, stage)
+        ]
+        table = [_measured(*method, rows, stage) for method in methods]
         stage("drawing the picture")
-        _draw(classifier.packed(), rows, out)
-    console.print(table)
-    console.print(
+        _draw(figure, codes[max(codes)].packed(), rows)
+        with atomic_write(out) as file:
+            figure.savefig(file, format=_format(out), dpi=150, bbox_inches="tight")
+    show_table(
+        f"{len(rows.classes):,} classes, {rows.X.shape[1]} features; {len(rows.y):,} rows in "
+        f"{len(LEARNED_FACES)} typefaces to learn from, {len(rows.y_test):,} in "
+        f"{len(UNSEEN_FACES)} others to read",
+        ["method", "accuracy", "training", "per row", "model"],
+        table,
+        n_names=1,
+    )
+    Console().print(
         f"Read: {', '.join(UNSEEN_FACES)}. Characters that look the same in every face are one "
         f"class. Ridge and SGD learn from fewer of the {_COPIES} jittered copies of each "
         f"character, and SGD makes {_SGD_EPOCHS} passes: on all rows ridge takes gigabytes and SGD "
@@ -120,13 +118,7 @@ def command(
 
 @contextmanager
 def _stages() -> Iterator[Callable[..., None]]:
-    """Progress on standard error: bars on a terminal, one line per stage elsewhere.
-
-    Yields
-    ------
-    callable
-        To be called with the name of a stage and, where known, what is done of how much.
-    """
+    """Progress on standard error: bars on a terminal, one line per stage elsewhere."""
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         tasks: dict[str, Any] = {}
@@ -143,7 +135,9 @@ def _stages() -> Iterator[Callable[..., None]]:
         yield stage
 
 
-def _rows(faces: dict[str, Any], n_characters: int | None, stage: Callable[..., None]) -> Any:
+def _rows(
+    faces: dict[str, Any], n_characters: int | None, stage: Callable[..., None]
+) -> _Characters:
     classes, drawings = draw_characters(
         faces, n_characters, lambda done, total: stage("drawing characters", done, total)
     )
@@ -168,15 +162,10 @@ def _rows(faces: dict[str, Any], n_characters: int | None, stage: Callable[..., 
     )
 
 
-def _add_measured(
-    table: Table,
-    name: str,
-    method: Any,
-    rows: _Characters,
-    learned: slice,
-    stage: Callable[..., None],
-) -> None:
-    """Train, predict, and add what was measured to the table."""
+def _measured(
+    name: str, method: Any, learned: slice, rows: _Characters, stage: Callable[..., None]
+) -> list[str]:
+    """Train, predict, and give what was measured."""
     stage(f"training: {name}")
     options: dict[str, Any] = {}
     if isinstance(method, BinaryCodeClassifier):
@@ -189,13 +178,13 @@ def _add_measured(
         start = time.perf_counter()
         found = method.predict(rows.X_test)
         taken.append(time.perf_counter() - start)
-    table.add_row(
+    return [
         name,
         f"{np.mean(found == rows.y_test):.1%}",
         f"{training:.1f} s",
         f"{1e6 * min(taken) / len(rows.y_test):.1f} µs",
         size(_n_bytes(method)),
-    )
+    ]
 
 
 def _n_bytes(method: Any) -> int:
@@ -207,24 +196,30 @@ def _n_bytes(method: Any) -> int:
     return int(linear.coef_.nbytes + linear.intercept_.nbytes)
 
 
-# -------------------------------------------------------------------------------------------------
-# The picture
-# -------------------------------------------------------------------------------------------------
-
-
 _RIGHT, _WRONG, _INK, _PALE = "#1a7f37", "#c93c37", "#1f2430", "#8a8f9c"
 
 
-def _draw(model: PackedModel, rows: _Characters, out: Path) -> None:
-    """Draw characters read right and wrong, their nearest classes, and codes as bit patterns."""
+def _format(out: Path) -> str:
+    return out.suffix.lower().removeprefix(".") or "png"
+
+
+def _new_figure(out: Path) -> Any:
+    """A figure that can be written to `out`."""
     from matplotlib.figure import Figure
 
+    figure = Figure(figsize=(12.5, 8.6), facecolor="white")
+    known = figure.canvas.get_supported_filetypes()
+    if _format(out) not in known:
+        raise UsageError(f"{out}: --out must end in one of .{', .'.join(sorted(known))}")
+    return figure
+
+
+def _draw(figure: Any, model: PackedModel, rows: _Characters) -> None:
+    """Draw characters read right and wrong, their nearest classes, and codes as bit patterns."""
     nearest, distances = model.top_classes(rows.X_test, min(_SHOWN_CLASSES, len(model.classes)))
     is_right = nearest[:, 0] == rows.y_test
-    figure = Figure(figsize=(12.5, 8.6), facecolor="white")
     axes = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.02, right=0.98, top=0.87, bottom=0.07, wspace=0.06)
-    n_bits = model.n_bits
     figure.suptitle(
         f"{len(rows.classes):,} characters, three typefaces never seen: "
         f"{is_right.mean():.1%} read right",
@@ -249,15 +244,14 @@ def _draw(model: PackedModel, rows: _Characters, out: Path) -> None:
     figure.text(
         0.03,
         0.03,
-        f"On the left of each line a character and its code of {n_bits} bits. Then the classes "
-        "that the model finds best, each as it looks in one learned face, and its weights:\n"
-        "bits that differ from the code are red, their number is the Hamming distance. The right "
-        "class has a green frame.",
+        f"On the left of each line a character and its code of {model.n_bits} bits. Then the "
+        "classes that the model finds best, each as it looks in one learned face, and its "
+        "weights:\nbits that differ from the code are red, their number is the Hamming distance. "
+        "The right class has a green frame.",
         color=_PALE,
         fontsize=9.5,
         va="center",
     )
-    save_figure(figure, out)
 
 
 def _draw_line(

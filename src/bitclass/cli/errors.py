@@ -13,9 +13,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from bitclass.cli.text import printable
-
-__all__ = ["UsageError", "run_and_report"]
+__all__ = ["UsageError", "printable", "run_and_report"]
 
 
 class UsageError(ValueError):
@@ -28,8 +26,12 @@ _ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
 
 def run_and_report(command: Callable[[], Any]) -> NoReturn:
     """Run a command, report errors that a user can fix in one line, and exit."""
-    _replace_closed_streams()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller has closed it
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     warnings.showwarning = _show_warning
+    # Commands select columns by name themselves.
+    warnings.filterwarnings("ignore", "X does not have valid feature names")
     try:
         code = command()
         # Now, while an error can still be reported; Python would print its own at exit.
@@ -53,20 +55,6 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
         _fail(str(error) or type(error).__name__, 1)
 
 
-def _replace_closed_streams() -> None:
-    """Discard what is written to standard streams that were closed by the caller.
-
-    Otherwise the next file that is opened takes their number, and gets their output.
-    """
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_WRONLY)
-            if null != number:
-                os.dup2(null, number)
-                os.close(null)
-            setattr(sys, name, open(number, "w", encoding="utf-8"))  # noqa: SIM115
-
-
 def _discard_output() -> None:
     """Discard what is still in the buffer of a full or closed standard output."""
     null = os.open(os.devnull, os.O_WRONLY)
@@ -86,3 +74,14 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def _one_line(message: str) -> str:
     return printable(" ".join(message.split()))
+
+
+def printable(text: str) -> str:
+    r"""The text with control characters escaped, which could command the terminal.
+
+    Examples
+    --------
+    >>> printable("red \x1b[31m")
+    'red \\x1b[31m'
+    """
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from bitclass.cli.data import extract_rows, extractor_of
+from bitclass.cli.data import open_image_rows
 from bitclass.cli.options import Jobs, Model
-from bitclass.cli.serve import Host, Port, listen_on, serve_until_stopped
+from bitclass.cli.serve import Host, Port, address, listen_on
 
 __all__ = ["command"]
 
@@ -22,16 +22,17 @@ def command(
     jobs: Jobs = None,
 ) -> None:
     """Serve a page that shows codes of images, and their nearest classes and images."""
-    from bitclass.images import open_images
-    from bitclass.serving import Gallery, ServedModel
+    from bitclass.serving import Gallery, ServedModel, create_app, create_server
     from bitclass.storage import load
 
     packed = load(model)
-    extractor = extractor_of(packed)
-    images = open_images(folder)
     listener = listen_on(host, port, "see the images and ask about others")
-    rows = extract_rows(images, extractor, None, jobs)
-    served = ServedModel("model", packed, extractor, Gallery.of_rows(rows, packed))
+    rows = open_image_rows([folder], packed, n_jobs=jobs)
+    served = ServedModel("model", packed, rows.extractor, Gallery.of_rows(rows, packed))
     skipped = f" ({len(rows.skipped):,} skipped)" if rows.skipped else ""
-    title = f"{rows.n_rows:,} images{skipped}, {len(packed.classes):,} classes: open the page"
-    serve_until_stopped([served], listener, host, title)
+    told = (
+        f"{rows.n_rows:,} images{skipped}, {len(packed.classes):,} classes: open the page at "
+        f"{address(host, listener)}, stop with Ctrl-C"
+    )
+    app = create_app([served], host=host)
+    create_server(app, on_start=lambda: print(told, flush=True)).run(sockets=[listener])

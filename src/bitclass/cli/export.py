@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from bitclass.cli.console import say, size
 from bitclass.cli.data import check_outputs
 from bitclass.cli.errors import UsageError
 from bitclass.cli.options import Model
-from bitclass.cli.text import say, size
-from bitclass.storage import check_writable, load
+from bitclass.storage import load
 
 __all__ = ["command"]
 
@@ -32,7 +32,6 @@ def command(
     """
     written = model.with_suffix(f".{to}") if out is None else out
     check_outputs({"--out": written}, [model])
-    check_writable(written)
     packed = load(model)
     if k > len(packed.classes):
         raise UsageError(f"--top must be at most the number of classes, {len(packed.classes)}")

@@ -11,10 +11,11 @@ import numpy as np
 import typer
 
 from bitclass._native import thread_limit
-from bitclass.cli.data import DEFAULT_EXTRACTOR, Inputs, check_outputs, remove_cache
+from bitclass.cli.console import say
+from bitclass.cli.data import check_outputs, input_files, open_image_rows
 from bitclass.cli.errors import UsageError
 from bitclass.cli.options import Extractor, Jobs, Json
-from bitclass.cli.text import say
+from bitclass.cli.predict import write_parquet
 from bitclass.storage import atomic_write
 
 if TYPE_CHECKING:
@@ -37,13 +38,14 @@ def command(
     A run that was killed resumes: until all features are there, they are kept in a folder beside
     the file.
     """
+    from bitclass.images.rows import remove_cache
+
     if out.suffix.lower() not in _ENDINGS:
         raise UsageError(f"{out}: --out must end in {' or '.join(_ENDINGS)}")
     beside = {}
     if out.suffix.lower() == ".npy":
         beside = {name: out.with_name(out.stem + name) for name in (".labels.npy", ".names.txt")}
-    inputs = Inputs([folder], extractor=extractor or DEFAULT_EXTRACTOR)
-    check_outputs({"--out": out, **beside}, inputs.files())
+    check_outputs({"--out": out, **beside}, input_files([folder], extractor=extractor))
     cache = out.with_name(f".{out.name}.bitclass-partial")
     for path in beside.values():
         # Of an earlier run, unless there is none, complete or interrupted.
@@ -51,23 +53,23 @@ def command(
             raise UsageError(f"{path}: is there without {out.name}, and would be replaced")
     start = time.perf_counter()
     with thread_limit(jobs):
-        rows, used = inputs.open_images(None, cache, jobs)
+        rows = open_image_rows([folder], extractor=extractor, cache=cache, n_jobs=jobs)
         with atomic_write(out) as file:
-            written = (_write_npy if beside else _write_parquet)(rows, file, beside)
+            written = _write_npy(rows, file, beside) if beside else _write_parquet(rows, file)
     remove_cache(cache)
     seconds = time.perf_counter() - start
     facts: dict[str, Any] = {
         "files": [str(path) for path in (out, *written)],
         "rows": rows.n_rows,
         "features": rows.n_features,
-        "extractor": used.specification(),
+        "extractor": rows.extractor.specification(),
         "seconds": round(seconds, 3),
     }
     if json:
         print(json_format.dumps(facts))
         return
     say(f"read    {rows.description}, in {seconds:.1f} s")
-    say(f"wrote   {', '.join(map(str, facts['files']))}")
+    say(f"wrote   {', '.join(facts['files'])}")
 
 
 def _write_npy(rows: ImageRows, file: IO[bytes], beside: dict[str, Path]) -> list[Path]:
@@ -89,22 +91,13 @@ def _write_npy(rows: ImageRows, file: IO[bytes], beside: dict[str, Path]) -> lis
     return [beside[".names.txt"], beside[".labels.npy"]]
 
 
-def _write_parquet(rows: ImageRows, file: IO[bytes], beside: dict[str, Path]) -> list[Path]:
-    """Write features, labels and names as columns of one file."""
-    import pyarrow
-    import pyarrow.parquet
+def _write_parquet(rows: ImageRows, file: IO[bytes]) -> list[Path]:
+    """Write features, names and labels as columns of one file."""
 
-    columns = {"features": pyarrow.list_(pyarrow.float32(), rows.n_features)}
-    columns |= {"name": pyarrow.string()}
-    columns |= {"label": pyarrow.string()} if rows.has_labels else {}
-    schema = pyarrow.schema(columns)
-    with pyarrow.parquet.ParquetWriter(file, schema) as writer:
-        for batch in rows.batches():
-            values = pyarrow.array(np.ascontiguousarray(batch.X, dtype=np.float32).reshape(-1))
-            table = {
-                "features": pyarrow.FixedSizeListArray.from_arrays(values, rows.n_features),
-                "name": rows.names[batch.first_row : batch.first_row + len(batch.X)],
-            }
-            table |= {} if batch.labels is None else {"label": batch.labels.tolist()}
-            writer.write_table(pyarrow.table(table, schema=schema))
+    def table(batch: Any) -> dict[str, Any]:
+        names = np.array(rows.names[batch.first_row : batch.first_row + len(batch)])
+        columns = {"features": np.asarray(batch.X, dtype=np.float32), "name": names}
+        return columns if batch.labels is None else columns | {"label": batch.labels}
+
+    write_parquet(file, map(table, rows.batches()))
     return []

@@ -48,18 +48,7 @@ _SKIPPED_CATEGORIES = "ZCM"
 
 
 def load_faces() -> dict[str, Any]:
-    """Open the twelve typefaces.
-
-    Returns
-    -------
-    dict
-        Pillow fonts by name, those of `LEARNED_FACES` first.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib, which brings the typefaces, or Pillow, which draws them, is missing.
-    """
+    """The twelve typefaces as Pillow fonts by name, those of `LEARNED_FACES` first."""
     try:
         import matplotlib
         from PIL import ImageFont
@@ -76,26 +65,12 @@ def load_faces() -> dict[str, Any]:
 
 
 def draw_characters(
-    faces: dict[str, Any],
-    n_characters: int | None = None,
-    show: Callable[[int, int], None] = lambda done, total: None,
+    faces: dict[str, Any], n_characters: int | None, show: Callable[[int, int], None]
 ) -> tuple[list[str], dict[str, list[Any]]]:
-    """Draw the characters that all faces have.
+    """Draw the characters that all faces have, or the first ones.
 
-    Parameters
-    ----------
-    faces : dict of Pillow fonts by name
-    n_characters : int, optional
-        Draw only the first ones.
-    show : callable, optional
-        Called with the number of characters done, and of all.
-
-    Returns
-    -------
-    classes : list of str
-        One string per class: a character, followed by those that look the same in every face.
-    drawings : dict
-        For each face, one Pillow image per class.
+    Gives one string per class, a character followed by those that look the same in every face, and
+    for each face one Pillow image per class. `show` is told how many are done of all.
     """
     from matplotlib.ft2font import FT2Font
 
@@ -130,18 +105,9 @@ def _drawn(face: Any, character: str) -> Any:
 
 
 def resampled(drawings: list[Any], rng: np.random.Generator | None = None) -> NDArray[np.uint8]:
-    """Images of drawn characters.
+    """Images (n, SIDE, SIDE) of n drawings: 0 is paper, 255 is ink.
 
-    Parameters
-    ----------
-    drawings : list of n Pillow images
-    rng : numpy Generator, optional
-        Where given, each character is turned, sheared, resized and moved a little.
-
-    Returns
-    -------
-    ndarray of shape (n, SIDE, SIDE), uint8
-        0 is paper, 255 is ink.
+    With `rng`, each character is turned, sheared, resized and moved a little.
     """
     from PIL import Image
 
@@ -165,16 +131,9 @@ def resampled(drawings: list[Any], rng: np.random.Generator | None = None) -> ND
 
 
 def gradient_features(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Histograms of gradients: how much edge there is in each direction and each cell.
+    """How much edge images (n, side, side) have in each direction and each cell, (n, 8 * 6 * 6).
 
-    Parameters
-    ----------
-    images : ndarray of shape (n, side, side)
-
-    Returns
-    -------
-    ndarray of shape (n, 8 * 6 * 6), float32
-        Square roots of the sums, scaled to length 1.
+    Square roots of the sums, scaled to length 1.
     """
     pixels = images.astype(np.float32)
     down, right = np.gradient(pixels, axis=(1, 2))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json as json_format
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex
-from bitclass.cli.data import check_outputs
-from bitclass.cli.options import Json, Model, Plot
-from bitclass.cli.plots import check_plot, distance_plot
-from bitclass.cli.text import counted, describe_training, say, size
+from bitclass.cli.console import counted, describe_training, say, size
+from bitclass.cli.options import Json, Model
 from bitclass.codes import unpack
 from bitclass.storage import load, read_header
 
@@ -29,15 +26,12 @@ _MAX_CLASSES = 1000
 _BLOCK_CLASSES = 1 << 14
 
 
-def command(model: Model, plot: Plot = None, json: Json = False) -> None:
+def command(model: Model, json: Json = False) -> None:
     """Show the sizes, classes, bit balance and class distances of a model.
 
     Above 1,000 classes, distances are those of a sample of 1,000; those to the nearest class are
     to any of all classes.
     """
-    check_outputs({"--plot": plot}, [model])
-    if plot is not None:
-        check_plot(plot)
     header = read_header(model)
     packed = load(model)
     n_classes = len(packed.classes)
@@ -71,12 +65,10 @@ def command(model: Model, plot: Plot = None, json: Json = False) -> None:
         "training": describe_training(packed.summary),
         "summary": packed.summary,
     }
-    if plot is not None:
-        distance_plot(distances, packed.classes[sample].tolist(), plot)
     if json:
         print(json_format.dumps(facts, default=str))
     else:
-        _show(facts, balance, between, plot)
+        _show(facts, balance, between)
 
 
 def _bit_balance(model: PackedModel) -> NDArray[np.float64]:
@@ -95,9 +87,7 @@ def _bars(values: NDArray[Any], low: float, high: float, width: int = 48) -> str
     return "".join(_BARS[height] for height in heights)
 
 
-def _show(
-    facts: dict[str, Any], balance: NDArray[np.float64], between: NDArray[Any], plot: Path | None
-) -> None:
+def _show(facts: dict[str, Any], balance: NDArray[np.float64], between: NDArray[Any]) -> None:
     def line(name: str, text: str) -> None:
         say(f"{name:<10} {text}")
 
@@ -130,5 +120,3 @@ def _show(
     )
     if facts["bit_balance"]["constant"]:
         line("note", f"{counted(facts['bit_balance']['constant'], 'bit')} equal in all classes")
-    if plot is not None:
-        line("wrote", str(plot))

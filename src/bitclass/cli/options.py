@@ -2,82 +2,109 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-__all__ = [
-    "Data",
-    "Extractor",
-    "Features",
-    "FirstIndex",
-    "Format",
-    "Header",
-    "Jobs",
-    "Json",
-    "Labels",
-    "LabelsFile",
-    "Model",
-    "Plot",
-    "ProjectionName",
-    "Text",
-]
+__all__ = ["Data", "Extractor", "Jobs", "Json", "Model", "Projection", "RowOptions", "expanded"]
 
-ProjectionName = Literal["float32", "float16", "int8"]
-
-Data = Annotated[
-    list[Path],
-    typer.Argument(help="Feature files of one format, a folder of them, or images."),
-]
 Model = Annotated[Path, typer.Argument(help="Model file.")]
-Features = Annotated[
-    str | None,
-    typer.Option("--features", help="Array, column, or columns (a,b or f*) of the features."),
-]
-Labels = Annotated[str | None, typer.Option("--labels", help="Array or column of the labels.")]
-Text = Annotated[
-    str | None,
-    typer.Option("--text", help="Column of texts, whose n-grams are the features."),
-]
-LabelsFile = Annotated[
-    Path | None, typer.Option("--labels-file", help="File of the labels, one per row.")
-]
-Header = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header",
-        help="Whether text files start with a line of column names; detected by default.",
-        show_default=False,
-    ),
-]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        help="npy, npz, parquet, arrow, svmlight, matlab, hdf5, csv or jsonl; by default from the "
-        "file extension.",
-    ),
-]
-FirstIndex = Annotated[
-    int | None,
-    typer.Option(
-        "--first-index",
-        min=0,
-        max=1,
-        help="Index of the first feature in SVMlight files; by default 0 if it occurs, else 1.",
-        show_default=False,
-    ),
+Data = Annotated[
+    list[Path], typer.Argument(help="Feature files of one format, a folder of them, or images.")
 ]
 Extractor = Annotated[
     str | None,
     typer.Option(
-        "--extractor",
-        help="Feature extractor for images: cnn (the default) or onnx:FILE, "
-        "with options as in cnn,size=160; for texts: model2vec:MODEL or "
-        "sentence-transformers:MODEL.",
+        help="Feature extractor for images: cnn (the default) or onnx:FILE, with options as in "
+        "cnn,size=160; for texts: model2vec:MODEL or sentence-transformers:MODEL.",
     ),
 ]
-Plot = Annotated[Path | None, typer.Option("--plot", help="Draw a figure to this file.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", help="Threads; all cores by default.")]
+Projection = Literal["float32", "float16", "int8"]
+Jobs = Annotated[int | None, typer.Option(help="Threads; all cores by default.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowOptions:
+    """How rows are read from files, with the names of `bitclass.io.open_rows`."""
+
+    features: Annotated[
+        str | None, typer.Option(help="Array, column, or columns (a,b or f*) of the features.")
+    ] = None
+    labels: Annotated[str | None, typer.Option(help="Array or column of the labels.")] = None
+    labels_file: Annotated[Path | None, typer.Option(help="File of the labels, one per row.")] = (
+        None
+    )
+    text: Annotated[
+        str | None, typer.Option(help="Column of texts, whose n-grams are the features.")
+    ] = None
+    header: Annotated[
+        bool | None,
+        typer.Option(
+            help="Whether text files start with a line of column names; detected by default.",
+            show_default=False,
+        ),
+    ] = None
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="npy, npz, parquet, arrow, svmlight, matlab, hdf5, csv or jsonl; by default from "
+            "the file extension.",
+        ),
+    ] = None
+    first_index: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Index of the first feature in SVMlight files; by default 0 if it occurs, else 1.",
+            show_default=False,
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """Options for feature files that were given."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        given.pop("text", None)
+        if self.features is not None:
+            given["features"] = [name.strip() for name in self.features.split(",")]
+        return given
+
+
+def expanded(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Any]:
+    """Give a command, for each parameter that is a dataclass, an option per field.
+
+    Parameters
+    ----------
+    without : collection of str
+        Fields that are no options of this command, and keep their defaults.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        groups: dict[str, tuple[Any, list[str]]] = {}
+        for parameter in inspect.signature(command, eval_str=True).parameters.values():
+            own = [parameter]
+            group = parameter.annotation
+            if isinstance(group, type) and dataclasses.is_dataclass(group):
+                fields = inspect.signature(group, eval_str=True).parameters
+                own = [field for name, field in fields.items() if name not in without]
+                groups[parameter.name] = group, [field.name for field in own]
+            parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            for name, (group, fields) in groups.items():
+                given[name] = group(**{field: given.pop(field) for field in fields})
+            command(**given)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate

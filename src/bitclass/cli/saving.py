@@ -11,16 +11,15 @@ import errno
 import json
 import os
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitclass.cli.text import counted, describe_training, held_out_accuracy, say, size
+from bitclass.cli.console import counted, describe_training, say, size
 from bitclass.storage import ProjectionType, save
-from bitclass.training import Statistics, load_statistics, save_statistics
+from bitclass.training import Statistics, save_statistics
 
 if TYPE_CHECKING:
     from bitclass._native.ngrams import NgramFeatures
@@ -28,14 +27,7 @@ if TYPE_CHECKING:
     from bitclass.cli.data import Rows
     from bitclass.model import PackedModel
 
-__all__ = [
-    "Checkpoint",
-    "file_versions",
-    "model_lock",
-    "report",
-    "save_model",
-    "statistics_path",
-]
+__all__ = ["file_versions", "model_lock", "report", "save_model", "statistics_path"]
 
 _NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
@@ -88,19 +80,19 @@ def save_model(
     *,
     projection: ProjectionType | None,
     keep_statistics: bool,
+    record: Mapping[str, Any],
+    text: NgramFeatures | None,
     notes: Mapping[str, Any] | None = None,
-    record: Mapping[str, Any] | None = None,
-    text: NgramFeatures | None = None,
 ) -> None:
     """Write a model and, if asked for, its statistics; to be called under `model_lock`.
 
-    `notes` go to the statistics file, `record` ("extractor", "text_column", if not None) to the
-    summary of the model, and `text` is what turns texts into rows.
+    `record` ("extractor", "text_column", if not None) goes to the summary of the model, `notes` to
+    the statistics file, and `text` is what turns texts into rows.
     """
     model = classifier.packed()
     if text is not None:
         model = model.with_text(text)
-    model.summary.update({k: v for k, v in (record or {}).items() if v is not None})
+    model.summary.update({name: value for name, value in record.items() if value is not None})
     if keep_statistics:
         statistics = classifier.statistics_
         if isinstance(statistics, Statistics):
@@ -124,71 +116,31 @@ def file_versions(rows: Rows) -> list[list[int]]:
 def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: bool) -> None:
     """Print what was trained on which data and how, from the summary of the model."""
     summary = model.summary
-    facts: dict[str, Any] = {
-        "model": str(path),
-        "bytes": path.stat().st_size,
-        "rows": summary.get("n_rows"),
-        "features": model.n_features,
-        "classes": len(model.classes),
-        "bits": model.n_bits,
-        "loss": summary.get("loss"),
-        "rounds": summary.get("n_rounds"),
-        "refinement": summary.get("refinement"),
-        "held_out_accuracy": held_out_accuracy(summary),
-        "training": describe_training(summary),
-        "seconds": round(seconds, 3),
-    }
+    refinement = summary.get("refinement")
+    accuracy = None
+    if isinstance(refinement, dict):
+        when = "after" if refinement.get("taken") else "before"
+        accuracy = refinement.get(f"accuracy_{when}")
+    n_bytes, training = path.stat().st_size, describe_training(summary)
     if as_json:
+        facts = {
+            "model": str(path),
+            "bytes": n_bytes,
+            "rows": summary.get("n_rows"),
+            "features": model.n_features,
+            "classes": len(model.classes),
+            "bits": model.n_bits,
+            "loss": summary.get("loss"),
+            "rounds": summary.get("n_rounds"),
+            "refinement": refinement,
+            "held_out_accuracy": accuracy,
+            "training": training,
+            "seconds": round(seconds, 3),
+        }
         print(json.dumps(facts))
         return
+    rows, features = counted(summary.get("n_rows"), "row"), counted(model.n_features, "feature")
     say(f"read    {data}")
-    say(
-        f"learned {len(model.classes):,} classes from "
-        f"{counted(facts['rows'], 'row')} of {counted(facts['features'], 'feature')} in "
-        f"{seconds:.1f} s"
-    )
-    say(f"by      {facts['training']}")
-    say(f"wrote   {path}, {size(facts['bytes'])}, {facts['bits']} bits")
-
-
-class Checkpoint:
-    """Statistics saved from time to time, from which a killed `fit` resumes.
-
-    `run` identifies the run: files, rows, parameters. A checkpoint of another one is refused.
-    """
-
-    seconds_between_saves = 30.0
-
-    def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
-        self.path = self.path_in(folder)
-        self.run = json.loads(json.dumps(run))
-        self._last_save = time.monotonic()
-        folder.mkdir(parents=True, exist_ok=True)
-
-    @staticmethod
-    def path_in(folder: Path) -> Path:
-        """The file in a checkpoint folder."""
-        return folder / "statistics.safetensors"
-
-    def load(self) -> Statistics | None:
-        """What an earlier run left, None if there is nothing."""
-        if not self.path.exists():
-            return None
-        statistics, run = load_statistics(self.path)
-        differing = sorted(key for key in self.run | run if self.run.get(key) != run.get(key))
-        if differing:
-            raise ValueError(
-                f"{self.path}: this checkpoint is of another run, which differs in "
-                f"{', '.join(differing)}; remove it or give another folder"
-            )
-        return statistics
-
-    def save_if_due(self, statistics: Statistics) -> None:
-        """Save, unless the last save was a short while ago."""
-        if time.monotonic() - self._last_save >= self.seconds_between_saves:
-            self.save(statistics)
-
-    def save(self, statistics: Statistics) -> None:
-        """Save now."""
-        save_statistics(self.path, statistics, self.run)
-        self._last_save = time.monotonic()
+    say(f"learned {len(model.classes):,} classes from {rows} of {features} in {seconds:.1f} s")
+    say(f"by      {training}")
+    say(f"wrote   {path}, {size(n_bytes)}, {model.n_bits} bits")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,7 @@ from bitclass.cli.errors import UsageError
 if TYPE_CHECKING:
     from bitclass.serving import ServedModel
 
-__all__ = ["Host", "Port", "command", "listen_on", "serve_until_stopped"]
+__all__ = ["Host", "Port", "address", "command", "listen_on"]
 
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[
@@ -76,7 +75,7 @@ def command(
             raise UsageError(f"{name}: two models have this name; write NAME=MODEL")
     listener = listen_on(host, port, "use the models")
     limits = Limits(body_bytes=int(max_body * 1e6), rows=max_rows)
-    title = f"serving {', '.join(names)} at {_address(host, listener)}, stop with Ctrl-C"
+    title = f"serving {', '.join(names)} at {address(host, listener)}, stop with Ctrl-C"
     metrics = Metrics(names, workers)
     worker = fork_workers(workers, listener, title) if workers > 1 else None
     if worker is not None:
@@ -109,15 +108,7 @@ def _loaded(given: str) -> ServedModel:
 
 
 def listen_on(host: str, port: int, what: str) -> socket.socket:
-    """Open a socket before any work, and warn where others can reach it.
-
-    Parameters
-    ----------
-    host : str
-    port : int
-    what : str
-        What everybody can do who reaches it.
-    """
+    """Open a socket before any work, and warn if everybody who reaches it can do `what`."""
     from bitclass.serving import is_loopback, listen
 
     try:
@@ -132,17 +123,7 @@ def listen_on(host: str, port: int, what: str) -> socket.socket:
     return listener
 
 
-def serve_until_stopped(
-    served: Sequence[ServedModel], listener: socket.socket, host: str, title: str
-) -> None:
-    """Serve, and say where."""
-    from bitclass.serving import create_app, create_server
-
-    told = f"{title} at {_address(host, listener)}, stop with Ctrl-C"
-    app = create_app(served, host=host)
-    create_server(app, on_start=lambda: print(told, flush=True)).run(sockets=[listener])
-
-
-def _address(host: str, listener: socket.socket) -> str:
+def address(host: str, listener: socket.socket) -> str:
+    """The URL of a socket."""
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}/"

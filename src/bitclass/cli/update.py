@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -13,42 +13,29 @@ from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.data import Inputs, check_outputs, labels_of, load_model, require_labels
+from bitclass.cli.console import shown_progress
+from bitclass.cli.data import check_outputs, input_files, load_model, open_rows_of
 from bitclass.cli.errors import UsageError
-from bitclass.cli.progress import progress_of_passes
-from bitclass.cli.saving import (
-    file_versions,
-    model_lock,
-    report,
-    save_model,
-    statistics_path,
-)
+from bitclass.cli.saving import file_versions, model_lock, report, save_model, statistics_path
 from bitclass.storage import read_header
 from bitclass.training import load_statistics
-
-if TYPE_CHECKING:
-    from bitclass.cli.data import Rows
 
 __all__ = ["command"]
 
 
+@options.expanded()
 def command(
+    *,
     model: options.Model,
     data: Annotated[
         list[Path] | None, typer.Argument(help="Feature files or images: rows to add.")
     ] = None,
-    features: options.Features = None,
-    labels: options.Labels = None,
-    labels_file: options.LabelsFile = None,
-    text: options.Text = None,
-    header: options.Header = None,
-    format: options.Format = None,
-    first_index: options.FirstIndex = None,
+    rows: options.RowOptions,
     remove: Annotated[
         list[str] | None, typer.Option(help="Class to remove; may be given several times.")
     ] = None,
     projection: Annotated[
-        options.ProjectionName | None,
+        options.Projection | None,
         typer.Option(help="Type of the projection in the model file; as before by default."),
     ] = None,
     json: options.Json = False,
@@ -59,16 +46,6 @@ def command(
     added. The hash function of a refined model is kept; `bitclass fit` on all rows learns a new
     one. Updates of one model wait for each other.
     """
-    inputs = Inputs(
-        data or [],
-        features,
-        labels,
-        labels_file,
-        header,
-        format,
-        first_index=first_index,
-        text=text,
-    )
     sums = statistics_path(model)
     if model.exists() and not sums.exists():
         if "columns" in load_model(model).summary.get("refinement", {}):
@@ -79,15 +56,19 @@ def command(
         raise UsageError(
             f"{sums}: no such file; a model can be updated only if fitted with --keep-statistics"
         )
-    check_outputs({"the model": model, "the statistics file": sums}, inputs.files())
+    check_outputs({"the model": model, "the statistics file": sums}, input_files(data or [], rows))
     start = time.perf_counter()
     with model_lock(model):
-        described = _update(model, inputs, remove or [], projection)
+        described = _update(model, data or [], rows, remove or [], projection)
     report(model, load_model(model), described, time.perf_counter() - start, json)
 
 
 def _update(
-    path: Path, inputs: Inputs, remove: list[str], projection: options.ProjectionName | None
+    path: Path,
+    data: list[Path],
+    row_options: options.RowOptions,
+    remove: list[str],
+    projection: options.Projection | None,
 ) -> str:
     """Update the model and its statistics; what the rows are, in words."""
     statistics, notes = load_statistics(statistics_path(path))
@@ -99,13 +80,12 @@ def _update(
             f"{statistics_path(path)}: not the statistics of {path}, which was fitted later or "
             "elsewhere; fit it again with --keep-statistics"
         )
-    if not inputs.paths and not remove and not was_interrupted:
+    if not data and not remove and not was_interrupted:
         raise UsageError("give files to add, or classes to --remove")
     model = load_model(path)
     rows = None
-    if inputs.paths:
-        rows, _ = inputs.open(model)
-        require_labels(rows)
+    if data:
+        rows = open_rows_of(data, row_options, model)
     request = {
         "data": "no new rows" if rows is None else rows.description,
         "files": [] if rows is None else file_versions(rows),
@@ -123,7 +103,9 @@ def _update(
         if remove:
             classifier.remove_classes(_labels_named(remove, statistics.classes))
         if rows is not None:
-            _add(classifier, rows)
+            with shown_progress() as progress:
+                for batch in progress.batches("learning", rows):
+                    classifier.partial_fit(batch.X, batch.labels)
     classifier.solve()
     save_model(
         classifier,
@@ -135,15 +117,6 @@ def _update(
         text=model.text,
     )
     return str(request["data"])
-
-
-def _add(classifier: BinaryCodeClassifier, rows: Rows) -> None:
-    with progress_of_passes() as progress, warnings.catch_warnings():
-        # Columns were selected by name already.
-        warnings.filterwarnings("ignore", "X does not have valid feature names")
-        for batch in rows.batches():
-            classifier.partial_fit(batch.X, labels_of(batch))
-            progress("learning", batch.first_row + batch.X.shape[0], rows.n_rows)
 
 
 def _labels_named(names: list[str], classes: NDArray[Any]) -> NDArray[Any]:

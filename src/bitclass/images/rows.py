@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ from bitclass.io import Batch, FileRows
 from bitclass.io.errors import more
 from bitclass.io.source import Source
 
-__all__ = ["ImageRows", "image_rows"]
+__all__ = ["ImageRows", "image_rows", "remove_cache"]
 
 _BATCH_BYTES = 64 << 20
 # An interrupted run loses at most this many images.
@@ -177,6 +178,16 @@ def image_rows(
             f"none of the {len(images):,} images can be read, from {images.names[0]} on"
         )
     return ImageRows(images, extractor, array[:, :-1], done, n_cached, temporary)
+
+
+def remove_cache(folder: Path) -> None:
+    """Remove the features that `image_rows` keeps in a folder, and no file of anybody else."""
+    with contextlib.suppress(OSError):  # a folder that holds something else stays
+        for part in folder.glob("[0-9a-f]" * 32):
+            for path in part.glob("features.*"):
+                path.unlink()
+            part.rmdir()
+        folder.rmdir()
 
 
 def _load(images: ImageSet, row: int, extractor: Extractor) -> NDArray[np.uint8] | ImageError:

@@ -1,4 +1,4 @@
-"""`bitclass explore` as a process."""
+"""`bitclass explore` as a process, and what it and `bitclass serve` refuse."""
 
 import json
 import re
@@ -10,11 +10,13 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from running import COMMAND, assert_refused, environment, succeed
+from running import COMMAND, assert_refused, environment, problem, succeed
 
 pytest.importorskip("PIL", reason="images need bitclass[images]")
+pytest.importorskip("starlette", reason="serving needs bitclass[serve]")
 from PIL import Image
 
+from bitclass import BinaryCodeClassifier
 from small_network import small_network
 
 
@@ -106,12 +108,12 @@ def test_listening_to_the_network_warns(place):
     assert "--host 0.0.0.0: everybody who can reach this machine can see the images" in err
 
 
-def test_what_cannot_be_explored_is_one_line(place):
-    model, own = place / "model.safetensors", place / "own"
+def test_what_cannot_be_served_is_one_line(place):
+    model, own, other = (place / name for name in ("model.safetensors", "own", "a b.safetensors"))
+    X, y = problem(60, 6)
     rows = place / "rows.npz"
-    np.savez(rows, X=np.random.default_rng(0).normal(size=(40, 5)), y=np.arange(40) % 3)
-    other = place / "other.safetensors"
-    succeed("fit", rows, "--model", other)
+    np.savez(rows, X=X, y=y)
+    BinaryCodeClassifier(16, refine=False).fit(X, y).save(other)
     (place / "empty" / "broken").mkdir(parents=True)
     (place / "empty" / "broken" / "a.png").write_bytes(b"")
     with socket.create_server(("127.0.0.1", 0)) as busy:
@@ -125,6 +127,14 @@ def test_what_cannot_be_explored_is_one_line(place):
             ("explore", model, own, "--port", "x"): (2, "--port"),
             ("explore", model, own, "--host", "256.1.1.1"): (2, "--host 256.1.1.1"),
             ("explore", model, place / "empty", "--port", 0): (1, "none of the 1 images"),
+            ("serve",): (2, "MODEL"),
+            ("serve", place / "absent"): (1, "absent: No such file"),
+            ("serve", rows): (1, "rows.npz"),
+            ("serve", model, f"model={other}"): (2, "model: two models have this name"),
+            ("serve", other): (2, "write NAME=MODEL"),
+            ("serve", f"/={model}"): (2, "found '/'"),
+            ("serve", model, "--port", port): (2, "cannot listen"),
+            ("serve", model, "--max-rows", "0"): (2, "--max-rows"),
         }
         cases = {run: (run, code, [words]) for run, (code, words) in runs.items()}
         assert_refused(cases, place, imports=["bitclass.serving"])
