@@ -21,6 +21,7 @@ import pstats
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,7 @@ def closed_form(
             "standardise": 16 * d / ns["standardise"] / copy,
             "pass": d**2 * n_rows / found["pass_s"] / 1e12 / product,
         }
-    classifier._fitted_at = -1  # solve once more
+    classifier._state = replace(classifier._state, n_changes=-1)  # solve once more
     found["phases_of_solve"] = profiled(classifier.solve)
     return classifier, found
 

@@ -1,7 +1,7 @@
 """Images per second: `make images`.
 
-GIST of 32 x 32 pixels in one batch and one image at a time; EfficientNet-Lite0; and folders of PNG
-and JPEG files from disk to features. Medians of several rounds. Writes `results/images.md`.
+EfficientNet-Lite0 on prepared images, and on folders of PNG and JPEG files from disk to features.
+Medians of several rounds. Writes `results/images.md`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bitclass.images import EfficientNetLite0, Gist, image_rows, open_images
+from bitclass.images import EfficientNetLite0, image_rows, open_images
 from tables import write_page
 
 NOTE = "Images per second, medians, all cores. Measured by `make images`."
@@ -35,22 +35,15 @@ def rate(work: Callable[[], object], n_images: int, rounds: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--n", type=int, default=2000, help="images for GIST")
+    parser.add_argument("--n", type=int, default=100, help="number of images")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     n, rounds = options.n, options.rounds
     images = list(np.random.default_rng(0).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8))
-    gist, network = Gist(), EfficientNetLite0()
-    alone, few = images[: max(1, n // 10)], images[: max(1, n // 20)]
-    prepared = [network.preparation(image) for image in few]
+    network = EfficientNetLite0()
+    prepared = [network.prepare(image) for image in images]
     results = {
-        "GIST, 32 x 32 pixels, in one batch": rate(lambda: gist.extract(images), n, rounds),
-        "GIST, one image at a time": rate(
-            lambda: [gist.extract([image]) for image in alone], len(alone), rounds
-        ),
-        "EfficientNet-Lite0, 224 x 224 pixels": rate(
-            lambda: network.extract(prepared), len(few), rounds
-        ),
+        "EfficientNet-Lite0, 224 x 224 pixels": rate(lambda: network.extract(prepared), n, rounds)
     }
     with tempfile.TemporaryDirectory() as folder:
         small, large = Path(folder) / "small", Path(folder) / "large"
@@ -58,16 +51,15 @@ def main() -> None:
         large.mkdir()
         for number, image in enumerate(images):
             Image.fromarray(image).save(small / f"{number:06d}.png")
-        for number, image in enumerate(few):
+        for number, image in enumerate(images):
             photo = Image.fromarray(image).resize((1024, 768), Image.Resampling.BICUBIC)
             photo.save(large / f"{number:06d}.jpg", quality=90)
         png, jpeg = open_images(small), open_images(large)
-        for title, files, extractor in (
-            ("GIST, PNG files of 32 x 32", png, gist),
-            ("GIST, JPEG files of 1024 x 768", jpeg, gist),
-            ("EfficientNet-Lite0, JPEG files of 1024 x 768", jpeg, network),
+        for title, files in (
+            ("EfficientNet-Lite0, PNG files of 32 x 32", png),
+            ("EfficientNet-Lite0, JPEG files of 1024 x 768", jpeg),
         ):
-            results[title] = rate(lambda: image_rows(files, extractor), len(files), rounds)
+            results[title] = rate(lambda: image_rows(files, network), n, rounds)
     rows = [{"": title, "images per second": value} for title, value in results.items()]
     if n == parser.get_default("n"):
         write_page("images", "Image features", NOTE, {"": rows})

@@ -143,7 +143,7 @@ def contact_sheet(
 def main() -> None:
     """Draw, train, predict, and show."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--extractor", default="gist", help="gist, cnn or onnx:FILE")
+    parser.add_argument("--extractor", default="cnn", help="cnn or onnx:FILE")
     parser.add_argument("--out", type=Path, default=Path("sheet.png"), help="contact sheet")
     options = parser.parse_args()
     extractor = extractor_named(options.extractor)

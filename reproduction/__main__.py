@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from reproduction.archives import ARCHIVES, unpack
 from reproduction.datasets import DATASETS, check_files
 from reproduction.download import DOWNLOADS, download
@@ -57,6 +59,11 @@ def _parser() -> argparse.ArgumentParser:
     images.add_argument("source", type=Path, help="archive; for ImageNet the folder of archives")
     images.add_argument("folder", type=Path, help="gets folders train/CLASS and test/CLASS")
     images.set_defaults(command=_images)
+
+    gist = commands.add_parser("gist", help="GIST features of a folder of images")
+    gist.add_argument("folder", type=Path)
+    gist.add_argument("out", type=Path, help="FILE.npy; classes are written to FILE.labels.npy")
+    gist.set_defaults(command=_gist)
     return parser
 
 
@@ -113,6 +120,18 @@ def _run(options: argparse.Namespace) -> None:
 def _images(options: argparse.Namespace) -> None:
     n_train, n_test = unpack(options.name, options.source, options.folder)
     print(f"{options.folder}: {n_train} training and {n_test} test images")
+
+
+def _gist(options: argparse.Namespace) -> None:
+    from bitclass.images import image_rows, open_images
+    from reproduction.gist import Gist
+
+    rows = image_rows(open_images(options.folder), Gist())
+    X, labels = rows.sample(rows.n_rows)
+    np.save(options.out, X)
+    if labels is not None:
+        np.save(options.out.with_suffix(".labels.npy"), labels)
+    print(rows.description)
 
 
 if __name__ == "__main__":

@@ -144,19 +144,6 @@ def test_sparse_rows_are_dense_rows():
         np.testing.assert_array_equal(dense.predict(X), sparse.predict(csr_array(X)))
 
 
-def test_more_anchors_than_rows_are_refused():
-    X, y = rings(50)
-    message = "n_anchors=60 anchors cannot be drawn from 50 rows"
-    with pytest.raises(ValueError, match=message):
-        make().fit(X, y)
-    with pytest.raises(ValueError, match=message):
-        make().partial_fit(X, y)
-    weights = np.where(np.arange(50) < 30, 1.0, 0.0)
-    with pytest.raises(ValueError, match="from 30 rows"):
-        make().fit(X, y, sample_weight=weights)
-    make(n_anchors=50).fit(X, y)
-
-
 # -------------------------------------------------------------------------------------------------
 # Files
 # -------------------------------------------------------------------------------------------------

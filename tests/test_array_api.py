@@ -110,7 +110,7 @@ def test_nearest_rotation_also_of_what_has_none(put, smallest):
 def test_whitening_for_one_penalty_gives_the_coordinates_of_eigenvectors(put, alpha):
     X, y = many_classes(60, 600)
     classifier = BinaryCodeClassifier(64, refine=False, random_state=0).fit(put(X), put(y))
-    sums = classifier._statistics.sums()
+    sums = classifier._state.statistics.sums()
     found = coordinates_of(scatter_of(sums, alpha), alpha, 6)
     expected = coordinates_of(scatter_of(sums), alpha, 6)
     # Directions are known up to their signs.
@@ -171,7 +171,7 @@ def test_batches_give_the_sums_of_all_rows(put):
         if rows[0] != np.array_split(order, 9)[4][0]:
             batch = put(X[rows]), put(y[rows])
         found.partial_fit(*batch, sample_weight=weights[rows])
-    assert is_foreign(found._statistics.gram)
+    assert is_foreign(found._state.statistics.gram)
     for name in ("gram", "feature_sums", "class_weights"):
         ours, theirs = getattr(found.statistics_, name), getattr(expected.statistics_, name)
         assert isinstance(ours, np.ndarray)

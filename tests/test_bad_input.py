@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.arrays import sample_rows
-from bitclass.training import fit
+from bitclass.training import fit, regression
 
 X = np.random.default_rng(0).standard_normal((20, 4))
 Y = np.arange(20) % 3
@@ -63,7 +63,7 @@ def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch
     def work(*_):
         raise AssertionError("work was begun")
 
-    monkeypatch.setattr(fit, "start_codes", work)
+    monkeypatch.setattr(fit, "Statistics", work)
     with pytest.raises(ValueError, match=message):
         BinaryCodeClassifier(**parameters).fit(X, Y)
 
@@ -137,36 +137,19 @@ def test_features_of_any_size_that_float32_can_hold_learn(blobs):
 # -------------------------------------------------------------------------------------------------
 
 
-#: A row that is not in the sample which standardises features.
-OUTSIDE = int(np.setdiff1d(np.arange(12_000), sample_rows(12_000, 10_000))[-1])
-
-
-def overflowing(blobs):
-    """Float32 rows of which one value lies past what can be squared."""
-    X, y = blobs
-    X = np.tile(X, (30, 1)).astype(np.float32)  # more than the start-up sample has
-    X[OUTSIDE, 3] = 1e20
-    return X, np.tile(y, 30)
-
-
-def calls(blobs):
-    X, y = overflowing(blobs)
-    return {
-        "fit": lambda c: c.fit(X, y),
-        "partial_fit": lambda c: c.partial_fit(X, y),
-        "fit_batches": lambda c: c.fit_batches(
-            lambda start: iter([(X[start:], y[start:])]), sample=(X[:400], y[:400])
-        ),
-    }
-
-
 @pytest.mark.parametrize("method", ["fit", "partial_fit", "fit_batches"])
 def test_one_huge_value_is_named_and_destroys_nothing(blobs, method):
     X, y = blobs
     classifier = BinaryCodeClassifier(16, random_state=0).fit(X, y)
     expected, before = classifier.predict(X), pickle.dumps(classifier)
-    with pytest.raises(ValueError, match=f"row {OUTSIDE} has 1e.20 in feature 3"):
-        calls(blobs)[method](classifier)
+    many, labels = np.tile(X, (30, 1)).astype(np.float32), np.tile(y, 30)
+    outside = int(np.setdiff1d(np.arange(12_000), sample_rows(12_000, 10_000))[-1])
+    many[outside, 3] = 1e20  # past what float32 can square, and not in the start-up sample
+    given = (many, labels)
+    if method == "fit_batches":
+        given = (lambda start: iter([(many, labels)]),)
+    with pytest.raises(ValueError, match=f"row {outside} has 1e.20 in feature 3"):
+        getattr(classifier, method)(*given)
     assert pickle.dumps(classifier) == before
     assert classifier.statistics_.n_rows == 400
     assert np.isfinite(classifier.statistics_.gram).all()
@@ -191,15 +174,17 @@ def test_a_fit_that_fails_keeps_the_model_and_its_names(blobs):
     classifier.predict(frame)
 
 
-def test_a_first_fit_that_fails_leaves_an_estimator_that_is_not_fitted():
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_first_call_that_fails_leaves_an_estimator_that_is_not_fitted(method):
     classifier = BinaryCodeClassifier(8)
-    with pytest.raises(ValueError, match="2 classes"):
-        classifier.fit(X, np.zeros(20))
-    for method in METHODS:
+    with pytest.raises(ValueError, match="NaN"):
+        getattr(classifier, method)(with_value(np.nan), Y)
+    for name in METHODS:
         with pytest.raises(NotFittedError, match="not fitted yet"):
-            getattr(classifier, method)(X)
+            getattr(classifier, name)(X)
     for name in ("weights_", "projection_", "objective_history_", "classes_", "n_features_in_"):
         assert not hasattr(classifier, name)
+    getattr(classifier, method)(X[:, :3], Y)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -286,18 +271,15 @@ def test_predicting_goes_on_after_set_params(after):
 # -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("initial_codes", ["means", "projection"])
-def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch, initial_codes):
-    monkeypatch.setattr(fit, "MAX_CLASSES_OF_PROGRAMS", 2)
-    given = {"n_bits": 8, "initial_codes": initial_codes, "random_state": 0}
+def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch):
+    monkeypatch.setattr(regression, "MAX_CLASSES_OF_PROGRAMS", 2)
+    given = {"n_bits": 8, "initial_codes": "means", "random_state": 0}
     message = (
         "loss='exponential' compares all pairs .* at most 2 of them, found 3; use loss='hinge'"
     )
     with pytest.raises(ValueError, match=message):
         BinaryCodeClassifier(loss="exponential", **given).fit(X, Y)
     BinaryCodeClassifier(loss="hinge", **given).fit(X, Y)
-    monkeypatch.setattr(fit, "MAX_CLASSES_OF_PROGRAMS", 3)
-    BinaryCodeClassifier(loss="exponential", **given).fit(X, Y)
 
 
 def similar():

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info
 
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.codes import pack, unpack
-from bitclass.losses import LOSSES, tabulate
+from bitclass.losses import tabulate
 from bitclass.training.alternation import Groups, alternate, hinge_weights
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.starting_codes import STARTING_CODES
@@ -232,7 +232,7 @@ def test_the_hash_function_regresses_the_codes_of_the_samples_themselves():
     found = alternate(
         Groups.of_samples(*classifier.statistics_.kept_rows()),
         hinge_weights(sums),
-        tabulate(LOSSES["exponential"], 12, 0.5),
+        tabulate("exponential", 12, 0.5),
         SOLVERS["flip"],
         10,
         lambda line: None,

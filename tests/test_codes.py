@@ -1,53 +1,76 @@
+"""The bit contract, and codes no two of which agree."""
+
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bitclass.codes import hamming, pack, packed_width, sign, unpack
+from bitclass.codes import CodeWarning, hamming, make_distinct, pack, packed_width, sign, unpack
 
-signs = st.integers(1, 70).flatmap(
-    lambda r: st.tuples(
-        arrays(np.int8, (3, r), elements=st.sampled_from([-1, 1])),
-        arrays(np.int8, (3, r), elements=st.sampled_from([-1, 1])),
+
+@given(
+    st.integers(1, 70).flatmap(
+        lambda r: arrays(np.int8, (2, 3, r), elements=st.sampled_from([-1, 1]))
     )
 )
-
-
-@given(signs)
-def test_unpacking_restores_what_was_packed(pair):
-    codes, _ = pair
-    packed = pack(codes)
-    assert packed.shape == (3, packed_width(codes.shape[1]))
-    np.testing.assert_array_equal(unpack(packed, codes.shape[1]), codes)
-
-
-@given(signs)
-def test_inner_product_is_n_bits_minus_twice_the_distance(pair):
+def test_packing_loses_nothing_and_distances_are_inner_products(pair):
     a, b = pair
+    n_bits = a.shape[1]
+    assert pack(a).shape == (3, packed_width(n_bits))
+    np.testing.assert_array_equal(unpack(pack(a), n_bits), a)
     inner = (a.astype(int) * b).sum(axis=1)
-    np.testing.assert_array_equal(inner, a.shape[1] - 2 * hamming(pack(a), pack(b)))
+    np.testing.assert_array_equal(inner, n_bits - 2 * hamming(pack(a), pack(b)))
 
 
-@pytest.mark.parametrize("k", [0, 7, 8, 63, 64, 130])
+@pytest.mark.parametrize("k", [0, 7, 8, 63, 64, 127])
 def test_bit_k_sits_in_byte_k_div_8_at_position_k_mod_8(k):
-    codes = np.full((1, 131), -1, dtype=np.int8)
+    codes = np.full((1, 128), -1, dtype=np.int8)
     codes[0, k] = 1
     packed = pack(codes)[0]
-    assert packed[k // 8] == 1 << (k % 8)
-    assert packed.sum() == 1 << (k % 8)
+    assert packed[k // 8] == packed.sum() == 1 << (k % 8)
+    assert packed.view("<u8")[k // 64] == 1 << (k % 64)
 
 
-def test_packed_bytes_seen_as_words_hold_bit_k_at_position_k():
-    codes = np.full((1, 128), -1, dtype=np.int8)
-    codes[0, 70] = 1
-    words = pack(codes).view("<u8")[0]
-    assert words.tolist() == [0, 1 << 6]
-
-
-def test_padding_bits_are_zero():
+def test_padding_bits_are_zero_and_the_sign_of_zero_is_plus_one():
     assert pack(np.ones((1, 9), dtype=np.int8)).tolist() == [[255, 1]]
-
-
-def test_sign_of_zero_is_plus_one():
     assert sign([0.0, -0.0, -1e-300]).tolist() == [1, 1, -1]
+
+
+# -------------------------------------------------------------------------------------------------
+# Distinct weights
+# -------------------------------------------------------------------------------------------------
+
+
+def test_a_twin_changes_in_the_bit_its_samples_care_least_about():
+    weights = np.array([[1, 1, 1], [1, 1, 1]], dtype=np.int8)
+    sums = np.array([[9.0, 9.0, 9.0], [9.0, 8.5, 9.0]])
+    # |2 * sum - total| is 0, 0.5, 0 for the first bits: the cheapest is bit 0.
+    with pytest.warns(CodeWarning, match="1 of 2 .* 'b', those of 'a'; they were given"):
+        distinct = make_distinct(weights, sums, ["a", "b"])
+    np.testing.assert_array_equal(distinct, [[1, 1, 1], [-1, 1, 1]])
+    assert make_distinct(distinct, sums, ["a", "b"]) is distinct
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 40))
+def test_no_two_classes_share_a_pattern_while_a_spare_one_exists(seed, n_bits, n):
+    rng = np.random.default_rng(seed)
+    weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(n, n_bits))
+    weights[: n // 2] = weights[0]
+    repeated = len(np.unique(weights, axis=0)) < n
+    left = f"{n - 2**n_bits} of them still have, for n_bits={n_bits} makes only"
+    message = left if n > 2**n_bits else "nearest spare patterns"
+    with pytest.warns(CodeWarning, match=message) if repeated else nullcontext():
+        distinct = make_distinct(weights, rng.standard_normal((n, n_bits)), list(range(n)))
+    assert len(np.unique(distinct, axis=0)) == min(n, 2**n_bits)
+
+
+def test_where_bits_abound_classes_are_alike_and_no_warning_is_given():
+    rng = np.random.default_rng(0)
+    weights = np.repeat(rng.choice(np.array([-1, 1], dtype=np.int8), (200, 64)), 2, axis=0)
+    distinct = make_distinct(weights, weights, np.arange(400))  # a warning is an error here
+    assert len(np.unique(distinct, axis=0)) == 400
+    by_floats = make_distinct(weights, weights.astype(np.float64), np.arange(400))
+    np.testing.assert_array_equal(distinct, by_floats)

@@ -211,16 +211,6 @@ def test_few_classes_have_weights_that_differ_in_many_bits(n_classes, seed):
     assert np.min(apart + 128 * np.eye(n_classes)) >= 10
 
 
-@pytest.mark.parametrize("refine", [False, "auto"])
-def test_many_classes_in_few_features_give_no_warning(refine):
-    # Some of them have equal codes at first; a CodeWarning is an error here.
-    rng = np.random.default_rng(0)
-    y = np.arange(10_000) % 5000
-    X = rng.standard_normal((5000, 8))[y] + 0.1 * rng.standard_normal((10_000, 8))
-    classifier = BinaryCodeClassifier(64, refine=refine, random_state=0).fit(X, y)
-    assert len(np.unique(classifier.packed().weights, axis=0)) == 5000
-
-
 def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(900) % 300
@@ -237,3 +227,24 @@ def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     by_blocks = discriminant_projection(blocks, shares, 16, 0)[2]
     monkeypatch.undo()
     np.testing.assert_array_equal(by_blocks, discriminant_projection(blocks, shares, 16, 0)[2])
+
+
+def test_a_regression_takes_over_where_a_frequent_class_overlaps_with_rare_ones(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(21), [2000] + [40] * 20)
+    X = 0.8 * rng.standard_normal((21, 10))[y] + rng.standard_normal((len(y), 10))
+    classifier = BinaryCodeClassifier(64, refine=False, random_state=0)
+    accuracy = classifier.fit(X, y).score(X, y)
+    monkeypatch.setattr("bitclass.training.fit._CLEAR_LEAD", 2.0)
+    assert accuracy > classifier.fit(X, y).score(X, y) + 0.2
+
+
+@pytest.mark.parametrize("initial_codes", ["discriminant", "means"])
+def test_many_bits_in_few_directions_do_not_make_probabilities_certain(initial_codes):
+    rng = np.random.default_rng(0)
+    y = np.arange(6000) % 4
+    X = 0.8 * rng.standard_normal((4, 10))[y] + rng.standard_normal((6000, 10))
+    given = {"initial_codes": initial_codes, "refine": False, "random_state": 0}
+    classifier = BinaryCodeClassifier(128, **given).fit(X[:3000], y[:3000])
+    confidence = classifier.predict_proba(X[3000:]).max(axis=1).mean()
+    assert abs(confidence - classifier.score(X[3000:], y[3000:])) < 0.17

@@ -46,18 +46,6 @@ def test_an_estimator_comes_back_fitted(tmp_path, blobs, loss, precision):
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_an_estimator_from_a_file_can_be_fitted_anew(tmp_path, blobs):
-    X, y = blobs
-    BinaryCodeClassifier(24, random_state=0).fit(X, y).save(tmp_path / "model")
-    read = BinaryCodeClassifier.load(tmp_path / "model")
-    before = read.predict(X)
-    with pytest.raises(ValueError, match=r"load\(path, statistics=...\), or call fit"):
-        read.partial_fit(X, y)
-    np.testing.assert_array_equal(read.predict(X), before)
-    np.testing.assert_array_equal(read.fit(X, y).predict(X), before)
-    read.partial_fit(X, y)
-
-
 def test_parameters_that_a_file_cannot_hold_are_refused_by_a_new_fit(tmp_path, blobs):
     X, y = blobs
     codes = np.where(np.random.default_rng(0).standard_normal((len(X), 24)) > 0, 1, -1)
@@ -84,17 +72,6 @@ def test_the_names_of_features_are_kept(tmp_path, blobs):
     read.predict(frame)
     with pytest.raises(ValueError, match="feature names"):
         read.predict(frame.rename(columns={"feature 0": "other"}))
-
-
-def test_a_model_that_learned_from_batches_is_saved_as_it_stands(tmp_path, blobs):
-    X, y = blobs
-    classifier = BinaryCodeClassifier(24, loss="hinge", random_state=0)
-    classifier.partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
-    classifier.save(tmp_path / "model")
-    assert bitclass.load(tmp_path / "model").summary["n_rows"] == 400
-    np.testing.assert_array_equal(
-        BinaryCodeClassifier.load(tmp_path / "model").predict(X), classifier.predict(X)
-    )
 
 
 def test_only_a_fitted_estimator_can_be_saved(tmp_path):

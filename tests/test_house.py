@@ -18,7 +18,7 @@ ESTIMATOR = LEARNING | {"summary", "validation", "classifier", "documentation"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "arrays": {"_native"},
-    "codes": set(),
+    "codes": {"_warn"},
     "device": FOUNDATION,
     "losses": set(),
     "_warn": set(),

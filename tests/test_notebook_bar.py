@@ -10,21 +10,18 @@ from bitclass import BinaryCodeClassifier
 
 
 @pytest.fixture
-def rows():
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 20, 1500)
-    return rng.standard_normal((20, 12))[y] + rng.standard_normal((1500, 12)), y
-
-
-@pytest.fixture
 def notebook(monkeypatch):
     """What IPython shows, while this process is the kernel of a notebook."""
     shown = []
 
-    def display(content, display_id):
-        assert display_id is True
+    def update(content, *, raw):
+        assert raw is True
         shown.append(content)
-        return SimpleNamespace(update=shown.append)
+
+    def display(content, *, raw, display_id):
+        assert display_id is True
+        update(content, raw=raw)
+        return SimpleNamespace(update=update)
 
     module, displays = ModuleType("IPython"), ModuleType("IPython.display")
     module.get_ipython = lambda: SimpleNamespace(kernel=object())
@@ -34,24 +31,17 @@ def notebook(monkeypatch):
     return shown
 
 
-def test_each_epoch_moves_the_bar(notebook, rows):
+@pytest.mark.parametrize("verbose", [0, 1])
+@pytest.mark.parametrize("stops", [False, True])
+def test_each_epoch_moves_the_bar_and_a_callback_still_stops(notebook, verbose, stops):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 20, 1500)
+    X = rng.standard_normal((20, 12))[y] + rng.standard_normal((1500, 12))
     epochs = []
-    BinaryCodeClassifier(32, refine=True, verbose=1, random_state=0).fit(
-        *rows, callback=epochs.append
-    )
-    assert len(notebook) == len(epochs) > 1
-    for content, epoch in zip(notebook, epochs, strict=True):
-        assert f'value="{epoch.epoch}" max="{epoch.n_epochs}"' in content._repr_html_()
-        assert f"held-out accuracy {epoch.accuracy:.2%}" in repr(content)
-
-
-def test_a_callback_still_stops_refinement(notebook, rows):
-    BinaryCodeClassifier(32, refine=True, verbose=1, random_state=0).fit(
-        *rows, callback=lambda epoch: True
-    )
-    assert len(notebook) == 1
-
-
-def test_without_verbose_nothing_is_shown(notebook, rows):
-    BinaryCodeClassifier(32, refine=True, random_state=0).fit(*rows)
-    assert notebook == []
+    classifier = BinaryCodeClassifier(32, refine=True, verbose=verbose, random_state=0)
+    classifier.fit(X, y, callback=lambda epoch: epochs.append(epoch) or stops)
+    assert len(epochs) == 1 if stops else len(epochs) > 1
+    assert len(notebook) == verbose * len(epochs)
+    for content, epoch in zip(notebook, epochs, strict=bool(verbose)):
+        assert f'value="{epoch.epoch}" max="{epoch.n_epochs}"' in content["text/html"]
+        assert f"held-out accuracy {epoch.accuracy:.2%}" in content["text/plain"]

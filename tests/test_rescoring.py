@@ -110,43 +110,23 @@ def problem(n_classes=12, n=900, noise=2.5, seed=0):
     return 2 * rng.standard_normal((n_classes, 10))[y] + noise * rng.standard_normal((n, 10)), y
 
 
-@given(
-    st.integers(0, 1000),
-    st.sampled_from([2, 3, 12]),
-    st.sampled_from(["auto", False, 0, 1, 3, 64]),
-    st.sampled_from([(None, "int8"), (None, "float32"), ("rbf", "float32"), ("rbf", "int8")]),
-    st.sampled_from([False, "auto"]),
-)
-@settings(max_examples=25)
+@pytest.mark.parametrize("n_classes", [2, 12])
+@pytest.mark.parametrize("rescore", ["auto", False])
+@pytest.mark.parametrize("kernel", [None, "rbf"])
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_predict_is_the_argmax_of_decision_function_and_probabilities(
-    seed, n_classes, rescore, kind, refine
-):
-    X, y = problem(n_classes, 520, seed=seed)
-    kernel, precision = kind
-    classifier = BinaryCodeClassifier(
-        8,
-        rescore=rescore,
-        kernel=kernel,
-        n_anchors=40,
-        precision=precision,
-        refine=refine,
-        random_state=seed,
-    ).fit(X, y)
-    X = X + np.random.default_rng(seed).standard_normal(X.shape)
+def test_the_estimator_answers_as_its_model_does(n_classes, rescore, kernel):
+    X, y = problem(n_classes, 520)
+    given = {"rescore": rescore, "kernel": kernel, "n_anchors": 40, "random_state": 0}
+    classifier = BinaryCodeClassifier(8, **given).fit(X, y)
+    X = X + np.random.default_rng(0).standard_normal(X.shape)
     predicted, scores = classifier.predict(X), classifier.decision_function(X)
     best = (scores > 0).astype(int) if n_classes == 2 else scores.argmax(axis=1)
     np.testing.assert_array_equal(classifier.classes_[best], predicted)
-    shares = classifier.predict_proba(X)
-    np.testing.assert_array_equal(classifier.classes_[shares.argmax(axis=1)], predicted)
-    k = min(n_classes, 5)
-    labels, distances, of_labels = classifier.top_classes(X, k, probabilities=True)
-    np.testing.assert_array_equal(labels[:, 0], predicted)
-    np.testing.assert_allclose(of_labels, np.take_along_axis(shares, labels, axis=1), rtol=1e-6)
-    if rescore in (False, 0):
-        order, apart = nearest_first(classifier.packed(), X)
-        np.testing.assert_array_equal(labels, order[:, :k])
-        np.testing.assert_array_equal(distances, apart[:, :k])
+    model = classifier.packed()
+    np.testing.assert_array_equal(model.predict(X), predicted)
+    np.testing.assert_array_equal(classifier.predict_proba(X), model.predict_proba(X))
+    if rescore is False:
+        np.testing.assert_array_equal(nearest_first(model, X)[0][:, 0], predicted)
 
 
 @pytest.mark.parametrize("refine", [False, True])
@@ -190,25 +170,12 @@ def test_digits_are_kept_where_the_mean_is_far_from_zero():
 @pytest.mark.parametrize("loss", ["exponential", "hinge"])
 def test_the_paper_is_one_call_away(loss):
     X, y = problem()
-    paper = BinaryCodeClassifier.paper(24, loss=loss, random_state=0).fit(X, y)
-    assert (paper.refine, paper.rescore, paper.loss, paper.n_bits) == (False, False, loss, 24)
-    assert paper.refinement_ is None
-    explicit = BinaryCodeClassifier(
-        24,
-        loss=loss,
-        initial_codes="random",
-        alpha=0.01,
-        refine=False,
-        rescore=False,
-        random_state=0,
-    ).fit(X, y)
-    for name in ("weights_", "projection_", "intercept_"):
-        np.testing.assert_array_equal(getattr(paper, name), getattr(explicit, name))
-    order, _ = nearest_first(paper.packed(), X)
-    np.testing.assert_array_equal(paper.predict(X), order[:, 0])
-
-
-def test_parameters_given_to_the_paper_take_precedence():
-    assert BinaryCodeClassifier.paper().loss == "exponential"
+    published = {"initial_codes": "random", "alpha": 0.01, "refine": False, "rescore": False}
+    paper = BinaryCodeClassifier.paper(24, loss=loss, random_state=0)
+    explicit = BinaryCodeClassifier(24, loss=loss, random_state=0, **published)
+    assert paper.get_params() == explicit.get_params()
+    assert paper.fit(X, y).refinement_ is None
+    np.testing.assert_array_equal(paper.predict(X), nearest_first(paper.packed(), X)[0][:, 0])
     given = BinaryCodeClassifier.paper(initial_codes="cca_itq", alpha=0.5, scale=0.1)
     assert (given.initial_codes, given.alpha, given.scale) == ("cca_itq", 0.5, 0.1)
+    assert (given.n_bits, given.loss) == (128, "exponential")

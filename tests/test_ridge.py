@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 from bitclass import BinaryCodeClassifier
-from bitclass.training.ridge import _PENALTIES, ridge
+from bitclass.training.regression import _PENALTIES, ridge
 from bitclass.training.statistics import Sums
 
 
@@ -80,7 +80,7 @@ def test_constant_features_change_nothing(alpha):
 
 def test_repeated_features_do_no_harm():
     X, B = problem(0, 200, 7)
-    twice = np.column_stack([X, X[:, 0]])
+    twice = np.column_stack([X, X])  # whose correlations have no Cholesky factor
     values = [x @ (h := fitted(x, B, alpha=0.0)[1]).projection + h.intercept for x in (X, twice)]
     np.testing.assert_allclose(*values, atol=1e-3)
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bitclass._native import get_config, set_num_threads, show_config
     from bitclass.classifier import BinaryCodeClassifier
+    from bitclass.codes import CodeWarning
     from bitclass.model import PackedModel
     from bitclass.storage import ModelFileError, load
-    from bitclass.training import CodeWarning
 
 __version__ = "0.2.0"
 
@@ -27,7 +27,7 @@ __all__ = [
 # Loaded when first asked for, so that a program that only predicts does not pay for scikit-learn.
 _HOMES = {
     "BinaryCodeClassifier": "bitclass.classifier",
-    "CodeWarning": "bitclass.training",
+    "CodeWarning": "bitclass.codes",
     "ModelFileError": "bitclass.storage",
     "PackedModel": "bitclass.model",
     "get_config": "bitclass._native",

@@ -8,8 +8,8 @@ from types import FrameType
 
 __all__ = ["warn"]
 
-# Methods such as `score` are scikit-learn's, and call ours.
-_PACKAGES = ("bitclass", "sklearn")
+# Code between the caller and ours: scikit-learn's methods, and context managers.
+_PACKAGES = ("bitclass", "contextlib", "sklearn")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

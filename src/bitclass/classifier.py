@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -33,7 +33,7 @@ from bitclass.training import (
     update_model,
 )
 from bitclass.training.refinement import Batch, Rows
-from bitclass.training.sparse import SparseState, fit_sparse, fitted_sparse, learns_sparse
+from bitclass.training.sparse import SparseState, fit_sparse, fitted_sparse
 from bitclass.validation import (
     ACCEPTED,
     PARAMETER_CONSTRAINTS,
@@ -43,10 +43,38 @@ from bitclass.validation import (
     check_groups,
     check_initial_codes,
     check_rows,
+    learns_sparse,
     settings_of,
 )
 
 __all__ = ["BinaryCodeClassifier"]
+
+
+@dataclass(frozen=True)
+class _State:
+    """What an estimator has learned, replaced as a whole.
+
+    Attributes
+    ----------
+    parameters : of the estimator, as they were when rows last came
+    statistics : what training continues from, or None where it was not kept
+    fitted : Fitted, or None where rows have come and were never solved
+    n_changes : int, of the statistics that `fitted` was learned from
+    classes : (C,) labels, where there are no statistics
+    """
+
+    parameters: dict[str, Any]
+    statistics: Statistics | SparseState | None
+    fitted: Fitted | None = None
+    n_changes: int = -1
+    classes: NDArray[Any] | None = None
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether the model knows all rows."""
+        if self.fitted is None:
+            return False
+        return self.statistics is None or self.statistics.n_changes == self.n_changes
 
 
 class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -211,8 +239,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     _parameter_constraints = PARAMETER_CONSTRAINTS
 
-    _statistics: Statistics | SparseState | None
-    _fitted: Fitted | None
+    _state: _State
 
     def __init__(
         self,
@@ -327,36 +354,28 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             If anything is raised, the estimator is as it was before the call.
         """
         with self._unchanged_on_error():
-            settings = self._checked_settings()
+            settings = self._checked_settings(callback)
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
-            n_rows = X.shape[0]
-            initial_codes = check_initial_codes(self.initial_codes, n_rows, self.n_bits)
-            group_of_row = None if groups is None else check_groups(to_host(groups), n_rows)
-            counts = slice(None) if weights is None else weights > 0
-            if group_of_row is not None:
-                group_of_row = np.unique(group_of_row[counts], return_inverse=True)[1]
-            if not isinstance(initial_codes, str):
-                initial_codes = initial_codes[counts]
-            batch = _with_weight(X, labels, weights)
-            check_class_count(np.unique(to_host(batch[1])))
-            settings = replace(settings, callback=with_bar(callback, self.verbose))
-            with training_threads(self.n_jobs):
-                if learns_sparse(settings, initial_codes, X):
-                    if groups is not None:
-                        raise ValueError(
-                            f"groups must be None for rows of {X.shape[1]:,} features: more than "
-                            "2,048 sparse or 8,192 dense ones are learned on mini-batches, from "
-                            "which single rows are held out"
-                        )
-                    state = fit_sparse(
-                        settings, lambda: iter([batch]), X.shape[1], np.unique(labels)
+            codes = check_initial_codes(self.initial_codes, X.shape[0], self.n_bits)
+            if groups is not None:
+                groups = check_groups(to_host(groups), X.shape[0])
+                if learns_sparse(settings, codes, X):
+                    raise ValueError(
+                        f"groups must be None for rows of {X.shape[1]:,} features: more than "
+                        "2,048 sparse or 8,192 dense ones are learned on mini-batches, from "
+                        "which single rows are held out"
                     )
-                    self._learn(settings, state, lambda: iter([batch]))
-                    return self
-                statistics = start_statistics(settings, *batch, initial_codes)
-                # Rows of weight 0 may bring classes of their own.
-                statistics.add(*batch, None if weights is None else np.unique(to_host(labels)))
-                self._learn(settings, statistics, lambda: iter([batch]), groups=group_of_row)
+            if weights is not None and not weights.all():
+                counts = weights > 0
+                codes = codes if isinstance(codes, str) else codes[counts]
+                if groups is not None:
+                    groups = np.unique(groups[counts], return_inverse=True)[1]
+            batch = _with_weight(X, labels, weights)
+            # Rows of weight 0 may bring classes of their own.
+            known = None if weights is None else np.unique(to_host(labels))
+            with training_threads(self.n_jobs):
+                statistics = _first_batch(settings, codes, batch, known)
+                self._learn(settings, statistics, lambda: iter([batch]), groups=groups)
         return self
 
     def fit_batches(
@@ -413,21 +432,17 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         True
         """
         with self._unchanged_on_error():
-            settings = self._checked_settings(in_batches=True)
+            settings = self._checked_settings(callback, in_batches=True)
+            codes = check_initial_codes(self.initial_codes, None, self.n_bits)
             self.__dict__.pop("feature_names_in_", None)
-            resumed = statistics is not None
-            if statistics is None:
-                X, y = next(iter(batches(0)))[:2] if sample is None else sample
-                X, labels, weights = check_rows(self, X, y, None, reset=True)
-                first = _with_weight(X, labels, weights)
-                codes = check_initial_codes(self.initial_codes, None, self.n_bits)
-                if not learns_sparse(settings, codes, X):
-                    with training_threads(self.n_jobs):
-                        statistics = start_statistics(settings, *first, codes)
-            else:
-                codes = check_initial_codes(self.initial_codes, None, self.n_bits)
+            resumed, is_wide = statistics is not None, False
+            if statistics is not None:
                 check_continuation(statistics, settings, codes)
                 self.n_features_in_ = statistics.n_features
+            else:
+                X, y = next(iter(batches(0)))[:2] if sample is None else sample
+                first = _with_weight(*check_rows(self, X, y, None, reset=True))
+                is_wide = learns_sparse(settings, codes, first[0])
 
             def checked(start_row: int) -> Iterator[Batch]:
                 for X, y, *sample_weight in batches(start_row):
@@ -440,23 +455,20 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                         )
                     yield _with_weight(X, labels, weights)
 
-            settings = replace(settings, callback=with_bar(callback, self.verbose))
             with training_threads(self.n_jobs):
-                if statistics is None:
-                    state = fit_sparse(settings, lambda: checked(0), self.n_features_in_)
-                    if feature_names is not None:
-                        self.feature_names_in_ = np.array(
-                            [str(name) for name in feature_names], object
-                        )
-                    self._learn(settings, state, lambda: checked(0))
-                    return self
-                for batch in checked(statistics.n_rows):
-                    statistics.add(*batch)
-                    if on_batch is not None:
-                        on_batch(statistics)
-                if feature_names is not None:
-                    self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
-                self._learn(settings, statistics, lambda: checked(0), n_rows)
+                if is_wide:
+                    learned = fit_sparse(settings, lambda: checked(0), self.n_features_in_)
+                    self._learn(settings, learned, lambda: checked(0))
+                else:
+                    if statistics is None:
+                        statistics = start_statistics(settings, *first, codes)
+                    for batch in checked(statistics.n_rows):
+                        statistics.add(*batch)
+                        if on_batch is not None:
+                            on_batch(statistics)
+                    self._learn(settings, statistics, lambda: checked(0), n_rows)
+            if feature_names is not None:
+                self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
         return self
 
     def partial_fit(
@@ -494,37 +506,28 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         """
         with self._unchanged_on_error():
             settings = self._checked_settings(in_batches=True)
-            first = not self.__sklearn_is_fitted__()
-            X, labels, weights = check_rows(self, X, y, sample_weight, reset=first)
-            announced = check_classes(classes, labels)
-            if announced is None and weights is not None:
-                announced = np.unique(to_host(labels))
-            X, labels, weights = _with_weight(X, labels, weights)
             codes = check_initial_codes(self.initial_codes, None, self.n_bits)
+            is_first, parameters = not self.__sklearn_is_fitted__(), self.get_params(deep=False)
+            X, labels, weights = check_rows(self, X, y, sample_weight, reset=is_first)
+            known = check_classes(classes, labels)
+            if known is None and weights is not None:
+                known = np.unique(to_host(labels))
+            batch = _with_weight(X, labels, weights)
             with training_threads(self.n_jobs):
-                if first:
-                    if X.shape[0] == 0:
+                if is_first:
+                    if batch[0].shape[0] == 0:
                         raise ValueError(
                             "sample_weight must be positive somewhere in the first batch"
                         )
-                    statistics: Statistics | SparseState
-                    if learns_sparse(settings, codes, X):
-                        statistics = fit_sparse(
-                            settings, lambda: iter([(X, labels, weights)]), X.shape[1], announced
-                        )
-                    else:
-                        statistics = start_statistics(settings, X, labels, weights, codes)
-                        statistics.add(X, labels, weights, announced)
-                    self._fitted, self._statistics, self._fitted_at = None, statistics, -1
-                    self._fit_parameters = self.get_params(deep=False)
+                    self._state = _State(parameters, _first_batch(settings, codes, batch, known))
                 else:
                     statistics = self._require_statistics(ValueError)
                     if isinstance(statistics, SparseState):
                         statistics.check_continuation(settings)
                     else:
                         check_continuation(statistics, settings, codes)
-                    self._fit_parameters = self.get_params(deep=False)
-                    statistics.add(X, labels, weights, announced)
+                    self._state = replace(self._state, parameters=parameters)
+                    statistics.add(*batch, known)
         return self
 
     def remove_classes(self, labels: ArrayLike) -> Self:
@@ -552,11 +555,10 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         self
         """
         check_is_fitted(self)
-        if self._is_solved():
-            return self
-        statistics = self._require_statistics(ValueError)
-        with training_threads(self.n_jobs):
-            self._learn(settings_of(self._fit_parameters), statistics, update=self._fitted)
+        if not self._state.is_solved:
+            statistics, parameters = self._require_statistics(ValueError), self._state.parameters
+            with training_threads(self.n_jobs):
+                self._learn(settings_of(parameters), statistics, update=self._state.fitted)
         return self
 
     def _learn(
@@ -568,7 +570,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         groups: NDArray[np.intp] | None = None,
         update: Fitted | None = None,
     ) -> None:
-        """Learn from the sums, and from the rows where they are at hand; become fitted.
+        """Become fitted to the sums, and to the rows where they are at hand.
 
         A refined model to `update` keeps its hash function.
         """
@@ -579,8 +581,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             fitted = update_model(settings, update, statistics)
         else:
             fitted = fit_model(settings, statistics, rows, n_rows, groups)
-        parameters = self.get_params(deep=False) if rows is not None else self._fit_parameters
-        self._keep(statistics, fitted, parameters)
+        parameters = self._state.parameters if rows is None else self.get_params(deep=False)
+        self._state = _State(parameters, statistics, fitted, statistics.n_changes)
 
     @property
     def statistics_(self) -> Statistics | SparseState:
@@ -592,41 +594,32 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         return statistics
 
     def _require_statistics(self, error: type[Exception]) -> Statistics | SparseState:
-        if self._statistics is None:
-            if "columns" in ((self._fitted and self._fitted.refinement) or {}):
-                raise error(
-                    "what models of text and other wide rows learn on from is in neither a model "
-                    "file nor a pickle: keep the estimator in memory, or call fit with all rows"
-                )
+        state = self._state
+        if state.statistics is not None:
+            return state.statistics
+        if state.fitted is not None and "columns" in (state.fitted.refinement or {}):
             raise error(
-                "the sums over earlier rows are not in a model file or a pickle: keep them with "
-                "bitclass.training.save_statistics and give them to "
-                "BinaryCodeClassifier.load(path, statistics=...), or call fit with all rows"
+                "what models of text and other wide rows learn on from is in neither a model "
+                "file nor a pickle: keep the estimator in memory, or call fit with all rows"
             )
-        return self._statistics
+        raise error(
+            "the sums over earlier rows are not in a model file or a pickle: keep them with "
+            "bitclass.training.save_statistics and give them to "
+            "BinaryCodeClassifier.load(path, statistics=...), or call fit with all rows"
+        )
 
-    def _checked_settings(self, *, in_batches: bool = False) -> Settings:
+    def _checked_settings(
+        self, callback: Callable[[Epoch], Any] | None = None, *, in_batches: bool = False
+    ) -> Settings:
         self._validate_params()
         if in_batches and isinstance(self.class_weight, str):
             raise ValueError(
                 f"class_weight={self.class_weight!r} needs all rows at once; where rows come in "
                 "batches, give the weights as a dict"
             )
-        return settings_of(self.get_params(deep=False))
-
-    def _keep(
-        self,
-        statistics: Statistics | SparseState | None,
-        fitted: Fitted,
-        parameters: dict[str, Any],
-    ) -> None:
-        """Become fitted."""
-        if statistics is not None:
-            names = getattr(self, "feature_names_in_", None)
-            fitted.model.summary = summarise(parameters, fitted, statistics.n_rows, names)
-            self._fitted_at = statistics.n_changes
-        self._statistics, self._fitted = statistics, fitted
-        self._fit_parameters = parameters
+        if self.verbose:
+            callback = with_bar(callback)
+        return replace(settings_of(self.get_params(deep=False)), callback=callback)
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
@@ -655,8 +648,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         -------
         ndarray of shape (n_samples,)
         """
-        model, X = self._model_for(X)
-        with self._threads(model):
+        with self._predicting(X) as (model, X):
             return model.predict(X)
 
     def decision_function(self, X: Features) -> NDArray[np.float64]:
@@ -674,8 +666,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             samples have the lowest score of all. For two classes, as scikit-learn has it, of shape
             (n_samples,): half the difference of the two, positive for ``classes_[1]``.
         """
-        model, X = self._model_for(X)
-        with self._threads(model):
+        with self._predicting(X) as (model, X):
             scores = self._of_all_classes(model.scores(X), -4.0 * model.n_bits)
         if scores.shape[1] == 2:
             return (scores[:, 1] - scores[:, 0]) / 2
@@ -695,8 +686,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         -------
         ndarray of shape (n_samples, n_classes)
         """
-        model, X = self._model_for(X)
-        with self._threads(model):
+        with self._predicting(X) as (model, X):
             return self._of_all_classes(model.predict_proba(X), 0.0)
 
     def predict_log_proba(self, X: Features) -> NDArray[np.float64]:
@@ -711,8 +701,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         ndarray of shape (n_samples, n_classes)
             -inf for classes without samples.
         """
-        model, X = self._model_for(X)
-        with self._threads(model):
+        with self._predicting(X) as (model, X):
             return self._of_all_classes(model.predict_log_proba(X), -np.inf)
 
     def top_classes(
@@ -737,8 +726,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         probabilities : ndarray of shape (n_samples, k)
             Where asked for.
         """
-        model, X = self._model_for(X)
-        with self._threads(model):
+        with self._predicting(X) as (model, X):
             return model.top_classes(X, k, probabilities=probabilities)
 
     def score(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
@@ -771,8 +759,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         ndarray of shape (n_samples, ceil(n_bits / 8)), uint8
             Bit k of a code is bit ``k % 8`` of byte ``k // 8``, set for +1.
         """
-        model, X = self._model_for(X)
-        with self._threads(model):
+        with self._predicting(X) as (model, X):
             return model.encode(X)
 
     def packed(self) -> PackedModel:
@@ -782,20 +769,23 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         -------
         PackedModel
         """
-        return self.solve()._solved().model
+        fitted, state = self.solve()._solved(), self._state
+        model = fitted.model
+        if not model.summary and state.statistics is not None:
+            names = getattr(self, "feature_names_in_", None)
+            model.summary = summarise(state.parameters, fitted, state.statistics.n_rows, names)
+        return model
 
-    def _model_for(self, X: Features) -> tuple[PackedModel, Features]:
-        self.solve()
+    @contextmanager
+    def _predicting(self, X: Features) -> Iterator[tuple[PackedModel, Features]]:
+        """The model and checked rows, on `n_jobs` threads; in float32 it is BLAS that has them."""
+        model = self.solve()._solved().model
         # The kernels refuse what is not finite, at no cost.
         if not is_foreign(X):  # which the model checks itself
             X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
-        return self._solved().model, X
-
-    def _threads(self, model: PackedModel) -> AbstractContextManager[None]:
-        """Hold prediction to `n_jobs` threads; in float32 it is BLAS that has them."""
-        if model.hash_function.precision == "int8":
-            return thread_limit(self.n_jobs)
-        return prediction_threads(self.n_jobs)
+        in_int8 = model.hash_function.precision == "int8"
+        with thread_limit(self.n_jobs) if in_int8 else prediction_threads(self.n_jobs):
+            yield model, X
 
     def _of_all_classes(self, values: NDArray[np.float64], of_others: float) -> NDArray[np.float64]:
         """Columns of `classes_` from those of the classes that have samples."""
@@ -810,26 +800,24 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     # Attributes
     # ---------------------------------------------------------------------------------------------
 
-    def _is_solved(self) -> bool:
-        if self._fitted is None:
-            return False
-        return self._statistics is None or self._statistics.n_changes == self._fitted_at
-
     def _solved(self) -> Fitted:
         """The result of training, for attributes: reading them does not train."""
         check_is_fitted(self)
-        if not self._is_solved():
+        if not self._state.is_solved:
             raise AttributeError(
                 "rows came by partial_fit since the model was last solved: call solve first"
             )
-        assert self._fitted is not None
-        return self._fitted
+        assert self._state.fitted is not None
+        return self._state.fitted
 
     @property
     def classes_(self) -> NDArray[Any]:
         """Labels, sorted, shape (n_classes,)."""
         check_is_fitted(self)
-        return self._classes if self._statistics is None else self._statistics.classes
+        if self._state.statistics is not None:
+            return self._state.statistics.classes
+        assert self._state.classes is not None
+        return self._state.classes
 
     @property
     def weights_(self) -> NDArray[np.int8]:
@@ -870,7 +858,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         return self._solved().n_rounds
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_fitted")
+        return hasattr(self, "_state")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -884,8 +872,9 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     def __getstate__(self) -> dict[str, Any]:
         """State of a pickle: without the sums, unless the model has yet to take rows in."""
         state: dict[str, Any] = dict(super().__getstate__())
-        if self.__sklearn_is_fitted__() and self._is_solved():
-            state |= {"_statistics": None, "_classes": self.classes_}
+        if self.__sklearn_is_fitted__() and self._state.is_solved:
+            self.packed()  # whose summary tells of the sums
+            state["_state"] = replace(self._state, statistics=None, classes=self.classes_)
         return state
 
     def save(
@@ -977,24 +966,33 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             parameters["precision"] = hash_function.precision
         classifier.set_params(**parameters)
         classifier.n_features_in_ = model.n_features
-        classifier._classes = model.classes
         if model.feature_names is not None:
             classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
-        classifier._keep(None, fitted, classifier.get_params(deep=False))
-        if statistics is not None:
-            classifier._attach(statistics)
-        return classifier
-
-    def _attach(self, statistics: Statistics) -> None:
-        """Continue from sums that belong to the model, or are ahead of it."""
-        settings = self._checked_settings(in_batches=True)
-        check_continuation(statistics, settings, check_initial_codes(self.initial_codes, None, 0))
-        fitted = self._solved()
+        state = _State(classifier.get_params(deep=False), None, fitted, classes=model.classes)
+        classifier._state = state
+        if statistics is None:
+            return classifier
+        settings = classifier._checked_settings(in_batches=True)
+        codes = check_initial_codes(classifier.initial_codes, None, settings.n_bits)
+        check_continuation(statistics, settings, codes)
         if fitted.is_refined and not statistics.class_weights_when_refined.any():
             # A file of version 0.1 does not tell; its sums are those of the model.
-            known = np.isin(statistics.classes, fitted.model.classes)
+            known = np.isin(statistics.classes, model.classes)
             statistics.class_weights_when_refined = np.where(known, statistics.class_weights, 0.0)
-        self._statistics, self._fitted_at = statistics, -1
+        classifier._state = replace(state, statistics=statistics)
+        return classifier
+
+
+def _first_batch(
+    settings: Settings, codes: str | NDArray[Any], batch: Batch, classes: NDArray[Any] | None
+) -> Statistics | SparseState:
+    """What a first batch of rows gives: their sums, or a model of wide rows."""
+    n_features = batch[0].shape[1]
+    if learns_sparse(settings, codes, batch[0]):
+        return fit_sparse(settings, lambda: iter([batch]), n_features, classes)
+    statistics = start_statistics(settings, *batch, codes)
+    statistics.add(*batch, classes)
+    return statistics
 
 
 def _with_weight(X: Features, labels: NDArray[Any], weights: NDArray[np.float64] | None) -> Batch:

@@ -14,39 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LOSSES", "Loss", "LossTable", "resolve_loss", "tabulate"]
+__all__ = ["LOSSES", "LossTable", "loss_name", "tabulate"]
 
 Margins = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A monotone increasing function of the (scaled) margin.
-
-    Attributes
-    ----------
-    name : str
-    function : gives the value at each margin of an array
-    closed_form : bool
-        Whether the paper's closed forms solve both sub-problems (the linear loss alone).
-    multiplicative : bool
-        Whether ``loss(a + b) = loss(a) * loss(b)``: values matter only up to a factor.
-    """
-
-    name: str
-    function: Callable[[Margins], Any]
-    closed_form: bool = False
-    multiplicative: bool = False
-
-    def __call__(self, margins: Margins) -> Margins:
-        """Value of the loss at each margin."""
-        values = np.asarray(self.function(margins), dtype=np.float64)
-        if values.shape != margins.shape:
-            raise ValueError(
-                f"loss {self.name!r} must return one value per margin: an array of shape "
-                f"{margins.shape}, found {values.shape}"
-            )
-        return values
 
 
 def _linear(margins: Margins) -> Margins:
@@ -68,32 +38,20 @@ def _squared(margins: Margins) -> Margins:
 #: Losses by name. "hinge" is the paper's, which drops the clipping and so is linear, "exponential"
 #: that of the paper's binary quadratic program, "crammer_singer" the clipped hinge of the
 #: multi-class support vector machine.
-LOSSES: dict[str, Loss] = {
-    loss.name: loss
-    for loss in (
-        Loss("hinge", _linear, closed_form=True),
-        Loss("exponential", np.exp, multiplicative=True),
-        Loss("logistic", _logistic),
-        Loss("squared_hinge", _squared),
-        Loss("crammer_singer", _clipped),
-    )
+LOSSES: dict[str, Callable[[Margins], Any]] = {
+    "hinge": _linear,
+    "exponential": np.exp,
+    "logistic": _logistic,
+    "squared_hinge": _squared,
+    "crammer_singer": _clipped,
 }
 
 
-def resolve_loss(loss: str | Callable[[Margins], Any]) -> Loss:
-    """Turn the `loss` argument of the estimator, a name or a callable, into a loss.
-
-    Examples
-    --------
-    >>> resolve_loss("exponential").name
-    'exponential'
-    """
-    if callable(loss):
-        # Marked, so that it is never taken for a loss of that name.
-        return Loss(f"callable {getattr(loss, '__name__', type(loss).__name__)}", loss)
-    if not isinstance(loss, str) or loss not in LOSSES:
-        raise ValueError(f"loss must be a callable or one of {sorted(LOSSES)}, found {loss!r}")
-    return LOSSES[loss]
+def loss_name(loss: str | Callable[[Margins], Any]) -> str:
+    """Name of a loss; a callable is marked, so that it is never taken for a loss of that name."""
+    if isinstance(loss, str):
+        return loss
+    return f"callable {getattr(loss, '__name__', type(loss).__name__)}"
 
 
 @dataclass(frozen=True)
@@ -104,6 +62,7 @@ class LossTable:
 
     Attributes
     ----------
+    name : str, of the loss
     n_bits : int
     values : (4r + 1,) loss at half margins -2r .. 2r; for a plain loss only the inner 2r + 1 are
         ever looked up
@@ -114,6 +73,7 @@ class LossTable:
         Whether the loss is convex on the grid.
     """
 
+    name: str
     n_bits: int
     values: NDArray[np.float64]
     log_step: float
@@ -169,27 +129,43 @@ class LossTable:
             return float(np.log(histogram[filled] @ self.grid()[filled]))
 
 
-def tabulate(loss: Loss, n_bits: int, scale: float) -> LossTable:
+def tabulate(loss: str | Callable[[Margins], Any], n_bits: int, scale: float) -> LossTable:
     """Evaluate a loss on the margin grid, and refuse one that is not monotone there.
+
+    Parameters
+    ----------
+    loss : name of a loss, or callable that gives one value per margin
+    n_bits : int
+    scale : float, factor on the margins
+
+    Returns
+    -------
+    LossTable
 
     Examples
     --------
-    >>> tabulate(LOSSES["crammer_singer"], n_bits=2, scale=1.0).grid()
+    >>> tabulate("crammer_singer", n_bits=2, scale=1.0).grid()
     array([0., 0., 1., 3., 5.])
     """
-    if loss.multiplicative:
+    name = loss_name(loss)
+    if loss == "exponential":  # exp(a + b) = exp(a) exp(b): values matter only up to a factor
         log_step = 2.0 * scale
         relative = log_step * np.arange(-2 * n_bits, 2 * n_bits + 1, dtype=np.float64)
-        values = loss(np.minimum(relative, 700.0))
-        return LossTable(n_bits, values, log_step, convex=True)
+        return LossTable(name, n_bits, np.exp(np.minimum(relative, 700.0)), log_step, convex=True)
 
     margins = 2.0 * np.arange(-n_bits, n_bits + 1, dtype=np.float64)
-    values = loss(scale * margins)
+    function = LOSSES[loss] if isinstance(loss, str) else loss
+    values = np.asarray(function(scale * margins), dtype=np.float64)
+    if values.shape != margins.shape:
+        raise ValueError(
+            f"loss {name!r} must return one value per margin: an array of shape {margins.shape}, "
+            f"found {values.shape}"
+        )
     infinite = np.flatnonzero(~np.isfinite(values))
     if infinite.size:
         at = infinite[0]
         raise ValueError(
-            f"loss {loss.name!r} is {values[at]} at margin {margins[at]:g} (scale={scale:g}); it "
+            f"loss {name!r} is {values[at]} at margin {margins[at]:g} (scale={scale:g}); it "
             f"must be finite at every even margin in [{-2 * n_bits}, {2 * n_bits}]: try a smaller "
             "scale"
         )
@@ -197,13 +173,13 @@ def tabulate(loss: Loss, n_bits: int, scale: float) -> LossTable:
     if falls.size:
         at = falls[0]
         raise ValueError(
-            f"loss {loss.name!r} must not decrease, but falls from {values[at]:g} at margin "
+            f"loss {name!r} must not decrease, but falls from {values[at]:g} at margin "
             f"{margins[at]:g} to {values[at + 1]:g} at margin {margins[at + 1]:g} "
             f"(scale={scale:g})"
         )
     if values[-1] == values[0]:
         raise ValueError(
-            f"loss {loss.name!r} is {values[0]:g} at every margin of {n_bits} bits "
+            f"loss {name!r} is {values[0]:g} at every margin of {n_bits} bits "
             f"(scale={scale:g}); it must increase somewhere"
         )
     # A constant more or less changes no bit. A loss that is never negative has a logarithm, and one
@@ -213,4 +189,4 @@ def tabulate(loss: Loss, n_bits: int, scale: float) -> LossTable:
     sizes = np.abs(values)
     rounding = 1e-12 * (sizes[:-2] + 2 * sizes[1:-1] + sizes[2:])
     convex = bool(np.all(np.diff(values, 2) >= -rounding))
-    return LossTable(n_bits, np.pad(values, n_bits, mode="edge"), 0.0, convex)
+    return LossTable(name, n_bits, np.pad(values, n_bits, mode="edge"), 0.0, convex)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import sys
 from collections.abc import Callable
@@ -13,58 +12,29 @@ from bitclass.training import Epoch
 __all__ = ["with_bar"]
 
 
-class _Bar:
-    def __init__(self, epoch: Epoch) -> None:
-        self._epoch = epoch
-
-    def __repr__(self) -> str:
-        epoch = self._epoch
-        text = f"refining: epoch {epoch.epoch} of {epoch.n_epochs}"
-        if math.isnan(epoch.accuracy):  # wide rows are not judged until the end
-            return f"{text}, mean cross-entropy {epoch.objective:.3f}"
-        return f"{text}, held-out accuracy {epoch.accuracy:.2%}"
-
-    def _repr_html_(self) -> str:
-        epoch = self._epoch
-        bar = f'<progress value="{epoch.epoch}" max="{epoch.n_epochs}"></progress>'
-        return f"<div>{bar} {html.escape(repr(self))}</div>"
-
-
-def with_bar(callback: Callable[[Epoch], Any] | None, verbose: int) -> Any:
-    """A callback of `fit` that also shows a bar, if `verbose` is set and this is a notebook.
-
-    Parameters
-    ----------
-    callback : callable or None
-    verbose : int
-
-    Returns
-    -------
-    callable or None
-        `callback` itself where there is no bar.
-    """
-    display = _display() if verbose else None
-    if display is None:
+def with_bar(callback: Callable[[Epoch], Any] | None) -> Callable[[Epoch], Any] | None:
+    """A callback of `fit` that also shows a bar, if this is a notebook; else `callback` itself."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module is not None else None
+    if shell is None or not hasattr(shell, "kernel"):
         return callback
+    from IPython.display import display
+
     shown: Any = None
 
     def show(epoch: Epoch) -> Any:
         nonlocal shown
-        if shown is None:
-            shown = display(_Bar(epoch), display_id=True)
+        text = f"refining: epoch {epoch.epoch} of {epoch.n_epochs}"
+        if math.isnan(epoch.accuracy):  # wide rows are not judged until the end
+            text += f", mean cross-entropy {epoch.objective:.3f}"
         else:
-            shown.update(_Bar(epoch))
+            text += f", held-out accuracy {epoch.accuracy:.2%}"
+        bar = f'<progress value="{epoch.epoch}" max="{epoch.n_epochs}"></progress>'
+        content = {"text/html": f"<div>{bar} {text}</div>", "text/plain": text}
+        if shown is None:
+            shown = display(content, raw=True, display_id=True)
+        else:
+            shown.update(content, raw=True)
         return None if callback is None else callback(epoch)
 
     return show
-
-
-def _display() -> Callable[..., Any] | None:
-    """IPython's function to show objects below a cell; None if this is no notebook."""
-    module = sys.modules.get("IPython")
-    shell = module.get_ipython() if module is not None else None
-    if shell is None or not hasattr(shell, "kernel"):
-        return None
-    from IPython.display import display
-
-    return display  # type: ignore[no-any-return]

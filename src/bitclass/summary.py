@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass import __version__
-from bitclass.losses import resolve_loss
+from bitclass.losses import loss_name
 from bitclass.model import PackedModel
 from bitclass.storage import ModelFileError
 from bitclass.training import Fitted
@@ -41,7 +41,7 @@ def summarise(
     """
     summary = {
         "bitclass": __version__,
-        "loss": resolve_loss(parameters["loss"]).name,
+        "loss": loss_name(parameters["loss"]),
         "n_rows": n_rows,
         "n_rounds": fitted.n_rounds,
         "history": _last_of_each_step(fitted.history),
@@ -114,7 +114,7 @@ def _plain(value: Any) -> Any:
         pairs = [[_plain(key), _plain(weight)] for key, weight in value.items()]
         return {"pairs": pairs}
     if callable(value):
-        return resolve_loss(value).name  # never that of a loss of ours
+        return loss_name(value)  # never that of a loss of ours
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {shape}"
 

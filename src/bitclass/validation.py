@@ -19,10 +19,9 @@ from bitclass._native import effective_threads
 from bitclass.arrays import Features, check_array, device, is_foreign, namespace, to_host
 from bitclass.codes import MAX_BITS
 from bitclass.hash_function import MAX_GAMMA, MIN_GAMMA
-from bitclass.losses import LOSSES, resolve_loss, tabulate
+from bitclass.losses import LOSSES, tabulate
 from bitclass.training import Settings, Statistics
 from bitclass.training.bqp import SOLVERS
-from bitclass.training.sparse import MAX_DENSE_FEATURES
 from bitclass.training.starting_codes import STARTING_CODES
 from bitclass.training.statistics import check_label_kinds
 
@@ -35,11 +34,18 @@ __all__ = [
     "check_groups",
     "check_initial_codes",
     "check_rows",
+    "learns_sparse",
     "settings_of",
 ]
 
 #: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
+
+# Wider rows are learned on mini-batches (`training.sparse`): sums of all pairs of features would
+# take 8 d^2 bytes and d^3 operations. Sparse rows sooner, since the other way makes them dense.
+MAX_DENSE_FEATURES, MAX_DENSE_FEATURES_OF_SPARSE = 8192, 2048
+# Who asks for something else gets the sums as long as they take 2 GB.
+MAX_FEATURES_OF_SUMS = 16_384
 
 # Positive sample weights outside this range are refused: their sums would leave float64's range.
 MIN_SAMPLE_WEIGHT, MAX_SAMPLE_WEIGHT = 1e-30, 1e30
@@ -77,11 +83,11 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
     """
     effective_threads(parameters["n_jobs"])
     n_bits, scale = int(parameters["n_bits"]), float(parameters["scale"])
-    loss = resolve_loss(parameters["loss"])
-    table = None if loss.closed_form else tabulate(loss, n_bits, scale)
+    loss = parameters["loss"]
+    table = None if loss == "hinge" else tabulate(loss, n_bits, scale)
     if parameters["solver"] == "mincut" and table is not None and not table.convex:
         raise ValueError(
-            f"solver='mincut' needs a loss that is convex on the margins, and loss {loss.name!r} "
+            f"solver='mincut' needs a loss that is convex on the margins, and loss {table.name!r} "
             f"is not (scale={scale:g}); use solver='flip'"
         )
     rescore = parameters["rescore"]
@@ -94,7 +100,6 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
     alpha, max_time = parameters["alpha"], parameters["max_time"]
     return Settings(
         n_bits=n_bits,
-        loss=loss,
         table=table,
         solver=SOLVERS[parameters["solver"]],
         max_rounds=int(parameters["max_iter"]),
@@ -119,6 +124,32 @@ def _print_line(line: str) -> None:
 
 def _no_line(line: str) -> None:
     pass
+
+
+def learns_sparse(settings: Settings, initial_codes: str | NDArray[Any], X: Features) -> bool:
+    """Whether rows (n, d) have so many features that they are learned on mini-batches.
+
+    Other losses, starting codes and kernels than the default need sums of all pairs of features,
+    or distances, and refuse rows that are too wide for these.
+    """
+    n_features = X.shape[1]
+    limit = MAX_DENSE_FEATURES_OF_SPARSE if hasattr(X, "tocsr") else MAX_DENSE_FEATURES
+    if n_features <= limit:
+        return False
+    default = isinstance(initial_codes, str) and initial_codes == "discriminant"
+    needs_sums = {
+        f"loss={settings.loss!r}": settings.table is not None,
+        "initial_codes other than 'discriminant'": not default,
+        "kernel='rbf'": settings.kernel,
+    }
+    wanted = [name for name, needed in needs_sums.items() if needed]
+    if wanted and n_features > MAX_FEATURES_OF_SUMS:
+        raise ValueError(
+            f"X has {n_features:,} features, but {wanted[0]} takes at most "
+            f"{MAX_FEATURES_OF_SUMS:,}; wider rows are learned with loss='hinge', "
+            "initial_codes='discriminant' and kernel=None"
+        )
+    return not wanted
 
 
 def check_initial_codes(
@@ -181,8 +212,8 @@ def check_continuation(
         n_anchors = known_anchors or "some"
     if starting.n_bits != settings.n_bits:
         found = f"n_bits={settings.n_bits} differs from the {starting.n_bits} bits"
-    elif starting.per_row and statistics.keep_codes == settings.loss.closed_form:
-        found = f"loss={settings.loss.name!r} needs other sums than the loss"
+    elif starting.per_row and statistics.keep_codes == (settings.table is None):
+        found = f"loss={settings.loss!r} needs other sums than the loss"
     elif isinstance(initial_codes, str) and initial_codes != starting.kind:
         found = f"initial_codes={initial_codes!r} differs from the {starting.kind!r} codes"
     elif n_anchors != known_anchors:

@@ -15,6 +15,8 @@ from running import COMMAND, assert_refused, environment, succeed
 pytest.importorskip("PIL", reason="images need bitclass[images]")
 from PIL import Image
 
+from small_network import small_network
+
 
 def wave(kind, seed):
     """An image of 32 x 32 whose class is the direction of its waves."""
@@ -36,7 +38,16 @@ def place(tmp_path_factory):
         for seed in range(8):
             Image.fromarray(wave(5 * kind, seed)).save(folder / "own" / name / f"{seed}.png")
     model = folder / "model.safetensors"
-    succeed("fit", folder / "own", "--extractor", "gist", "--model", model, "--bits", "64")
+    succeed(
+        "fit",
+        folder / "own",
+        "--extractor",
+        f"onnx:{small_network().file}",
+        "--model",
+        model,
+        "--bits",
+        "64",
+    )
     return folder
 
 

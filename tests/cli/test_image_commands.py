@@ -14,9 +14,11 @@ from PIL import Image
 from running import Forks, assert_refused, contents, in_forks
 
 import bitclass as library
-from bitclass.images import Gist, image_rows, open_images
+from bitclass.images import image_rows, open_images
 from bitclass.io import open_rows
+from small_network import small_network
 
+SMALL = f"onnx:{small_network().file}"
 CLASSES = ("across", "chequers", "down")
 TEST_PATHS = [f"test/{name}/{number:02d}.png" for name in CLASSES for number in range(4)]
 
@@ -50,11 +52,11 @@ def folder(tmp_path_factory):
     for name in ("u.npy", "u.labels.npy"):
         np.save(folder / name, np.array(["of", "an", "earlier", "run"]))
     np.savez(folder / "rows.npz", X=np.eye(4, 512), y=np.array(["a", "b", "a", "b"]))
-    fit = ("fit", "train", "--extractor", "gist", "--bits", 32, "--keep-statistics", "--model")
+    fit = ("fit", "train", "--extractor", SMALL, "--bits", 32, "--keep-statistics", "--model")
     work = {
-        "npy": ("features", "train", "--extractor", "gist", "--out", "f.npy", "--json"),
-        "parquet": ("features", "train", "--extractor", "gist", "--out", "f.parquet"),
-        "unsorted": ("features", "unsorted", "--extractor", "gist", "--out", "u.npy"),
+        "npy": ("features", "train", "--extractor", SMALL, "--out", "f.npy", "--json"),
+        "parquet": ("features", "train", "--extractor", SMALL, "--out", "f.parquet"),
+        "unsorted": ("features", "unsorted", "--extractor", SMALL, "--out", "u.npy"),
         "model": (*fit, "m.safetensors"),
         "of features": ("fit", "f.npy", "--labels-file", "f.labels.npy", "--model",
                         "n.safetensors", "--bits", 32),
@@ -77,7 +79,7 @@ def test_a_broken_image_is_counted_and_named(folder):
         lines = done[name].stderr.splitlines()
         assert len(lines) == 1
         assert lines[0].startswith("bitclass: warning: skipped down/broken.png: cannot be read")
-    assert "train: 36 images, 1 skipped, 512 features by gist" in done["model"].stdout
+    assert "train: 36 images, 1 skipped, 512 features by onnx" in done["model"].stdout
 
 
 def test_features_of_a_folder(folder):
@@ -85,14 +87,14 @@ def test_features_of_a_folder(folder):
     facts = json.loads(done["npy"].stdout)
     assert facts["files"] == ["f.npy", "f.names.txt", "f.labels.npy"]
     assert facts["rows"] == 36
-    assert facts["extractor"] == {"kind": "gist", "size": 128}
+    assert facts["extractor"] == small_network().specification()
     X, labels = np.load(folder / "f.npy"), np.load(folder / "f.labels.npy")
     names = (folder / "f.names.txt").read_text().splitlines()
     assert labels.tolist() == [name.partition("/")[0] for name in names]
     images = open_images(folder / "train")
     keep = [row for row, name in enumerate(images.names) if "broken" not in name]
     assert names == [images.names[row] for row in keep]
-    expected, _ = image_rows(images.select(keep), Gist()).sample()
+    expected, _ = image_rows(images.select(keep), small_network()).sample()
     np.testing.assert_allclose(X, expected, rtol=0, atol=1e-6)
     assert open_rows(folder / "f.npy", labels_file=folder / "f.labels.npy").n_rows == 36
     assert not list(folder.glob("*partial*"))
@@ -123,11 +125,11 @@ def test_the_model_is_that_of_the_feature_file_and_knows_its_extractor(folder):
     np.testing.assert_array_equal(images.hash_function.projection, rows.hash_function.projection)
     np.testing.assert_array_equal(images.weights, rows.weights)
     assert images.summary.pop("statistics")  # it was fitted with --keep-statistics
-    assert images.summary.pop("extractor") == {"kind": "gist", "size": 128}
+    assert images.summary.pop("extractor") == small_network().specification()
     assert images.summary == rows.summary
     # The estimator keeps what it was read with.
     library.BinaryCodeClassifier.load(folder / "m.safetensors").save(folder / "again.safetensors")
-    assert library.load(folder / "again.safetensors").summary["extractor"]["kind"] == "gist"
+    assert library.load(folder / "again.safetensors").summary["extractor"]["kind"] == "onnx"
 
 
 def test_predicting_images(folder):
@@ -147,20 +149,20 @@ def test_evaluate_update_and_inspect_take_images(folder):
     assert facts["rows"] == 12
     assert facts["accuracy"] > 0.9
     assert json.loads(done["update"].stdout)["rows"] == 36 + 12
-    assert library.load(folder / "o.safetensors").summary["extractor"]["kind"] == "gist"
-    assert "images     gist, size=128" in done["inspect"].stdout
+    assert library.load(folder / "o.safetensors").summary["extractor"]["kind"] == "onnx"
+    assert "images     onnx, file=" in done["inspect"].stdout
 
 
-FIT = ("--model", "x.safetensors", "--extractor", "gist")
+FIT = ("--model", "x.safetensors", "--extractor", SMALL)
 BAD = {
     "no such folder": (("features", "absent", "--out", "x.npy"), 1, ["absent", "no such"]),
     "no images": (("features", "empty", "--out", "x.npy"), 1, ["empty", "no images"]),
     "another extension": (("features", "test", "--out", "x.csv"), 2, [".npy or .parquet"]),
     "no folder to write to": (("features", "test", "--out", "no/x.npy"), 2, ["no such folder"]),
     "unknown extractor": (
-        ("features", "test", "--out", "x.npy", "--extractor", "sift"), 2, ["'sift'", "gist"],
+        ("features", "test", "--out", "x.npy", "--extractor", "sift"), 2, ["'sift'", "cnn"],
     ),
-    "unknown option": (("fit", "test", *FIT[:-1], "gist,bits=3"), 2, ["'bits'"]),
+    "unknown option": (("fit", "test", *FIT[:-1], "cnn,bits=3"), 2, ["'bits'"]),
     "a network that is not there": (("fit", "test", *FIT[:-1], "onnx:no.onnx"), 2, ["no.onnx"]),
     "no classes": (("fit", "unsorted", *FIT), 2, ["unsorted", "no labels", "folder per class"]),
     "an option for rows": (
@@ -177,23 +179,27 @@ BAD = {
         ("fit", "broken", "--model", "x.safetensors", "--loss", "none"), 2, ["loss"],
     ),
     "an extractor nobody knows": (("predict", "odd.safetensors", "test"), 1, ["'nose'"]),
+    "an extractor that was removed": (("predict", "gist.safetensors", "test"), 1, ["removed"]),
     "an extractor of another width": (
         ("predict", "wide.safetensors", "test"), 1, ["512", "1280"],
     ),
     "a model over an image": (
-        ("fit", "test", "--extractor", "gist", "--model", "test/down/00.png"), 2, ["--model"],
+        ("fit", "test", "--extractor", SMALL, "--model", "test/down/00.png"), 2, ["--model"],
     ),
     "features beside names of others": (
-        ("features", "test", "--extractor", "gist", "--out", "list.npy"), 2, ["list.names.txt"],
+        ("features", "test", "--extractor", SMALL, "--out", "list.npy"), 2, ["list.names.txt"],
     ),
     "images in the checkpoint": (
         ("fit", "progress/.bitclass-images/test", "--checkpoint", "progress", *FIT), 2,
         ["--checkpoint"],
     ),
     "features over labels of the images": (
-        ("features", "unsorted", "--extractor", "gist", "--out", "unsorted/own.npy"), 2, ["names"],
+        ("features", "unsorted", "--extractor", SMALL, "--out", "unsorted/own.npy"), 2, ["names"],
     ),
 }  # fmt: skip
+
+
+RECORDS = {"odd": {"kind": "nose"}, "wide": {"kind": "cnn", "size": 64}, "gist": {"kind": "gist"}}
 
 
 def test_bad_input_is_one_line(folder):
@@ -206,7 +212,7 @@ def test_bad_input_is_one_line(folder):
     for name in "ab":
         (folder / "broken" / f"{name}.png").write_bytes(b"?")
     model = library.load(folder / "m.safetensors")
-    for name, record in {"odd": {"kind": "nose"}, "wide": {"kind": "cnn", "size": 64}}.items():
+    for name, record in RECORDS.items():
         model.summary["extractor"] = record
         library.storage.save(folder / f"{name}.safetensors", model)
     assert_refused(BAD, folder)
@@ -215,9 +221,9 @@ def test_bad_input_is_one_line(folder):
 # The command in batches of four images, which kills itself in its third batch if asked to.
 KILLED = """
 import bitclass.images.rows
-from bitclass.images import Gist
+from bitclass.images import OnnxNetwork
 bitclass.images.rows._MAX_BATCH_IMAGES = 4
-extract, undisturbed, n_batches = Gist.extract, main, 0
+extract, undisturbed, n_batches = OnnxNetwork.extract, main, 0
 
 def main():
     if sys.argv[1] == "killed":
@@ -230,15 +236,15 @@ def main():
                 os.kill(os.getpid(), signal.SIGKILL)
             return extract(self, images)
 
-        Gist.extract = extract_or_die
+        OnnxNetwork.extract = extract_or_die
     undisturbed()
 """
 
 
 def test_a_killed_run_resumes(folder, tmp_path):
     folder, _ = folder
-    features = ("features", folder / "train", "--extractor", "gist", "--out", "f.npy")
-    fit = ("fit", folder / "train", "--extractor", "gist", "--bits", 32, "--model", "m",
+    features = ("features", folder / "train", "--extractor", SMALL, "--out", "f.npy")
+    fit = ("fit", folder / "train", "--extractor", SMALL, "--bits", 32, "--model", "m",
            "--checkpoint", "progress")  # fmt: skip
     runs = [("killed", *features), features, ("killed", *fit), fit]
     with Forks(KILLED) as forks:
@@ -259,9 +265,9 @@ def test_folders_of_the_user_stay(folder, tmp_path):
     shutil.copy(folder / "rows.npz", tmp_path / "rows.npz")
     before = contents(tmp_path)
     work = [
-        ("fit", "images", "--extractor", "gist", "--model", "../m", "--checkpoint", "."),
+        ("fit", "images", "--extractor", SMALL, "--model", "../m", "--checkpoint", "."),
         ("fit", "rows.npz", "--model", "../m", "--checkpoint", "."),
-        ("features", "images", "--extractor", "gist", "--out", "f.npy"),
+        ("features", "images", "--extractor", SMALL, "--out", "f.npy"),
     ]
     for done in in_forks(work, tmp_path):
         assert done.returncode == 0, done.stderr

@@ -8,8 +8,9 @@ import numpy as np
 from PIL import Image
 
 from bitclass import BinaryCodeClassifier
-from bitclass.images import Gist, image_rows, open_images
+from bitclass.images import image_rows, open_images
 from bitclass.serving import Gallery, ServedModel
+from small_network import small_network
 
 # Names that would be markup, or a path, where they are not escaped.
 CLASSES = ("stripes", "<b>bars", "<img src=x onerror=alert(1)>", "rings & dots")
@@ -47,7 +48,7 @@ def draw_folder(folder):
 
 def served_folder(folder, n_bits=96):
     """A model that was fitted on a folder of images, with them as its gallery."""
-    rows = image_rows(open_images(folder), Gist(), n_jobs=1)
+    rows = image_rows(open_images(folder), small_network(), n_jobs=1)
     X, labels = rows.sample(rows.n_rows)
     model = BinaryCodeClassifier(n_bits, random_state=0).fit(X, labels).packed()
-    return ServedModel("drawn", model, Gist(), Gallery.of_rows(rows, model))
+    return ServedModel("drawn", model, small_network(), Gallery.of_rows(rows, model))

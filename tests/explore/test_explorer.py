@@ -10,10 +10,11 @@ from PIL import Image
 from bitclass import PackedModel
 from bitclass.codes import hamming, pack, unpack
 from bitclass.hash_function import HashFunction
-from bitclass.images import Gist, ImageSet, image_rows
+from bitclass.images import ImageSet, image_rows
 from bitclass.serving import Gallery, ServedModel
 from bitclass.serving.errors import RequestError
 from bitclass.serving.explorer import N_LISTED, Explorer
+from small_network import small_network
 
 
 def test_nearest_images_are_those_of_brute_force(explorer, served):
@@ -30,7 +31,7 @@ def test_nearest_images_are_those_of_brute_force(explorer, served):
 
 def test_nearest_classes_have_the_probabilities_that_the_model_gives(explorer, served):
     model, gallery = served.model, served.gallery
-    features, _ = image_rows(gallery.images.select([30]), Gist(), n_jobs=1).sample()
+    features, _ = image_rows(gallery.images.select([30]), small_network(), n_jobs=1).sample()
     labels, distances = model.top_classes(features, 4)
     expected = dict(zip(model.classes, model.predict_proba(features)[0], strict=True))
     found = explorer.look_at(30)["classes"]
@@ -87,10 +88,10 @@ def test_images_that_cannot_be_read_are_not_in_the_gallery(served, tmp_path):
     files[1].write_bytes(b"broken")
     images = ImageSet(("a", "b", "c"), None, files)
     with pytest.warns(UserWarning, match="skipped b: cannot be read"):
-        found = Gallery.of_rows(image_rows(images, Gist(), n_jobs=1), model)
+        found = Gallery.of_rows(image_rows(images, small_network(), n_jobs=1), model)
     assert found.images.names == ("a", "c")
     np.testing.assert_array_equal(found.codes, gallery.codes[[0, 2]])
-    explorer = Explorer(ServedModel("some", model, Gist(), found))
+    explorer = Explorer(ServedModel("some", model, small_network(), found))
     assert explorer.images()["images"][1] == {"row": 1, "name": "c", "label": None}
     assert explorer.pairs()["by"] == "distance"
 
@@ -154,7 +155,7 @@ def test_confused_classes_and_filters_count_the_images(served):
     labels[:3] = "rings & dots"  # images of another class
     images = ImageSet(gallery.images.names, labels, gallery.images.files)
     other = ServedModel(
-        "drawn", served.model, Gist(), Gallery(images, gallery.codes, gallery.classes)
+        "drawn", served.model, small_network(), Gallery(images, gallery.codes, gallery.classes)
     )
     explorer = Explorer(other)
     own = str(gallery.images.labels[0])

@@ -1,4 +1,4 @@
-"""Stored features of images, from references: GIST step by step, networks by torch.
+"""Stored features of images by a reference network in torch.
 
 Run after `make test-images`; only to be run again if the definition of a feature changes.
 """
@@ -11,10 +11,8 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "images"))
 
-from drawing import large_scenes, scenes  # noqa: E402
-from gist_reference import gist  # noqa: E402
+from drawing import large_scenes  # noqa: E402
 from torch_reference import efficientnet_lite0_features  # noqa: E402
 
 if __name__ == "__main__":
-    np.save(HERE / "gist_512.npy", np.array([gist(p) for p in scenes()], dtype=np.float32))
     np.save(HERE / "efficientnet_lite0_1280.npy", efficientnet_lite0_features(large_scenes()))

@@ -5,14 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 
-def grating(side, frequency, angle, amplitude=100.0):
-    """Waves of so many cycles a pixel; their frequency points at `angle`, y downwards."""
-    y, x = np.mgrid[:side, :side]
-    phase = 2 * np.pi * frequency * (x * np.cos(angle) + y * np.sin(angle))
-    grey = np.rint(128 + amplitude * np.cos(phase)).astype(np.uint8)
-    return np.repeat(grey[:, :, None], 3, axis=2)
-
-
 def scene(side, seed):
     """Boxes of some colours on a slope, and integer noise."""
     state = np.random.RandomState(seed)  # its numbers never change
@@ -24,11 +16,6 @@ def scene(side, seed):
         image[top : top + height, left : left + width] = state.randint(0, 220, 3)
     image += state.randint(0, 16, image.shape)
     return np.clip(image, 0, 255).astype(np.uint8)
-
-
-def scenes():
-    """The small set that stored features are of."""
-    return [scene(side, seed) for seed, side in enumerate((32, 32, 32, 64, 64, 48))]
 
 
 def large_scenes():

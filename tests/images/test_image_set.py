@@ -31,17 +31,14 @@ def test_folders_are_classes(tmp_path):
     assert images.paths == (tmp_path,)
 
 
-def test_a_flat_folder_has_no_classes(tmp_path):
-    images = open_images(fill(tmp_path, "a.png", "b.png", "list.csv"))
-    assert (images.names, images.labels) == (("a.png", "b.png"), None)
-
-
 def test_single_files_and_several_folders(tmp_path):
     fill(tmp_path, "one/cat/a.png", "two/dog/b.png", "two/eel/c.png", "d.png")
     folders = [tmp_path / "one", tmp_path / "two"]
     images = open_images(folders)
     assert [Path(name).name for name in images.names] == ["a.png", "b.png", "c.png"]
     assert images.labels.tolist() == ["cat", "dog", "eel"]
+    # Without a folder there is no class, and then none at all.
+    assert open_images(folders[0] / "cat").labels is None
     with_file = open_images([*folders, str(tmp_path / "d.png")])
     assert with_file.labels is None
     assert with_file.names[-1] == str(tmp_path / "d.png")
@@ -61,9 +58,6 @@ def test_folders_that_are_no_set(tmp_path, files, message):
     with pytest.raises(ImageError, match=message) as caught:
         open_images(tmp_path)
     assert str(caught.value).startswith(str(tmp_path))
-
-
-def test_a_path_that_does_not_exist(tmp_path):
     with pytest.raises(ImageError, match="absent: no such file"):
         open_images(tmp_path / "absent")
 

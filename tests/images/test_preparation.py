@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from image_files import bomb, broken, encoded, png_claiming, whole
 from PIL import Image, ImageSequence
 
-from bitclass.images import EfficientNetLite0, ImageError, Preparation, decode
+from bitclass.images import ImageError, centre_square, decode
 
 PIXELS = scene(48, 7)
 GREY = np.repeat(PIXELS[:, :, :1], 3, axis=2)
@@ -31,17 +31,10 @@ def test_colours_are_those_of_the_image(name):
     assert_like(decode(WHOLE[name], name), PIXELS, LOSSY.get(name, 0))
 
 
-def test_grey_is_three_times_the_same():
-    expected = np.asarray(Image.fromarray(PIXELS).convert("L").convert("RGB"))
-    assert_like(decode(WHOLE["grey.png"], "grey.png"), expected)
-
-
 @pytest.mark.parametrize("name", ["deep.png", "deep.tiff", "float.tiff"])
 def test_deep_images_become_eight_bits(name):
     assert_like(decode(WHOLE[name], name), GREY)
-
-
-def test_floats_may_range_from_0_to_255():
+    # Floats may also range from 0 to 255.
     assert_like(decode(encoded(PIXELS[:, :, 0].astype(np.float32), "TIFF"), "float"), GREY)
 
 
@@ -75,26 +68,14 @@ def test_transparency_becomes_white(mode):
     assert tuple(found[1, 1]) == expected
 
 
-ROTATED = {
-    1: lambda p: p,
-    2: lambda p: p[:, ::-1],
-    3: lambda p: p[::-1, ::-1],
-    4: lambda p: p[::-1],
-    5: lambda p: p.transpose(1, 0, 2),
-    6: lambda p: np.rot90(p, -1),
-    7: lambda p: p[::-1, ::-1].transpose(1, 0, 2),
-    8: lambda p: np.rot90(p, 1),
-    9: lambda p: p,  # no such orientation
-}
-
-
 @pytest.mark.parametrize("format", ["PNG", "TIFF"])
-@pytest.mark.parametrize("orientation", ROTATED)
+@pytest.mark.parametrize("orientation", [1, 5, 6, 9])
 def test_exif_orientation(orientation, format):
     pixels = PIXELS[:20]
     exif = Image.Exif()
     exif[0x0112] = orientation
-    assert_like(decode(encoded(pixels, format, exif=exif), "x"), ROTATED[orientation](pixels))
+    expected = {5: pixels.transpose(1, 0, 2), 6: np.rot90(pixels, -1)}.get(orientation, pixels)
+    assert_like(decode(encoded(pixels, format, exif=exif), "x"), expected)
 
 
 def test_an_image_with_damaged_exif_data_is_read():
@@ -152,25 +133,21 @@ def test_pixels_are_taken_as_they_are():
 @given(
     height=st.integers(1, 90),
     width=st.integers(1, 90),
-    bounds=st.tuples(st.integers(1, 90), st.integers(1, 90)).map(sorted),
+    side=st.integers(1, 90),
     crop=st.sampled_from([0.5, 0.875, 1.0]),
 )
-def test_any_image_becomes_a_square_within_bounds(height, width, bounds, crop):
-    found = Preparation(*bounds, crop, "bicubic")(np.full((height, width, 3), 77, dtype=np.uint8))
-    assert found.shape[0] == found.shape[1]
-    assert bounds[0] <= found.shape[0] <= bounds[1]
+def test_any_image_becomes_a_square(height, width, side, crop):
+    found = centre_square(np.full((height, width, 3), 77, dtype=np.uint8), side, crop)
+    assert found.shape == (side, side, 3)
     assert (found == 77).all()
 
 
 def test_the_centre_is_kept():
     image = np.zeros((20, 60, 3), dtype=np.uint8)
     image[:, 20:40] = 200
-    found = Preparation(10, 10, 1.0, "bilinear")(image)
-    assert (found[:, 1:-1] == 200).all()  # pixels at the edge blend with what is beside it
-
-
-def test_a_square_within_bounds_is_kept_if_nothing_is_cropped():
-    np.testing.assert_array_equal(Preparation(16, 48, 1.0, "bilinear")(PIXELS), PIXELS)
+    found = centre_square(image, 10, crop=1.0)
+    assert (found[:, 2:-2] == 200).all()  # pixels at the edge blend with what is beside it
+    np.testing.assert_array_equal(centre_square(PIXELS, 48, crop=1.0), PIXELS)
 
 
 @pytest.mark.parametrize("side", [223, 224, 225])
@@ -179,6 +156,6 @@ def test_every_side_is_cropped_alike(side):
     image = np.full((side, side, 3), 200, dtype=np.uint8)
     cut = round(side / 16)
     image[cut:-cut, cut:-cut] = 50
-    found = EfficientNetLite0().preparation(image)
+    found = centre_square(image, 224)
     assert found.shape == (224, 224, 3)
     assert np.abs(found[2:-2, 2:-2].astype(int) - 50).max() == 0

@@ -34,10 +34,6 @@ def npy(path, X, y):
     np.save(path.with_name(path.stem + "_labels.npy"), y)
 
 
-def npy_fortran(path, X, y):
-    npy(path, np.asfortranarray(X), y)
-
-
 def npz(path, X, y):
     np.savez(path, X=X, y=y)
 
@@ -55,13 +51,9 @@ def npz_big_endian(path, X, y):
     np.savez(path, X=X.astype(">f4"), y=y.astype(kind))
 
 
-def npz_sparse(path, X, y, compressed=False):
-    sp.save_npz(path, sp.csr_array(X), compressed=compressed)
+def npz_sparse(path, X, y):
+    sp.save_npz(path, sp.csr_array(X))
     np.save(path.with_name(path.stem + "_labels.npy"), y)
-
-
-def npz_sparse_deflated(path, X, y):
-    npz_sparse(path, X, y, compressed=True)
 
 
 def list_table(X, y, kind="fixed"):
@@ -114,20 +106,12 @@ def feather(path, X, y):
     pa.feather.write_feather(column_table(X, y), str(path), compression="lz4", chunksize=9)
 
 
-def svmlight_text(X, y, first_index=1):
+def svmlight(path, X, y):
     lines = ["# made by hand", ""]
     for x, label in zip(X, y, strict=True):
-        pairs = [f"{j + first_index}:{v!r}" for j, v in enumerate(x.tolist()) if v != 0]
-        lines.append(" ".join([str(label).replace(", ", "-"), *pairs]) + " # note")
-    return "\n".join(lines) + "\n"
-
-
-def svmlight(path, X, y):
-    path.write_text(svmlight_text(X, y), encoding="utf-8")
-
-
-def svmlight_gzip(path, X, y):
-    path.write_bytes(gzip.compress(svmlight_text(X, y).encode()))
+        pairs = [f"{j + 1}:{v!r}" for j, v in enumerate(x.tolist()) if v != 0]
+        lines.append(" ".join([str(label), *pairs]) + " # note")
+    path.write_text("\n".join(lines) + "\n")
 
 
 def matlab_labels(y):
@@ -142,19 +126,15 @@ def matlab5(path, X, y):
     scipy.io.savemat(path, {"other": 1.0, "fea": X, "gnd": matlab_labels(y)})
 
 
-def matlab5_deflated(path, X, y):
-    named = {"X": X, "y": matlab_labels(y).T}
+def matlab5_sparse(path, X, y):
+    named = {"X": sp.csc_array(X.astype(float)), "y": matlab_labels(y).T}
     scipy.io.savemat(path, named, do_compression=True)
 
 
-def matlab5_sparse(path, X, y):
-    scipy.io.savemat(path, {"X": sp.csc_array(X.astype(float)), "y": matlab_labels(y)})
-
-
-def matlab73(path, X, y, **options):
+def matlab73(path, X, y):
     """A file as MATLAB writes it: 512 bytes of text, then HDF5 with the axes in reverse."""
     with h5py.File(path, "w", userblock_size=512) as file:
-        dataset = file.create_dataset("X", data=X.T, **options)
+        dataset = file.create_dataset("X", data=X.T, compression="gzip")
         dataset.attrs["MATLAB_class"] = np.bytes_("single" if X.itemsize == 4 else "double")
         if y.dtype.kind == "U":
             texts = []
@@ -173,10 +153,6 @@ def matlab73(path, X, y, **options):
             dataset.attrs["MATLAB_class"] = np.bytes_("logical" if logical else "double")
     with open(path, "r+b") as file:
         file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
-
-
-def matlab73_deflated(path, X, y):
-    matlab73(path, X, y, chunks=(3, len(X)), compression="gzip")
 
 
 def hdf5_labels(y):
@@ -211,14 +187,6 @@ def csv_without_header(path, X, y):
     csv_frame(X, y).to_csv(path, index=False, header=False)
 
 
-def csv_quoted(path, X, y):
-    csv_frame(X, y).to_csv(path, index=False, quoting=1, lineterminator="\r\n")
-
-
-def csv_gzip(path, X, y):
-    csv_frame(X, y).to_csv(path, index=False, sep=";", compression="gzip")
-
-
 def tsv(path, X, y):
     csv_frame(X, y).to_csv(path, index=False, sep="\t")
 
@@ -242,13 +210,11 @@ def json_columns(path, X, y):
 # maker: ending, kinds of labels, whether labels are in a file of their own, what must be said
 MAKERS = {
     npy: (".npy", ALL_KINDS, True, {}),
-    npy_fortran: (".npy", ALL_KINDS, True, {}),
     npz: (".npz", ALL_KINDS, False, {}),
     npz_deflated: (".npz", ALL_KINDS, False, {}),
     npz_deflated_fortran: (".npz", ALL_KINDS, False, {}),
     npz_big_endian: (".npz", ALL_KINDS, False, {}),
     npz_sparse: (".npz", ALL_KINDS, True, {}),
-    npz_sparse_deflated: (".npz", ALL_KINDS, True, {}),
     parquet_fixed: (".parquet", ALL_KINDS, False, {}),
     parquet_lists: (".parquet", ALL_KINDS, False, {}),
     parquet_columns: (".parquet", ALL_KINDS, False, {}),
@@ -256,19 +222,14 @@ MAKERS = {
     arrow_file: (".arrow", ALL_KINDS, False, {}),
     arrow_stream: (".arrow", ALL_KINDS, False, {}),
     feather: (".feather", ALL_KINDS, False, {}),
-    svmlight: (".svm", TEXT_FILE_KINDS, False, {}),
-    svmlight_gzip: (".svm.gz", TEXT_FILE_KINDS, False, {"first_index": 1}),
+    svmlight: (".svm", ("integer", "float"), False, {}),
     matlab5: (".mat", ALL_KINDS, False, {}),
-    matlab5_deflated: (".mat", ALL_KINDS, False, {}),
     matlab5_sparse: (".mat", ALL_KINDS, False, {}),
     matlab73: (".mat", ALL_KINDS, False, {}),
-    matlab73_deflated: (".mat", ALL_KINDS, False, {}),
     hdf5: (".h5", ALL_KINDS, False, {}),
     hdf5_deflated: (".h5", ALL_KINDS, False, {}),
     csv: (".csv", TEXT_FILE_KINDS, False, {}),
     csv_without_header: (".csv", TEXT_FILE_KINDS, False, {"labels": 2}),
-    csv_quoted: (".csv", TEXT_FILE_KINDS, False, {}),
-    csv_gzip: (".csv.gz", TEXT_FILE_KINDS, False, {}),
     tsv: (".tsv", TEXT_FILE_KINDS, False, {}),
     json_lines: (".jsonl", ALL_KINDS, False, {}),
     json_columns: (".jsonl.gz", ALL_KINDS, False, {}),

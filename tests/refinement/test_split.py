@@ -17,8 +17,9 @@ from refinement_problems import (
 )
 from scipy.sparse import csr_array
 
+from bitclass.codes import make_distinct
 from bitclass.training import Statistics, fit
-from bitclass.training.alternation import hinge_weights, make_distinct
+from bitclass.training.alternation import hinge_weights
 from bitclass.training.refinement.split import Split
 from bitclass.training.refinement.steps import Refinement
 from bitclass.training.starting_codes import STARTING_CODES

@@ -8,7 +8,7 @@ import pytest
 from refinement_problems import blobs, make
 
 from bitclass import PackedModel
-from bitclass.training.calibration import fitted_temperature
+from bitclass.training.refinement.refine import fitted_temperature
 
 
 def log_loss(model, X, own, temperature):

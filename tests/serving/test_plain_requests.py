@@ -193,10 +193,11 @@ def test_images_are_predicted_as_the_extractor_and_model_do(tmp_path):
 
     from PIL import Image
 
-    from bitclass.images import Gist, decode
+    from bitclass.images import decode
     from bitclass.storage import save
+    from small_network import small_network
 
-    extractor = Gist()
+    extractor = small_network()
     model = services.random_model(["a", "b", "c"], n_features=extractor.n_features)
     model.summary["extractor"] = extractor.specification()
     save(tmp_path / "im.safetensors", model)
@@ -206,7 +207,7 @@ def test_images_are_predicted_as_the_extractor_and_model_do(tmp_path):
         stream = io.BytesIO()
         Image.fromarray(pixels).save(stream, "PNG")
         images.append(stream.getvalue())
-    X = extractor.extract([extractor.preparation(decode(image, "image")) for image in images])
+    X = extractor.extract([extractor.prepare(decode(image, "image")) for image in images])
     expected = model.predict(X).tolist()
     with services.serving(tmp_path / "im.safetensors") as service:
         encoded = [base64.b64encode(image).decode() for image in images]

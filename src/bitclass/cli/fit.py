@@ -35,9 +35,8 @@ from bitclass.losses import LOSSES
 from bitclass.text import TextRows
 from bitclass.training import Statistics
 from bitclass.training.bqp import SOLVERS
-from bitclass.training.sparse import learns_sparse
 from bitclass.training.starting_codes import STARTING_CODES
-from bitclass.validation import settings_of
+from bitclass.validation import learns_sparse, settings_of
 
 if TYPE_CHECKING:
     from bitclass.cli.data import Rows

@@ -73,7 +73,7 @@ Extractor = Annotated[
     str | None,
     typer.Option(
         "--extractor",
-        help="Feature extractor for images: cnn (the default), gist or onnx:FILE, "
+        help="Feature extractor for images: cnn (the default) or onnx:FILE, "
         "with options as in cnn,size=160; for texts: model2vec:MODEL or "
         "sentence-transformers:MODEL.",
     ),

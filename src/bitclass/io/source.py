@@ -6,12 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-
-from bitclass.io.labels import LabelRange
 
 __all__ = ["Batch", "Request", "Source", "join_batches"]
 
@@ -74,25 +72,19 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
 class Request:
     """What the caller of `open_rows` asked for, the same for all files."""
 
-    # Names, positions or patterns; None to look for them, False for none.
-    features: tuple[str, ...] | bool | None = None
-    labels: str | bool | None = None
+    # Names, positions or patterns; empty to look for them, False for none.
+    features: tuple[str, ...] | Literal[False] = ()
+    labels: str | Literal[False] | None = None
     columns: tuple[str, ...] = ()  # further columns to read
     feature_names: tuple[str, ...] | None = None  # of a model
     n_features: int | None = None
     first_index: int | None = None  # of SVMlight files
     header: bool | None = None  # whether text files start with column names; None to find out
-    only_labels: bool = False  # whether the file holds labels and no features
 
     @property
-    def wants_features(self) -> bool:
-        """Whether features are read."""
-        return not self.only_labels and self.features is not False
-
-    @property
-    def named_features(self) -> tuple[str, ...]:
-        """What the caller says about the features."""
-        return self.features if isinstance(self.features, tuple) else ()
+    def only_labels(self) -> bool:
+        """Whether the file holds labels and no features."""
+        return self.features is False and not self.columns
 
 
 class Source(ABC):
@@ -106,14 +98,14 @@ class Source(ABC):
     dtype : dtype of the features
     is_sparse : bool
         Whether the features come as CSR.
-    features : tuple of str
+    features : sequence of str
         The columns, or the array, of the features.
     has_names : bool
         Whether `features` are names of the features, so that they can be matched by name.
     label : str or None
         The column or array of the labels.
-    label_type : dtype, LabelRange or None
-        Type of the labels; a `LabelRange` if they are text that may be integers.
+    label_dtype : dtype or None
+        Type of the labels.
     seeks : bool
         Whether reading from a row in the middle is cheap.
     notes : list of str
@@ -127,9 +119,9 @@ class Source(ABC):
     n_rows = 0
     n_features = 0
     dtype: np.dtype[Any] = np.dtype(np.float64)
-    features: tuple[str, ...] = ()
+    features: Sequence[str] = ()
     label: str | None = None
-    label_type: np.dtype[Any] | LabelRange | None = None
+    label_dtype: np.dtype[Any] | None = None
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bitclass.io.errors import DataFileError, reading
-from bitclass.io.labels import LabelRange
+from bitclass.io.labels import common_dtype, whole_numbers
 from bitclass.io.source import Batch, Request, Source
 from bitclass.io.text_tables import open_stream
 
 __all__ = ["SvmlightSource", "set_widths"]
 
 _BLOCK_BYTES = 4 << 20
-_LINE = re.compile(rb"\s*([^\s#]+)(.*)", re.DOTALL)
 
 
 class SvmlightSource(Source):
@@ -38,13 +37,15 @@ class SvmlightSource(Source):
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
-        if request.named_features or isinstance(request.labels, str) or request.columns:
+        if request.features or isinstance(request.labels, str) or request.columns:
             raise DataFileError(f"{path}: SVMlight has no names; leave features= and labels= out")
         self.low, self.high, self.first_index = -1, -1, 0
-        labels = LabelRange()
-        for X, words in self._blocks(0):
-            self.n_rows += len(words)
-            labels.add(set(words))
+        self._starts: list[tuple[int, int]] = []  # first row and byte of each block
+        dtypes = set()
+        for X, y, at in self._blocks(0):
+            self._starts.append((self.n_rows, at))
+            self.n_rows += len(y)
+            dtypes.add(whole_numbers(y).dtype)
             if X.nnz:
                 low, high = int(X.indices.min()), int(X.indices.max())
                 self.low = low if self.low < 0 else min(self.low, low)
@@ -52,54 +53,42 @@ class SvmlightSource(Source):
         if self.n_rows == 0:
             raise DataFileError(f"{path}: has no rows")
         if request.labels is None:
-            self.label_type, self.label = labels, "first word"
+            self.label = "first number"
+            self.label_dtype = common_dtype([*dtypes])
 
-    def _blocks(self, start_row: int) -> Iterator[tuple[Any, list[str]]]:
-        """Features (k, highest index + 1) and labels as written, from a row on."""
-        row = 0
-        with reading(self.path, self.format_name), open_stream(self.path) as stream:
-            while lines := stream.readlines(_BLOCK_BYTES):
-                found = [match for line in lines if (match := _LINE.match(line))]
-                kept = found[max(0, start_row - row) :]
-                if kept:
-                    yield self._parsed(kept, row + len(found) - len(kept))
-                row += len(found)
-
-    def _parsed(self, lines: Sequence[re.Match[bytes]], row: int) -> tuple[Any, list[str]]:
+    def _blocks(self, at: int) -> Iterator[tuple[Any, NDArray[np.float64], int]]:
+        """Features (k, highest index + 1), labels and first byte of blocks of lines."""
         from sklearn.datasets import load_svmlight_file
 
-        words = [line[1].decode().removeprefix("+") for line in lines]
-        wrong = next((word for word in words if "," in word or ":" in word), None)
-        if wrong is not None:
-            raise DataFileError(
-                f"{self.path}: row {row + words.index(wrong)} has {wrong!r:.60} for a label; "
-                "expected one label, then index:value pairs"
-            )
-        # scikit-learn reads labels as floats, which not all of them are, so it gets zeros.
-        text = b"".join(b"0" + line[2] for line in lines)
-        try:
-            X, _ = load_svmlight_file(io.BytesIO(text), zero_based=True)
-        except ValueError as error:
-            raise DataFileError(
-                f"{self.path}: of rows {row} to {row + len(words) - 1}, one is not "
-                f"'label index:value ...' with rising indices: {error}"
-            ) from error
-        if X.shape[0] != len(words):
-            raise DataFileError(f"{self.path}: has a row after row {row} that cannot be read")
-        return X, words
+        with reading(self.path, self.format_name), open_stream(self.path) as stream:
+            stream.seek(at)
+            while lines := stream.readlines(_BLOCK_BYTES):
+                try:
+                    X, y = load_svmlight_file(io.BytesIO(b"".join(lines)), zero_based=True)
+                except ValueError as error:
+                    raise DataFileError(
+                        f"{self.path}: from byte {at} on, a line is not 'number index:value ...' "
+                        f"with rising indices: {error}"
+                    ) from error
+                if np.any(np.abs(y) > 1 << 53):
+                    raise DataFileError(f"{self.path}: labels are numbers up to 2**53")
+                yield X, y, at
+                at += sum(map(len, lines))
 
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
         """Rows from `start_row` on, in pieces of any size."""
         from scipy.sparse import csr_array
 
-        row = start_row
-        for X, words in self._blocks(start_row):
+        row, at = next(start for start in reversed(self._starts) if start[0] <= start_row)
+        for X, y, _ in self._blocks(at):
             indices = X.indices - self.first_index
             if X.nnz and not 0 <= indices.min() <= indices.max() < self.n_features:
                 raise DataFileError(f"{self.path}: has changed since it was opened")
             rows = csr_array((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
-            yield Batch(rows, None if self.label is None else np.array(words), row)
-            row += len(words)
+            batch = Batch(rows, None if self.label is None else y, row)
+            row += len(y)
+            if row > start_row:
+                yield batch.rows(max(0, start_row - batch.first_row))
 
 
 def set_widths(files: Sequence[Any], request: Request) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import re
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,42 +13,46 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.io.columns import Column, choose_columns
-from bitclass.io.errors import DataFileError, reading, require
+from bitclass.io.columns import choose_columns, find_column
+from bitclass.io.errors import DataFileError, listed, reading, require
 from bitclass.io.labels import TEXT
 from bitclass.io.source import Batch, Request, Source
 
-__all__ = ["ArrowSource", "ParquetSource", "TableSource", "TypedSource"]
+__all__ = ["ArrowSource", "ParquetSource", "TableSource"]
 
 _PIECE_BYTES = 8 << 20
-# The name that pandas gives to a column without one, such as the index in a CSV file.
-UNNAMED = re.compile(r"Unnamed: [0-9.]+")
 
 
 class TableSource(Source):
-    """A file of columns. Subclasses say which there are and give record batches."""
+    """A file of columns. Subclasses set the schema, count the rows and give record batches."""
 
     _schema: Any = None
-    _named = True
+    _named = True  # whether columns have more than positions
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
         require("pyarrow.compute", "parquet", path, self.format_name)
         with reading(path, self.format_name):
-            columns = self._find_columns(request)
-            choice = choose_columns(path, columns, request, named=self._named)
-            self.features, self.label = tuple(choice.features), choice.label
-            self._columns = choice.columns
-            kinds = {column.name: column.kind for column in columns}
+            self._read_schema(request)
+            names = self._schema.names
+            doubled = [name for name, count in Counter(names).items() if count > 1]
+            if doubled:
+                raise DataFileError(
+                    f"{path}: several columns have the same name: {listed(doubled)}"
+                )
+            self._columns = [find_column(path, names, wanted) for wanted in request.columns]
+            kinds = {field.name: self._kind(field.type) for field in self._schema}
+            index = (self._schema.pandas_metadata or {}).get("index_columns", [])
+            index = [name for name in index if isinstance(name, str)]
+            chosen = choose_columns(path, kinds, index, request, self._named)
+            self.features, self.label, notes = chosen
+            self.notes += notes
             self._is_list = [kinds[name] for name in self.features] == ["list"]
             self.has_names = self._named and bool(self.features) and not self._is_list
-            self.notes += choice.notes
             self._count_rows()
             if self.n_rows == 0:
                 raise DataFileError(f"{path}: has no rows")
-            self._set_label_type()
-            if self.features:
-                self._set_feature_type()
+            self._set_types()
 
     @property
     def _pa(self) -> Any:
@@ -63,47 +67,56 @@ class TableSource(Source):
         return wanted or [self._schema.names[0]]
 
     @abstractmethod
-    def _find_columns(self, request: Request) -> list[Column]:
-        """Find the columns and set `_schema`."""
+    def _read_schema(self, request: Request) -> None:
+        """Set `_schema`, and `_named` if columns have no names."""
 
     @abstractmethod
     def _count_rows(self) -> None:
-        """Set `n_rows`, and `label_type` if labels are text without a type."""
+        """Set `n_rows`, and `label_dtype` if labels are text without a type."""
 
     @abstractmethod
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
         """Record batches of the wanted columns from a row on."""
 
-    def _set_label_type(self) -> None:
-        if self.label is None or self.label_type is not None:
+    def _kind(self, kind: Any) -> str:
+        """What `choose_columns` calls a type of pyarrow."""
+        types = self._pa.types
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            return "list" if self._kind(kind.value_type) == "number" else str(kind)
+        if types.is_dictionary(kind):
+            return self._kind(kind.value_type)
+        if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+            return "number"
+        is_text = str(kind) in ("string", "large_string", "string_view")
+        return "text" if is_text else str(kind)
+
+    def _set_types(self) -> None:
+        """Set the types of labels and features, and the number of features."""
+        if self.label is not None and self.label_dtype is None:
+            kind = self._schema.field(self.label).type
+            if self._kind(kind) not in ("text", "number"):
+                raise DataFileError(
+                    f"{self.path}: labels {self.label!r} are of type {kind}; "
+                    "labels are integers, floats, booleans or text"
+                )
+            self.label_dtype = TEXT if self._kind(kind) == "text" else _numpy_type(kind)
+        if not self.features:
             return
-        types, kind = self._pa.types, self._schema.field(self.label).type
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        if is_text(kind):
-            self.label_type = TEXT
-        elif is_number(types, kind):
-            self.label_type = np.dtype(kind.to_pandas_dtype())
-        else:
-            raise DataFileError(
-                f"{self.path}: labels {self.label!r} are of type {kind}; "
-                "labels are integers, floats, booleans or text"
-            )
-
-    def _set_feature_type(self) -> None:
-        found = [self._schema.field(name).type for name in self.features]
-        self.n_features = len(found)
+        kinds = [self._schema.field(name).type for name in self.features]
+        self.n_features = len(kinds)
         if self._is_list:
-            self.n_features = getattr(found[0], "list_size", -1)
-            found = [found[0].value_type]
-            if self.n_features < 0:
-                lists = (batch.column(self.features[0]) for batch in self._batches(0))
-                first = next((one for one in lists if len(one)), None)
-                self.n_features = len(first[0]) if first is not None and first[0].is_valid else 0
-        self.dtype = np.result_type(*(np.dtype(kind.to_pandas_dtype()) for kind in found))
-        if self.n_features < 1:
+            self.n_features = getattr(kinds[0], "list_size", 0)
+            kinds = [kinds[0].value_type]
+        if self.n_features == 0:
+            first = next(self._batches(0)).column(self.features[0])[0]
+            self.n_features = len(first.as_py() or ())
+        if self.n_features == 0:
             raise DataFileError(f"{self.path}: column {self.features[0]!r} has empty lists")
+        self.dtype = np.result_type(*map(_numpy_type, kinds))
 
-    def _piece_rows(self) -> int:
+    def _rows_per_piece(self) -> int:
+        if self._is_list and self.n_features == 0:
+            return 16  # the length of the lists is not known yet
         row_bytes = max(1, self.n_features * self.dtype.itemsize)
         return int(max(1, min(_PIECE_BYTES // row_bytes, 65_536)))
 
@@ -112,50 +125,36 @@ class TableSource(Source):
         row = start_row
         with reading(self.path, self.format_name):
             for batch in self._batches(start_row):
-                if batch.num_rows:
-                    batch.validate(full=True)  # a damaged offset would crash what follows
-                    columns = {
-                        name: batch.column(name).to_numpy(zero_copy_only=False)
-                        for name in self._columns
-                    }
-                    X, labels = self._read_features(batch, row), self._read_labels(batch, row)
-                    yield Batch(X, labels, row, columns)
-                    row += batch.num_rows
+                batch.validate(full=True)  # a damaged offset would crash what follows
+                columns = {
+                    name: batch.column(name).to_numpy(zero_copy_only=False)
+                    for name in self._columns
+                }
+                X, labels = self._read_features(batch, row), self._read_labels(batch, row)
+                yield Batch(X, labels, row, columns)
+                row += batch.num_rows
 
-    def _read_features(self, batch: Any, row: int) -> Any:
+    def _read_features(self, batch: Any, row: int) -> NDArray[Any] | None:
         if not self.features:
             return None
         if self._is_list:
-            return self._read_lists(batch.column(self.features[0]), row)
+            column = batch.column(self.features[0])
+            lengths = self._pa.compute.list_value_length(column).fill_null(0).to_numpy()
+            wrong = lengths != self.n_features
+            if wrong.any():
+                first = int(np.argmax(wrong))
+                raise DataFileError(
+                    f"{self.path}: row {row + first} has {lengths[first]} values in column "
+                    f"{self.features[0]!r}, the first row has {self.n_features}"
+                )
+            values = column.flatten()
+            self._refuse_nulls(values, row, self.features[0], self.n_features)
+            return np.reshape(values.to_numpy(zero_copy_only=False), (-1, self.n_features))
         X = np.empty((batch.num_rows, self.n_features), self.dtype)
         for place, name in enumerate(self.features):
             column = batch.column(name)
-            if column.null_count:
-                raise DataFileError(
-                    f"{self.path}: row {row + _first_null(column)} has no value in column "
-                    f"{name!r}; features must be finite numbers"
-                )
+            self._refuse_nulls(column, row, name)
             X[:, place] = column.to_numpy(zero_copy_only=False)
-        return X
-
-    def _read_lists(self, column: Any, row: int) -> NDArray[Any]:
-        name = self.features[0]
-        lengths = self._pa.compute.list_value_length(column).fill_null(0).to_numpy()
-        wrong = lengths != self.n_features
-        if wrong.any():
-            first = int(np.argmax(wrong))
-            raise DataFileError(
-                f"{self.path}: row {row + first} has {lengths[first]} values in column {name!r}, "
-                f"the first row has {self.n_features}"
-            )
-        values = column.flatten()
-        if values.null_count:
-            missing = row + _first_null(values) // self.n_features
-            raise DataFileError(
-                f"{self.path}: row {missing} has a list with a missing value in column {name!r}; "
-                "features must be finite numbers"
-            )
-        X: NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(-1, self.n_features)
         return X
 
     def _read_labels(self, batch: Any, row: int) -> NDArray[Any] | None:
@@ -169,50 +168,25 @@ class TableSource(Source):
         values = column.to_numpy(zero_copy_only=False)
         return values.astype(np.str_) if values.dtype.kind == "O" else np.asarray(values)
 
+    def _refuse_nulls(self, values: Any, row: int, name: str, values_per_row: int = 1) -> None:
+        if values.null_count:
+            raise DataFileError(
+                f"{self.path}: row {row + _first_null(values) // values_per_row} has no value in "
+                f"column {name!r}; features must be finite numbers"
+            )
+
 
 def _first_null(column: Any) -> int:
     return int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
 
 
-def is_text(kind: Any) -> bool:
-    """Whether a type of pyarrow is text."""
-    return str(kind) in ("string", "large_string", "string_view")
+def _numpy_type(kind: Any) -> np.dtype[Any]:
+    """The dtype of numbers of pyarrow, also in a dictionary."""
+    dtype: np.dtype[Any] = np.dtype(getattr(kind, "value_type", kind).to_pandas_dtype())
+    return dtype
 
 
-def is_number(types: Any, kind: Any) -> bool:
-    """Whether a type of pyarrow is a number or boolean."""
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
-
-
-class TypedSource(TableSource):
-    """A file whose columns have types."""
-
-    def _find_columns(self, request: Request) -> list[Column]:
-        """Columns of the schema; pandas writes down which of them are an index."""
-        self._read_schema()
-        index = (self._schema.pandas_metadata or {}).get("index_columns", [])
-        return [self._column(field, field.name in index) for field in self._schema]
-
-    @abstractmethod
-    def _read_schema(self) -> None:
-        """Set `_schema`."""
-
-    def _column(self, field: Any, is_index: bool) -> Column:
-        types, kind = self._pa.types, field.type
-        is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-        shown = f"its type is {kind}"
-        if types.is_integer(kind):
-            is_index = is_index or bool(UNNAMED.fullmatch(field.name))
-            return Column(field.name, "integer", is_index, shown)
-        if is_number(types, kind):
-            return Column(field.name, "number", is_index, shown)
-        if is_list and is_number(types, kind.value_type):
-            return Column(field.name, "list", is_index, shown)
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        return Column(field.name, "text" if is_text(kind) else "other", is_index, shown)
-
-
-class ParquetSource(TypedSource):
+class ParquetSource(TableSource):
     """A Parquet file, read page by page."""
 
     format_name = "Parquet"
@@ -224,30 +198,26 @@ class ParquetSource(TypedSource):
             self.path, buffer_size=max(_PIECE_BYTES // n_columns, 1 << 14), pre_buffer=False
         )
 
-    def _read_schema(self) -> None:
+    def _read_schema(self, request: Request) -> None:
         with self._file() as file:
             self._schema = file.schema_arrow
-            metadata = file.metadata
-            self._group_rows = [
-                metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)
-            ]
+            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            self._ends = list(itertools.accumulate(group.num_rows for group in groups))
 
     def _count_rows(self) -> None:
-        self.n_rows = sum(self._group_rows)
+        self.n_rows = self._ends[-1] if self._ends else 0
 
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        ends, wanted = list(itertools.accumulate(self._group_rows)), self._wanted
-        groups = [group for group, end in enumerate(ends) if end > start_row]
-        if not groups:
-            return
-        skipped = start_row - (ends[groups[0]] - self._group_rows[groups[0]])
+        first, skipped = _place(self._ends, start_row)
+        groups, wanted = range(first, len(self._ends)), self._wanted
         with self._file(len(wanted)) as file:
-            for batch in file.iter_batches(self._piece_rows(), row_groups=groups, columns=wanted):
-                yield batch.slice(skipped)
+            for batch in file.iter_batches(self._rows_per_piece(), list(groups), wanted):
+                if batch.num_rows > skipped:
+                    yield batch.slice(skipped)
                 skipped = max(0, skipped - batch.num_rows)
 
 
-class ArrowSource(TypedSource):
+class ArrowSource(TableSource):
     """An Arrow IPC file or stream (Feather version 2, Hugging Face datasets), memory-mapped."""
 
     format_name = "Arrow"
@@ -271,7 +241,7 @@ class ArrowSource(TypedSource):
             self._schema = self._schema or file.schema
             yield from batches
 
-    def _read_schema(self) -> None:
+    def _read_schema(self, request: Request) -> None:
         next(self._record_batches(), None)
 
     def _count_rows(self) -> None:
@@ -279,10 +249,15 @@ class ArrowSource(TypedSource):
         self.n_rows = self._ends[-1] if self._ends else 0
 
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        size = self._piece_rows()
-        first = bisect.bisect_right(self._ends, start_row)
-        skipped = start_row - (self._ends[first - 1] if first else 0)
+        size = self._rows_per_piece()
+        first, skipped = _place(self._ends, start_row)
         for batch in self._record_batches(first):
             for start in range(skipped, batch.num_rows, size):
                 yield batch.slice(start, size)
             skipped = 0
+
+
+def _place(ends: list[int], row: int) -> tuple[int, int]:
+    """The number of the part that a row is in, and the row's number there."""
+    part = bisect.bisect_right(ends, row)
+    return part, row - (ends[part - 1] if part else 0)

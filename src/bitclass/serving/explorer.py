@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex
-from bitclass.images import ImageError, Preparation, decode
+from bitclass.images import ImageError, centre_square, decode
 from bitclass.serving.errors import RequestError
 from bitclass.serving.gallery import N_CLASSES
 from bitclass.serving.served_model import ServedModel, label_value
@@ -28,7 +28,7 @@ MAX_EXPLAINED = 2000
 # Finding the nearest pair compares all classes with all others, half a second at this many.
 MAX_PAIRED_CLASSES = 50_000
 
-_SMALL = Preparation(min_side=1, max_side=192, crop=1.0, filter="bilinear")
+_SMALL_SIDE = 192
 _KEPT_SMALL_IMAGES = 1024
 
 
@@ -263,7 +263,8 @@ class Explorer:
             content = images.read(row)
         except OSError as error:
             raise ImageError(f"{images.names[row]}: {error.strerror or error}") from error
-        pixels = _SMALL(decode(content, images.names[row]))
+        image = decode(content, images.names[row])
+        pixels = centre_square(image, min(_SMALL_SIDE, *image.size), crop=1.0)
         stream = io.BytesIO()
         decode(pixels, images.names[row]).save(stream, "JPEG", quality=88)
         return stream.getvalue()

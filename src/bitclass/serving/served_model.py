@@ -122,7 +122,7 @@ class ServedModel:
         """
         assert self.extractor is not None
         rows = [
-            self.extractor.extract([self.extractor.preparation(decode(content, f"image {i}"))])
+            self.extractor.extract([self.extractor.prepare(decode(content, f"image {i}"))])
             for i, content in enumerate(images)
         ]
         return np.concatenate(rows)

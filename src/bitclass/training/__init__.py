@@ -1,13 +1,11 @@
 """Training: sums over rows, starting codes, weights and codes, hash function, refinement."""
 
-from bitclass.training.alternation import CodeWarning
 from bitclass.training.fit import Fitted, fit_model, start_statistics, update_model
 from bitclass.training.settings import Epoch, Settings
 from bitclass.training.statistics import Statistics
 from bitclass.training.statistics_file import load_statistics, save_statistics
 
 __all__ = [
-    "CodeWarning",
     "Epoch",
     "Fitted",
     "Settings",

@@ -18,17 +18,13 @@ weights summed (`Groups`): after one round nearly all samples of a class share a
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import RELATIVE_TOLERANCE, group_rows, half_margins, pair_sums, update_codes
-from bitclass._warn import warn
 from bitclass.codes import pack, sign
 from bitclass.losses import LossTable
 from bitclass.training.bqp import Solver
@@ -36,14 +32,11 @@ from bitclass.training.bqp import Solver
 __all__ = [
     "HISTORY_DTYPE",
     "Alternation",
-    "CodeWarning",
     "Groups",
     "alternate",
     "b_step",
-    "hinge_history",
     "hinge_weights",
     "log_objective",
-    "make_distinct",
     "quadratic_program",
     "w_step",
 ]
@@ -51,15 +44,192 @@ __all__ = [
 _LOOK_UPS_PER_CALL = 1 << 31
 # Margins are computed in blocks; their temporaries take eight times as much.
 _BLOCK_BYTES = 4 << 20
-# With so many bits more than twice log2(C), two of C random codes are equal once in 256 models.
-_SPARE_BITS = 7
-_CLASSES_PER_BLOCK = 1 << 14
 
 #: One entry per bit update: the logarithm of the objective after bit `bit` was updated in the
 #: W-step (step "W") or B-step (step "B") of round `round`.
 HISTORY_DTYPE = np.dtype(
     [("round", np.int32), ("step", "U1"), ("bit", np.int32), ("log_objective", np.float64)]
 )
+
+
+@dataclass(frozen=True)
+class Alternation:
+    """What the alternation found.
+
+    Attributes
+    ----------
+    weights : (C, r) int8 in {-1, +1}
+    groups : Groups, the samples with their codes
+    history : (m,) of `HISTORY_DTYPE`
+    n_rounds : int
+    converged : bool, whether the last round changed nothing
+    """
+
+    weights: NDArray[np.int8]
+    groups: Groups
+    history: NDArray[np.void]
+    n_rounds: int
+    converged: bool
+
+
+def alternate(
+    groups: Groups,
+    weights: NDArray[np.int8],
+    table: LossTable,
+    solver: Solver,
+    max_rounds: int,
+    report: Callable[[str], None],
+) -> Alternation:
+    """Minimise the objective over weights and codes in turn, from the given ones on.
+
+    Parameters
+    ----------
+    groups : Groups, the samples with their starting codes
+    weights : (C, r) int8 in {-1, +1}, the starting weights
+    table : LossTable
+    solver : solves the binary quadratic program of one bit
+    max_rounds : int
+    report : called with a line of progress after each step
+    """
+    history: list[NDArray[np.void]] = []
+    converged, n_rounds = False, 0
+    while n_rounds < max_rounds and not converged:
+        n_rounds += 1
+        before = weights
+        weights, decreases = w_step(groups, weights, table, solver)
+        after_w = log_objective(groups, weights, table)
+        history.append(_entries(n_rounds, "W", decreases, after_w))
+
+        codes, decreases = b_step(groups, weights, table)
+        converged = np.array_equal(before, weights) and np.array_equal(codes, groups.codes)
+        groups = groups.with_codes(codes)
+        after_b = log_objective(groups, weights, table)
+        history.append(_entries(n_rounds, "B", decreases, after_b))
+        report(
+            f"round {n_rounds}: log objective {after_w:.6g} after the W-step, {after_b:.6g} after "
+            f"the B-step, {len(groups.labels)} distinct codes"
+        )
+    return Alternation(weights, groups, np.concatenate(history), n_rounds, converged)
+
+
+def w_step(
+    groups: Groups, weights: NDArray[np.int8], table: LossTable, solver: Solver
+) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
+    """Update the weights bit by bit: column k of all classes by the binary quadratic program.
+
+    Parameters
+    ----------
+    groups : Groups
+    weights : (C, r) int8 in {-1, +1}
+    table : LossTable
+    solver : solves the binary quadratic program of one bit
+
+    Returns
+    -------
+    weights : (C, r)
+    log_decreases : (r,) logarithm of what the update of each bit took off the objective
+    """
+    weights, n_bits = weights.copy(), weights.shape[1]
+    log_decreases = np.full(n_bits, -np.inf)
+    # One bit moves a half margin by at most 2, so a unit chosen now serves for a while.
+    n_bits_per_unit = max(1, int(100 / table.log_step)) if table.log_step else n_bits
+    for k in range(n_bits):
+        if k % n_bits_per_unit == 0:
+            top = _largest_half_margin(groups, weights) if table.log_step else 0
+            tables, mixing = table.quadratic_tables(top)
+        H, g = quadratic_program(groups, weights, k, tables, mixing)
+        column, decrease = solver(H, g, np.ascontiguousarray(weights[:, k]))
+        if decrease > 0:
+            weights[:, k] = column
+            log_decreases[k] = np.log(decrease) + table.log_step * top
+    return weights, log_decreases
+
+
+def quadratic_program(
+    groups: Groups,
+    weights: NDArray[np.int8],
+    k: int,
+    tables: NDArray[np.float64],
+    mixing: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """H and g of the program in bit k, as ``f(w) = w' H w / 2 + g.w``.
+
+    Parameters
+    ----------
+    groups : Groups
+    weights : (C, r) int8 in {-1, +1}
+    k : int
+    tables, mixing : see `LossTable.quadratic_tables`
+
+    Returns
+    -------
+    H : (C, C), ``J + J'`` with diagonal 0
+    g : (C,)
+    """
+    n_classes = len(weights)
+    # pairs[s, j, q, c]: sums of table j at the margins without bit k, over the rows of class q
+    # whose bit is +1 (s = 0) or -1 (s = 1).
+    pairs = np.zeros((2, len(tables), n_classes, n_classes))
+    pair_sums(groups.codes, pack(weights), k, groups.labels, groups.sample_weight, tables, pairs)
+    # Sums over i not in c, and over i in c.
+    others, own = (np.tensordot(mixing[1], pairs.sum(axis=axis), (0, 1)) for axis in (2, 3))
+    positive, negative = others + own
+    g = (others[0] - others[1]) - (own[0] - own[1])
+    # What is left where the two sums cancel is rounding, and must not decide a tie.
+    g[np.abs(g) <= RELATIVE_TOLERANCE * (positive + negative)] = 0.0
+    J = np.tensordot(mixing[0], pairs.sum(axis=0), (0, 0))
+    return J + J.T, g
+
+
+def b_step(
+    groups: Groups, weights: NDArray[np.int8], table: LossTable
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+    """Update every bit of the code of every group once: it takes the sign of smaller loss.
+
+    Parameters
+    ----------
+    groups : Groups
+    weights : (C, r) int8 in {-1, +1}
+    table : LossTable
+
+    Returns
+    -------
+    codes : (g, bytes) packed
+    log_decreases : (r,) logarithm of what the update of each bit took off the objective
+    """
+    n_bits = weights.shape[1]
+    packed = pack(weights)
+    codes = np.empty_like(groups.codes)
+    log_decreases = np.full(n_bits, -np.inf)
+    # In parts, so that an interrupt is heard between them.
+    step = max(1, _LOOK_UPS_PER_CALL // (n_bits * len(weights)))
+    for start in range(0, len(codes), step):
+        rows = slice(start, start + step)
+        codes[rows], decreases = update_codes(
+            groups.codes[rows],
+            packed,
+            groups.labels[rows],
+            groups.sample_weight[rows],
+            n_bits,
+            table.values,
+            table.log_step,
+        )
+        log_decreases = np.logaddexp(log_decreases, decreases)
+    return codes, log_decreases
+
+
+def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Closed form of the hinge loss: ``w_c = sign(C sum_{i in c} b_i - sum_i b_i)``.
+
+    Parameters
+    ----------
+    code_sums : (C, r), the weighted sum of the codes of each class
+
+    Returns
+    -------
+    (C, r) int8 in {-1, +1}
+    """
+    return sign(len(code_sums) * code_sums - code_sums.sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -104,259 +274,6 @@ class Groups:
         return self.codes[by_weight[last]]
 
 
-@dataclass(frozen=True)
-class Alternation:
-    """What the alternation found.
-
-    Attributes
-    ----------
-    weights : (C, r) int8 in {-1, +1}
-    groups : Groups, the samples with their codes
-    history : (m,) of `HISTORY_DTYPE`
-    n_rounds : int
-    converged : bool, whether the last round changed nothing
-    """
-
-    weights: NDArray[np.int8]
-    groups: Groups
-    history: NDArray[np.void]
-    n_rounds: int
-    converged: bool
-
-
-def alternate(
-    groups: Groups,
-    weights: NDArray[np.int8],
-    table: LossTable,
-    solver: Solver,
-    max_rounds: int,
-    report: Callable[[str], None],
-) -> Alternation:
-    """Minimise the objective over weights and codes in turn, from the given ones on.
-
-    Parameters
-    ----------
-    groups : Groups, the samples with their starting codes
-    weights : (C, r) int8 in {-1, +1}, the starting weights
-    table : LossTable
-    solver : solves the binary quadratic program of one bit
-    max_rounds : int
-    report : called with a line of progress after each step
-    """
-    weights = weights.copy()
-    history: list[NDArray[np.void]] = []
-    converged = False
-    n_rounds = 0
-    while n_rounds < max_rounds and not converged:
-        n_rounds += 1
-
-        before = weights.copy()
-        decreases = w_step(groups, weights, table, solver)
-        history.append(_entries(n_rounds, "W", decreases, log_objective(groups, weights, table)))
-
-        codes, decreases = b_step(groups, weights, table)
-        converged = np.array_equal(before, weights) and np.array_equal(codes, groups.codes)
-        groups = groups.with_codes(codes)
-        objective = log_objective(groups, weights, table)
-        history.append(_entries(n_rounds, "B", decreases, objective))
-
-        report(
-            f"round {n_rounds}: log objective {history[-2]['log_objective'][-1]:.6g} after the "
-            f"W-step, {objective:.6g} after the B-step, {len(groups.labels)} distinct codes"
-        )
-    return Alternation(weights, groups, np.concatenate(history), n_rounds, converged)
-
-
-def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
-    """Closed form of the hinge loss: ``w_c = sign(C sum_{i in c} b_i - sum_i b_i)``.
-
-    Parameters
-    ----------
-    code_sums : (C, r), the weighted sum of the codes of each class
-
-    Returns
-    -------
-    (C, r) int8 in {-1, +1}
-    """
-    lead = len(code_sums) * code_sums - code_sums.sum(axis=0)
-    return sign(lead)
-
-
-def hinge_history(
-    weights: NDArray[np.int8],
-    class_weights: NDArray[np.float64],
-    code_sums: NDArray[np.float64] | None = None,
-) -> NDArray[np.void]:
-    """History of the hinge loss after the closed forms of W-step and B-step.
-
-    Parameters
-    ----------
-    weights : (C, r)
-    class_weights : (C,), the summed sample weights of each class
-    code_sums : (C, r), of the codes before the B-step; by default every row has its class's weights
-    """
-    n_classes, n_bits = weights.shape
-    weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
-    agreement = 0.0
-    for start in range(0, n_classes, _CLASSES_PER_BLOCK):  # or there would be a copy in int64
-        part = slice(start, start + _CLASSES_PER_BLOCK)
-        agreement += float(class_weights[part] @ (weights[part] @ weight_sum))
-    after_w = after_b = agreement - n_classes * n_bits * total
-    if code_sums is not None:
-        after_w = weight_sum @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
-    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
-    lowest = -2.0 * n_bits * (n_classes - 1) * total
-    history = np.empty(2, dtype=HISTORY_DTYPE)
-    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
-    with np.errstate(divide="ignore"):
-        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
-    return history
-
-
-def w_step(
-    groups: Groups, weights: NDArray[np.int8], table: LossTable, solver: Solver
-) -> NDArray[np.float64]:
-    """Update the weights bit by bit, in place.
-
-    Parameters
-    ----------
-    groups : Groups
-    weights : (C, r) int8 in {-1, +1}
-    table : LossTable
-    solver : solves the binary quadratic program of one bit
-
-    Returns
-    -------
-    (r,) logarithm of what the update of each bit took off the objective (-inf for nothing)
-    """
-    n_bits = weights.shape[1]
-    log_decreases = np.full(n_bits, -np.inf)
-    # One bit moves a half margin by at most 2, so a unit chosen now serves for a while.
-    n_bits_per_unit = max(1, int(100 / table.log_step)) if table.log_step else n_bits
-    for k in range(n_bits):
-        if k % n_bits_per_unit == 0:
-            top = _largest_half_margin(groups, weights) if table.log_step else 0
-            tables, mixing = table.quadratic_tables(top)
-        H, g = quadratic_program(groups, weights, k, tables, mixing)
-        column, decrease = solver(H, g, np.ascontiguousarray(weights[:, k]))
-        if decrease > 0:
-            weights[:, k] = column
-            log_decreases[k] = np.log(decrease) + table.log_step * top
-    return log_decreases
-
-
-def quadratic_program(
-    groups: Groups,
-    weights: NDArray[np.int8],
-    k: int,
-    tables: NDArray[np.float64],
-    mixing: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """H and g of the program in bit k, as ``f(w) = w' H w / 2 + g.w``.
-
-    Parameters
-    ----------
-    groups : Groups
-    weights : (C, r) int8 in {-1, +1}
-    k : int
-    tables, mixing : see `LossTable.quadratic_tables`
-
-    Returns
-    -------
-    H : (C, C), ``J + J'`` with diagonal 0
-    g : (C,)
-    """
-    n_classes = len(weights)
-    # pairs[s, j, q, c]: sums of table j at the margins without bit k, over the rows of class q
-    # whose bit is +1 (s = 0) or -1 (s = 1).
-    pairs = np.zeros((2, len(tables), n_classes, n_classes))
-    pair_sums(groups.codes, pack(weights), k, groups.labels, groups.sample_weight, tables, pairs)
-    # Sums over i not in c, and over i in c.
-    others, own = (np.tensordot(mixing[1], pairs.sum(axis=axis), (0, 1)) for axis in (2, 3))
-    positive, negative = others + own
-    g = (others[0] - others[1]) - (own[0] - own[1])
-    # What is left where the two sums cancel is rounding, and must not decide a tie.
-    g[np.abs(g) <= RELATIVE_TOLERANCE * (positive + negative)] = 0.0
-    J = np.tensordot(mixing[0], pairs.sum(axis=0), (0, 0))
-    return J + J.T, g
-
-
-def b_step(
-    groups: Groups, weights: NDArray[np.int8], table: LossTable
-) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """Update every bit of the code of every group once.
-
-    Parameters
-    ----------
-    groups : Groups
-    weights : (C, r) int8 in {-1, +1}
-    table : LossTable
-
-    Returns
-    -------
-    codes : (g, bytes) packed
-    log_decreases : (r,) logarithm of what the update of each bit took off the objective
-    """
-    n_bits = weights.shape[1]
-    packed = pack(weights)
-    codes = np.empty_like(groups.codes)
-    log_decreases = np.full(n_bits, -np.inf)
-    # In parts, so that an interrupt is heard between them.
-    step = max(1, _LOOK_UPS_PER_CALL // (n_bits * len(weights)))
-    for start in range(0, len(codes), step):
-        rows = slice(start, start + step)
-        codes[rows], decreases = update_codes(
-            groups.codes[rows],
-            packed,
-            groups.labels[rows],
-            groups.sample_weight[rows],
-            n_bits,
-            table.values,
-            table.log_step,
-        )
-        log_decreases = np.logaddexp(log_decreases, decreases)
-    return codes, log_decreases
-
-
-def _entries(
-    n_round: int, step: str, log_decreases: NDArray[np.float64], log_final: float
-) -> NDArray[np.void]:
-    """History of one step, from its last objective and what each bit update took off.
-
-    Going backwards only adds positive amounts, so no digits are lost where the objective falls by
-    many orders of magnitude.
-    """
-    n_bits = len(log_decreases)
-    entries = np.empty(n_bits, dtype=HISTORY_DTYPE)
-    entries["round"], entries["step"], entries["bit"] = n_round, step, np.arange(n_bits)
-    backwards = np.logaddexp.accumulate(np.concatenate([[log_final], log_decreases[:0:-1]]))
-    entries["log_objective"] = backwards[::-1]
-    return entries
-
-
-def _half_margins(
-    groups: Groups, weights: NDArray[np.int8]
-) -> Iterator[tuple[slice, NDArray[np.int16]]]:
-    """Yield groups and their half margins against all classes (m, C), block by block."""
-    packed = pack(weights)
-    rows_per_block = max(1, _BLOCK_BYTES // (2 * max(1, len(weights))))
-    for start in range(0, len(groups.labels), rows_per_block):
-        rows = slice(start, start + rows_per_block)
-        yield rows, half_margins(groups.codes[rows], packed, groups.labels[rows])
-
-
-def _largest_half_margin(groups: Groups, weights: NDArray[np.int8]) -> int:
-    """Largest half margin of any group to a class that is not its own."""
-    largest: int = -weights.shape[1]
-    for rows, half in _half_margins(groups, weights):
-        labels = groups.labels[rows]
-        starts = np.flatnonzero(np.diff(labels, prepend=-1))
-        of_classes = np.maximum.reduceat(half, starts, axis=0)
-        of_classes[np.arange(len(starts)), labels[starts]] = -weights.shape[1]
-        largest = max(largest, int(of_classes.max()))
-    return largest
-
-
 def log_objective(groups: Groups, weights: NDArray[np.int8], table: LossTable) -> float:
     """Logarithm of the objective, summed from scratch.
 
@@ -380,89 +297,40 @@ def log_objective(groups: Groups, weights: NDArray[np.int8], table: LossTable) -
     return table.log_sum(histogram)
 
 
-class CodeWarning(UserWarning):
-    """Two classes came out with the same weights, or too few bits were given to tell all apart."""
+def _largest_half_margin(groups: Groups, weights: NDArray[np.int8]) -> int:
+    """Largest half margin of any group to a class that is not its own."""
+    largest: int = -weights.shape[1]
+    for rows, half in _half_margins(groups, weights):
+        labels = groups.labels[rows]
+        starts = np.flatnonzero(np.diff(labels, prepend=-1))
+        of_classes = np.maximum.reduceat(half, starts, axis=0)
+        of_classes[np.arange(len(starts)), labels[starts]] = -weights.shape[1]
+        largest = max(largest, int(of_classes.max()))
+    return largest
 
 
-def make_distinct(
-    weights: NDArray[np.int8], code_sums: NDArray[Any], classes: Sequence[Any] | NDArray[Any]
-) -> NDArray[np.int8]:
-    """Give classes that share their weights with an earlier class the nearest spare pattern.
-
-    The bits that change are those that the samples of the class care least about.
-
-    Parameters
-    ----------
-    weights : (C, r) int8 in {-1, +1}
-    code_sums : (C, r), the weighted sum of the codes of each class
-    classes : (C,) labels, for the message
-
-    Returns
-    -------
-    (C, r) int8; `weights` itself where nothing had to change
-
-    Warns
-    -----
-    CodeWarning
-        If two classes had the same weights, and so few bits would have given two of them the same
-        by chance. With more bits it is the classes that are alike.
-    """
-    n_classes, n_bits = weights.shape
+def _half_margins(
+    groups: Groups, weights: NDArray[np.int8]
+) -> Iterator[tuple[slice, NDArray[np.int16]]]:
+    """Yield groups and their half margins against all classes (m, C), block by block."""
     packed = pack(weights)
-    _, first, inverse = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    inverse = inverse.ravel()
-    if len(first) == n_classes:
-        return weights
-
-    weights = weights.copy()
-    taken = {packed[c].tobytes() for c in first}
-    repeated = np.flatnonzero(first[inverse] != np.arange(n_classes))
-    total = code_sums.sum(axis=0, dtype=np.float64)
-    n_left = 0
-    for c in repeated:
-        if n_bits < 63 and len(taken) == 2**n_bits:
-            n_left += 1
-            continue
-        # By the linear loss, what flipping a bit of class c would cost.
-        costs = np.abs(n_classes * code_sums[c].astype(np.float64) - total)
-        for bits in _cheapest_subsets(costs):
-            candidate = weights[c].copy()
-            candidate[bits] *= -1
-            key = pack(candidate[None]).tobytes()
-            if key not in taken:
-                taken.add(key)
-                weights[c] = candidate
-                break
-    if n_bits >= 2 * math.log2(n_classes) + _SPARE_BITS:
-        return weights
-    twin, earlier = np.asarray(classes)[[repeated[0], first[inverse[repeated[0]]]]].tolist()
-    message = (
-        f"{len(repeated)} of {n_classes} classes had the weights of another class, the first "
-        f"{twin!r}, those of {earlier!r}"
-    )
-    if n_left:
-        message += (
-            f"; {n_left} of them still have, for n_bits={n_bits} makes only {2**n_bits} "
-            "patterns; raise n_bits"
-        )
-    else:
-        message += "; they were given the nearest spare patterns: a larger n_bits tells them apart"
-    warn(message, CodeWarning)
-    return weights
+    rows_per_block = max(1, _BLOCK_BYTES // (2 * max(1, len(weights))))
+    for start in range(0, len(groups.labels), rows_per_block):
+        rows = slice(start, start + rows_per_block)
+        yield rows, half_margins(groups.codes[rows], packed, groups.labels[rows])
 
 
-def _cheapest_subsets(costs: NDArray[np.float64]) -> Iterator[list[int]]:
-    """Yield non-empty subsets of positions by ascending total cost."""
-    order = np.argsort(costs, kind="stable")
-    sorted_costs = costs[order]
-    # A subset grows from its largest member: the next position joins it, or takes its place.
-    heap: list[tuple[float, list[int]]] = [(float(sorted_costs[0]), [0])]
-    while heap:
-        cost, members = heapq.heappop(heap)
-        yield [int(order[j]) for j in members]
-        last = members[-1]
-        if last + 1 < len(costs):
-            step = float(sorted_costs[last + 1])
-            heapq.heappush(heap, (cost + step, [*members, last + 1]))
-            replaced = cost + step - float(sorted_costs[last])
-            heapq.heappush(heap, (replaced, [*members[:-1], last + 1]))
+def _entries(
+    n_round: int, step: str, log_decreases: NDArray[np.float64], log_final: float
+) -> NDArray[np.void]:
+    """History of one step, from its last objective and what each bit update took off.
+
+    Going backwards only adds positive amounts, so no digits are lost where the objective falls by
+    many orders of magnitude.
+    """
+    n_bits = len(log_decreases)
+    entries = np.empty(n_bits, dtype=HISTORY_DTYPE)
+    entries["round"], entries["step"], entries["bit"] = n_round, step, np.arange(n_bits)
+    backwards = np.logaddexp.accumulate(np.concatenate([[log_final], log_decreases[:0:-1]]))
+    entries["log_objective"] = backwards[::-1]
+    return entries

@@ -8,6 +8,7 @@ small or uneven.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
+import scipy.special
 from numpy.typing import NDArray
 
 from bitclass._native import Precision, effective_threads
@@ -38,6 +40,8 @@ __all__ = [
     "itq",
     "scatter_of",
     "target_deviation",
+    "temperature_of_errors",
+    "temperature_of_means",
 ]
 
 _ITQ_ROUNDS = 30
@@ -48,6 +52,7 @@ _FEW_DIRECTIONS = 8
 FURTHER_COORDINATES = 384
 # Class means that a rotation is learned on.
 _MAX_ITQ_MEANS = 8192
+_MAX_MEANS = 10_000  # that the temperature is estimated from
 # Penalties to choose from, and by how much their accuracy may fall short of the best: less with
 # kernel anchors, whose directions of little variance still tell classes apart.
 _ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)
@@ -435,6 +440,43 @@ def target_deviation(sums: Sums) -> float:
     """Standard deviation that scores F should have: with more rows per class tanh may saturate."""
     rows_per_class = sums.count / len(sums.classes)
     return float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
+
+
+def temperature_of_means(
+    hash_function: HashFunction,
+    weights: NDArray[np.int8],
+    coordinates: Coordinates,
+    sums: Sums,
+    rescored: bool,
+) -> float:
+    """Temperature of the probabilities, from how far class means lie from the thresholds.
+
+    Scores of rows scatter about those of their class mean by the same deviation in every class.
+    """
+    Q, t = coordinates.projected(hash_function, sums)
+    deviations = np.maximum(np.linalg.norm(Q, axis=0), 1e-12)
+    means, n_classes = coordinates.means, len(weights)
+    some = take(means, np.arange(0, n_classes, 1 + n_classes // _MAX_MEANS))
+    values = to_host(namespace(means).astype(some, namespace(means).float64) @ like(Q, some)) + t
+    distances = np.abs(values) / deviations
+    error = float(np.mean(scipy.special.ndtr(-distances)))
+    temperature = temperature_of_errors(error, *weights.shape)
+    if not rescored:
+        return temperature
+    # Scores of real-valued codes are smaller than those of their signs.
+    return temperature * float(np.mean(np.abs(np.tanh(values))))
+
+
+def temperature_of_errors(error: float, n_classes: int, n_bits: int) -> float:
+    """Temperature of the probabilities where bits are hashed wrongly with probability `error`.
+
+    Bits are far from independent where they outnumber the C - 1 directions that tell C classes
+    apart.
+    """
+    error = min(max(error, 1e-9), 0.49)
+    log_odds = math.log1p(-error) - math.log(max(error, 1e-12))
+    independent = min(1.0, (n_classes - 1) / n_bits)
+    return 2.0 / (log_odds * independent)
 
 
 def itq(rows: Array, rotation: Array, n_rounds: int) -> Array:

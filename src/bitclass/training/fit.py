@@ -2,8 +2,8 @@
 
 1. Sums over the rows (`statistics`).
 2. Starting codes (`starting_codes`).
-3. Class weights and codes, improved in turn (`alternation`, `bqp`).
-4. The hash function: a ridge regression of the codes on the features (`ridge`).
+3. Class weights and codes, improved in turn (`regression`, `alternation`, `bqp`).
+4. The hash function: a ridge regression of the codes on the features (`regression`).
 5. Refinement of projection and weights together, on the rows (`refinement`).
 
 Discriminant codes, the default, come with their weights and their hash function in closed form
@@ -17,23 +17,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
 from bitclass.arrays import Features, dense_rows, hosted, sample_rows
-from bitclass.codes import pack, unpack
+from bitclass.codes import make_distinct, pack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.training.alternation import (
-    Groups,
-    alternate,
-    hinge_history,
-    hinge_weights,
-    make_distinct,
-)
+from bitclass.training.alternation import HISTORY_DTYPE, hinge_weights
 from bitclass.training.anchors import anchor_count, choose_anchors
-from bitclass.training.calibration import temperature_of_means, temperature_of_regression
 from bitclass.training.discriminant import (
     FURTHER_COORDINATES,
     Coordinates,
@@ -44,17 +36,16 @@ from bitclass.training.discriminant import (
     drawn_rows,
     scatter_of,
     target_deviation,
+    temperature_of_means,
 )
 from bitclass.training.refinement import RESCORE_LENGTHS, Refined, Rows, refine, updated_model
-from bitclass.training.ridge import ridge
+from bitclass.training.regression import regress, ridge_of_classes
 from bitclass.training.settings import Settings
-from bitclass.training.starting_codes import start_codes
+from bitclass.training.starting_codes import CLASS_CODES, StartingCodes, start_row_codes
 from bitclass.training.statistics import Statistics, Sums, standardisation
 
 __all__ = ["Fitted", "fit_model", "start_statistics", "update_model"]
 
-# The program of one bit holds a number for each pair of classes, several times: 1 GB here.
-MAX_CLASSES_OF_PROGRAMS = 4096
 # With refine="auto" fewer rows than this are not refined: too few could be held out.
 _MIN_ROWS_TO_REFINE = 500
 # Where classes have fewer rows than this, their weights know the held-out rows too well.
@@ -69,6 +60,7 @@ _UNEVEN, _MAX_CLASSES_OF_REGRESSION = 1.25, 4096
 _ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
 # Rows on which the similarities to the anchors are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
+_CLASSES_PER_BLOCK = 1 << 14
 
 # A hash function and class weights (C, r).
 _Candidate = tuple[HashFunction, NDArray[np.int8]]
@@ -127,10 +119,15 @@ def start_statistics(
         X = anchors.similarities(dense_rows(X, sample))
         labels, sample_weight = labels[sample], sample_weight[sample]
         centre, scale = standardisation(X, sample_weight)
-    starting = start_codes(
-        initial_codes, settings.n_bits, X, labels, sample_weight, centre, scale, random
-    )
-    keep_codes = not settings.loss.closed_form
+    starting: StartingCodes
+    if isinstance(initial_codes, str) and initial_codes in CLASS_CODES:
+        seed = int(random.randint(np.iinfo(np.int32).max))
+        starting = CLASS_CODES[initial_codes](settings.n_bits, seed)
+    else:
+        starting = start_row_codes(
+            initial_codes, settings.n_bits, X, labels, sample_weight, centre, scale, random
+        )
+    keep_codes = settings.table is not None
     return Statistics(starting, centre, scale, keep_codes=keep_codes, anchors=anchors)
 
 
@@ -158,115 +155,61 @@ def fit_model(
     """
     if statistics.sums().constant.all():
         warn("no feature of X varies, as far as float64 can tell: all rows get the same code")
+    learned: _Discriminant | _Regression
     # Discriminant directions do not depend on class weights; the regression does.
-    by_discriminant = (
-        statistics.starting.kind == "discriminant"
-        and settings.loss.closed_form
-        and not settings.class_weighted
-    )
-    if not by_discriminant:
+    unweighted_hinge = settings.table is None and not settings.class_weighted
+    if statistics.starting.kind == "discriminant" and unweighted_hinge:
+        learned = _Discriminant(settings, statistics)
+    else:
         statistics.to_host()
-    learned = (
-        _Discriminant(settings, statistics)
-        if by_discriminant
-        else _Regression(settings, statistics, rows if n_rows is None else None)
-    )
+        learned = _Regression(settings, statistics, rows if n_rows is None else None)
+
     refined = _refined(settings, statistics, learned, rows, n_rows, groups)
     return learned.fitted(refined)
 
 
 class _Regression:
-    """The paper: starting codes, weights and codes, ridge regression of the codes.
-
-    Parameters
-    ----------
-    settings : Settings
-    statistics : Statistics
-    rows : passes over all rows, or None
-    """
+    """The paper: starting codes, weights and codes, ridge regression of the codes."""
 
     steepness = _STEEPNESS_OF_REGRESSION
 
     def __init__(self, settings: Settings, statistics: Statistics, rows: Rows | None) -> None:
         self._settings, self._statistics = settings, statistics
-        sums = statistics.sums()
-        code_sums = statistics.starting.code_sums(sums)
-        weights = hinge_weights(code_sums)
-        class_codes, row_codes = weights, None
-        if settings.table is None:  # the closed forms of the hinge loss: b_i = w_{y_i}
-            self._history, self._n_rounds = hinge_history(weights, sums.class_weights, code_sums), 1
-        else:
-            found = alternate(
-                _starting_groups(statistics, sums, code_sums, settings),
-                weights,
-                settings.table,
-                settings.solver,
-                settings.max_rounds,
-                settings.report,
-            )
-            if not found.converged:
-                warn(
-                    f"the alternation still changed bits in round {found.n_rounds}, the last one "
-                    "allowed; increase max_iter",
-                    ConvergenceWarning,
-                )
-            weights, self._history, self._n_rounds = found.weights, found.history, found.n_rounds
-            class_codes = unpack(found.groups.most_frequent_codes(), settings.n_bits)
-            if statistics.keep_codes:
-                row_codes = found.groups.codes[found.groups.inverse]
-        self._weights = make_distinct(weights, code_sums, sums.classes)
-        # The rows of a class whose weights had to change take these as their code.
-        moved = np.any(self._weights != weights, axis=1)
-        class_codes = np.where(moved[:, None], self._weights, class_codes)
-        cross, code_sum = _codes_times_features(statistics, moved, class_codes, row_codes, rows)
-        self._ridge = ridge(
-            sums, cross, code_sum, settings.alpha, settings.precision, statistics.anchors
-        )
-        explained = self._ridge.explained
-        settings.report(f"hash function: {explained:.1%} of the codes' variance explained")
+        self._found = regress(settings, statistics, rows)
 
     def start(self, sums: Sums, coordinates: Coordinates) -> list[_Candidate]:
         """Hash function and weights from the sums without the held-out rows."""
-        statistics, weights = self._statistics, self._weights
+        settings, statistics, weights = self._settings, self._statistics, self._found.weights
         if statistics.n_rows < _FEW_ROWS * len(weights):
             # Weights near to the code of each row make held-out rows look as easy as training rows.
             weights = hinge_weights(statistics.starting.code_sums(sums))
-        signs = weights.astype(np.float64)
-        cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
-        found = ridge(
-            sums,
-            cross,
-            code_sum,
-            self._ridge.alpha,
-            self._settings.precision,
-            statistics.anchors,
-        )
+        alpha = self._found.ridge.alpha
+        found = ridge_of_classes(sums, weights, alpha, settings.precision, statistics.anchors)
         return [(found.hash_function, weights)]
 
     def fitted(self, refined: Refined | None) -> Fitted:
         """The refined model where it was taken, else the closed form of all rows."""
+        found, sums = self._found, self._statistics.sums()
         if refined is not None and refined.taken:
             model = refined.model
         else:
-            classes = self._statistics.sums().classes
             model = PackedModel(
-                classes, pack(self._weights), self._ridge.hash_function, steepness=self.steepness
+                sums.classes,
+                pack(found.weights),
+                found.ridge.hash_function,
+                steepness=self.steepness,
+                **_scores(self._settings, refined, found.temperature),
             )
-            n_bits, n_classes = self._settings.n_bits, len(classes)
-            temperature = temperature_of_regression(self._ridge.explained, n_bits, n_classes)
-            _set_probabilities(model, self._settings, temperature, refined)
+        history = found.history
+        if history is None:
+            weights = hinge_weights(found.code_sums)
+            history = _hinge_history(weights, sums.class_weights, found.code_sums)
         report = None if refined is None else refined.report
-        return Fitted(model, self._history, self._n_rounds, self._ridge.alpha, report)
+        return Fitted(model, history, found.n_rounds, found.ridge.alpha, report)
 
 
 class _Discriminant:
-    """Discriminant codes: hash function and weights in closed form.
-
-    Parameters
-    ----------
-    settings : Settings
-    statistics : Statistics
-    """
+    """Discriminant codes: hash function and weights in closed form."""
 
     steepness = 1.0
 
@@ -285,7 +228,7 @@ class _Discriminant:
         )
         found = [(hash_function, weights)]
         if len(shares) * shares.max() > _UNEVEN and len(shares) <= _MAX_CLASSES_OF_REGRESSION:
-            found.append(self._regression(sums, weights))
+            found.append(self._regression(hosted(sums), weights))
         return found
 
     def _regression(self, sums: Sums, codes: NDArray[np.int8]) -> _Candidate:
@@ -294,47 +237,58 @@ class _Discriminant:
         Discriminant directions do not know how frequent classes are; the regression does, and is
         better where frequent classes overlap with rare ones.
         """
-        sums = hosted(sums)
+        settings, anchors = self._settings, self._statistics.anchors
         weights = hinge_weights(codes * sums.class_weights[:, None])
-        signs = weights.astype(np.float64)
-        cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
-        found = ridge(sums, cross, code_sum, self._settings.alpha).hash_function
+        found = ridge_of_classes(sums, weights, settings.alpha).hash_function
         hash_function = HashFunction(
             np.float32(_STEEPNESS_OF_REGRESSION) * found.projection,
             _STEEPNESS_OF_REGRESSION * found.intercept,
             centre=found.centre,
             scale=found.scale,
-            precision=self._settings.precision,
-            anchors=self._statistics.anchors,
+            precision=settings.precision,
+            anchors=anchors,
         )
         return hash_function, weights
 
     def fitted(self, refined: Refined | None) -> Fitted:
         """The refined model where it was taken, else the closed form of all rows."""
         settings, sums = self._settings, self._statistics.sums()
-        if refined is not None and refined.taken:
-            model, alpha = refined.model, refined.alpha
+        if refined is not None:
+            alpha = refined.alpha
         else:
-            alpha = default_alpha(sums) if refined is None else refined.alpha
-            alpha = alpha if settings.alpha is None else settings.alpha
-            n_directions = settings.n_bits
-            if len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION:  # which makes use of the others
+            alpha = default_alpha(sums) if settings.alpha is None else settings.alpha
+        if refined is not None and refined.taken:
+            model = refined.model
+        else:
+            n_directions, few = settings.n_bits, len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION
+            if few:  # the regression makes use of further coordinates
                 n_directions += FURTHER_COORDINATES
-                scatter = scatter_of(sums)
-            else:
-                scatter = scatter_of(sums, alpha)
+            scatter = scatter_of(sums, None if few else alpha)
             coordinates = coordinates_of(scatter, alpha, n_directions)
+            candidates = self.start(sums, coordinates)
             hash_function, weights = _best_on_drawn_rows(
-                self.start(sums, coordinates), coordinates, scatter, alpha, sums
+                candidates, coordinates, scatter, alpha, sums
             )
             weights = make_distinct(weights, weights, sums.classes)
-            model = PackedModel(sums.classes, pack(weights), hash_function)
             temperature = temperature_of_means(
-                hash_function, weights, coordinates, sums, _default_rescore(settings) > 0
+                hash_function, weights, coordinates, sums, settings.rescore != 0
             )
-            _set_probabilities(model, settings, temperature, refined)
-        history = hinge_history(model.unpacked_weights(), sums.class_weights)
+            model = PackedModel(
+                sums.classes,
+                pack(weights),
+                hash_function,
+                **_scores(settings, refined, temperature),
+            )
+        history = _hinge_history(model.unpacked_weights(), sums.class_weights)
         return Fitted(model, history, 1, alpha, None if refined is None else refined.report)
+
+
+def _scores(settings: Settings, refined: Refined | None, temperature: float) -> dict[str, Any]:
+    """Short list and temperature of a closed form: as found on held-out rows, where there were."""
+    if refined is not None:
+        return {"rescore": refined.model.rescore, "temperature": refined.model.temperature}
+    rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
+    return {"rescore": rescore, "temperature": temperature}
 
 
 def _best_on_drawn_rows(
@@ -357,23 +311,8 @@ def _best_on_drawn_rows(
         scores = np.tanh(A @ Q + t) @ candidate[1].T.astype(np.float32)
         return float(np.mean(scores.argmax(axis=1) == own))
 
-    best = max(candidates, key=accuracy)
-    return best if accuracy(best) > accuracy(candidates[0]) + _CLEAR_LEAD else candidates[0]
-
-
-def _default_rescore(settings: Settings) -> int:
-    """Length of the short list where no rows were held out to choose it."""
-    return RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-
-
-def _set_probabilities(
-    model: PackedModel, settings: Settings, temperature: float, refined: Refined | None
-) -> None:
-    """Give a model a short list and a temperature, as found on held-out rows where there were."""
-    if refined is None:
-        model.rescore, model.temperature = _default_rescore(settings), temperature
-    else:
-        model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
+    first, second = candidates
+    return second if accuracy(second) > accuracy(first) + _CLEAR_LEAD else first
 
 
 def _refined(
@@ -442,52 +381,28 @@ def update_model(settings: Settings, fitted: Fitted, statistics: Statistics) -> 
     return replace(fitted, model=model)
 
 
-def _starting_groups(
-    statistics: Statistics, sums: Sums, code_sums: NDArray[np.float64], settings: Settings
-) -> Groups:
-    """All rows with their starting codes, grouped: one group per class, or from kept codes.
+def _hinge_history(
+    weights: NDArray[np.int8],
+    class_weights: NDArray[np.float64],
+    code_sums: NDArray[np.float64] | None = None,
+) -> NDArray[np.void]:
+    """History of the hinge loss after W-step and B-step.
 
-    Labels count the classes that have rows, from 0 on.
+    Where `code_sums` are None, every row had the weights of its class as its code from the start.
     """
-    n_classes = len(sums.classes)
-    if n_classes > MAX_CLASSES_OF_PROGRAMS:
-        raise ValueError(
-            f"loss={settings.loss.name!r} compares all pairs of classes and takes at most "
-            f"{MAX_CLASSES_OF_PROGRAMS:,} of them, found {n_classes:,}; use loss='hinge'"
-        )
-    if not statistics.keep_codes:
-        own = np.arange(n_classes)
-        return Groups(own, pack(code_sums >= 0), sums.class_weights, own)
-    place = np.cumsum(statistics.class_weights > 0) - 1
-    labels, codes, sample_weight = statistics.kept_rows()
-    return Groups.of_samples(place[labels], codes, sample_weight)
-
-
-def _codes_times_features(
-    statistics: Statistics,
-    moved: NDArray[np.bool_],
-    class_codes: NDArray[np.int8],
-    row_codes: NDArray[np.uint8] | None,
-    rows: Rows | None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """X'B and the sum of the codes, over all rows.
-
-    Parameters
-    ----------
-    statistics : Statistics
-    moved : (C,) whether the rows of a class follow its code, whatever theirs was
-    class_codes : (C, r), of the classes that have rows
-    row_codes : (n, bytes) packed codes of all rows, or None where each has its class's code
-    rows : passes over all rows, or None
-    """
-    seen = statistics.class_weights > 0
-    # Classes without rows take no part: their sums are 0, whatever code stands for them here.
-    all_codes = np.ones((len(seen), class_codes.shape[1]), dtype=np.int8)
-    all_codes[seen] = class_codes
-    if rows is None or row_codes is None:
-        return statistics.cross(all_codes)
-    follows = np.zeros(len(seen), dtype=bool)
-    follows[seen] = moved
-    own = statistics.kept_rows().labels
-    row_codes = np.where(follows[own, None], pack(all_codes)[own], row_codes)
-    return statistics.cross(all_codes, (X for X, _, _ in rows()), row_codes)
+    n_classes, n_bits = weights.shape
+    weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
+    agreement = 0.0
+    for start in range(0, n_classes, _CLASSES_PER_BLOCK):  # or there would be a copy in int64
+        part = slice(start, start + _CLASSES_PER_BLOCK)
+        agreement += float(class_weights[part] @ (weights[part] @ weight_sum))
+    after_w = after_b = agreement - n_classes * n_bits * total
+    if code_sums is not None:
+        after_w = weight_sum @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
+    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
+    lowest = -2.0 * n_bits * (n_classes - 1) * total
+    history = np.empty(2, dtype=HISTORY_DTYPE)
+    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
+    with np.errstate(divide="ignore"):
+        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
+    return history

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bitclass._native import Precision
-from bitclass.losses import Loss, LossTable
+from bitclass.losses import LossTable
 from bitclass.training.bqp import Solver
 
 __all__ = ["Epoch", "Settings"]
@@ -42,8 +42,7 @@ class Settings:
     Attributes
     ----------
     n_bits : int
-    loss : Loss
-    table : LossTable, or None for the closed forms of the hinge loss
+    table : LossTable, of the loss; None for the closed forms of the hinge loss
     solver : solves the binary quadratic program of one bit
     max_rounds : int, limit on the rounds of the alternation
     alpha : float, penalty of the ridge regression, or None to choose it by cross-validation
@@ -62,7 +61,6 @@ class Settings:
     """
 
     n_bits: int
-    loss: Loss
     table: LossTable | None
     solver: Solver
     max_rounds: int
@@ -79,6 +77,11 @@ class Settings:
     report: Callable[[str], None]
     deadline: float | None = None
     callback: Callable[[Epoch], Any] | None = None
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss."""
+        return "hinge" if self.table is None else self.table.name
 
     @property
     def out_of_time(self) -> bool:

@@ -30,9 +30,8 @@ from bitclass.codes import pack
 from bitclass.hash_function import MAX_COLUMNS, HashFunction
 from bitclass.model import PackedModel
 from bitclass.training.alternation import HISTORY_DTYPE
-from bitclass.training.calibration import fitted_temperature
 from bitclass.training.fit import Fitted
-from bitclass.training.refinement.refine import RESCORE_LENGTHS
+from bitclass.training.refinement.refine import RESCORE_LENGTHS, fitted_temperature
 from bitclass.training.refinement.split import Rows
 from bitclass.training.refinement.steps import (
     LATENT_SIZE,
@@ -54,14 +53,8 @@ __all__ = [
     "SparseState",
     "fit_sparse",
     "fitted_sparse",
-    "learns_sparse",
 ]
 
-# Wider rows are learned from here: sums of all pairs of features would take 8 d^2 bytes and d^3
-# operations. Sparse rows sooner, since the other way makes them dense.
-MAX_DENSE_FEATURES, MAX_DENSE_FEATURES_OF_SPARSE = 8192, 2048
-# Who asks for something else gets the sums as long as they take 2 GB.
-MAX_FEATURES_OF_SUMS = 16_384
 # A column that occurs in fewer rows is not kept; the second number where there are many rows.
 _MIN_OCCURRENCES, _MIN_OCCURRENCES_OF_MANY, _MANY_ROWS = 2, 3, 10_000
 # A row of less weight than this share of the mean is learned from in some epochs only, as often as
@@ -91,32 +84,6 @@ _STEP_OF_LATER_BATCHES = 0.1
 _HELD_OUT_SHARE, _MAX_HELD_OUT, _MIN_ROWS_TO_HOLD_OUT = 0.05, 2048, 500
 _ROWS_PER_BLOCK, _ROWS_PER_DENSE_BLOCK, _ROWS_TO_ADD = 4096, 256, 65_536
 _ROWS_TO_START = 2048  # that give the random projection its size
-
-
-def learns_sparse(settings: Settings, initial_codes: str | NDArray[Any], X: Features) -> bool:
-    """Whether rows (n, d) are learned from here, because they have too many features.
-
-    Other losses, starting codes and kernels than the default need sums of all pairs of features,
-    or distances, and refuse rows that are too wide for these.
-    """
-    n_features = X.shape[1]
-    limit = MAX_DENSE_FEATURES_OF_SPARSE if hasattr(X, "tocsr") else MAX_DENSE_FEATURES
-    if n_features <= limit:
-        return False
-    default = isinstance(initial_codes, str) and initial_codes == "discriminant"
-    needs_sums = {
-        f"loss={settings.loss.name!r}": not settings.loss.closed_form,
-        "initial_codes other than 'discriminant'": not default,
-        "kernel='rbf'": settings.kernel,
-    }
-    wanted = [name for name, needed in needs_sums.items() if needed]
-    if wanted and n_features > MAX_FEATURES_OF_SUMS:
-        raise ValueError(
-            f"X has {n_features:,} features, but {wanted[0]} takes at most "
-            f"{MAX_FEATURES_OF_SUMS:,}; wider rows are learned with loss='hinge', "
-            "initial_codes='discriminant' and kernel=None"
-        )
-    return not wanted
 
 
 class ColumnSums:

@@ -8,7 +8,8 @@ sums over all rows, and every sample starts with the code of its class.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
@@ -38,7 +39,7 @@ __all__ = [
     "ProjectionCodes",
     "RandomCodes",
     "StartingCodes",
-    "start_codes",
+    "start_row_codes",
 ]
 
 #: Names of the starting codes that need nothing but the rows.
@@ -51,47 +52,41 @@ _CCA_ROWS, _CCA_ITQ_ROUNDS, _CCA_REGULARISATION = 20_000, 50, 1e-4
 _MEANS_REGULARISATION = 0.03
 
 
-class StartingCodes(Protocol):
-    """Gives the codes that training starts from."""
+class StartingCodes:
+    """Gives the codes that training starts from: each row its own, or that of its class."""
 
     n_bits: int
     kind: str
-    seed: int  # of what is drawn at random, 0 where nothing is
-    per_row: bool  # whether rows have codes of their own, or that of their class
+    seed: int = 0  # of what is drawn at random, 0 where nothing is
+    per_row: bool = True  # whether rows have codes of their own, or that of their class
 
     def fingerprint(self) -> str:
         """Equal for two objects that give the same codes."""
-        ...
+        raise NotImplementedError
 
     def row_codes(self, X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
         """Packed codes (n, ceil(r / 8)) of rows X (n, d) whose numbers are `rows` (n,).
 
         Asked for only where `per_row`.
         """
-        ...
+        raise NotImplementedError
 
     def code_sums(self, sums: Sums) -> NDArray[np.float64]:
         """Weighted sums of the starting codes of each class, (C, r)."""
-        ...
+        return sums.code_sums
 
 
-class _ClassCodes:
+@dataclass(frozen=True)
+class _ClassCodes(StartingCodes):
     """Codes of classes: every sample starts with the code of its class."""
 
+    n_bits: int
+    seed: int
     per_row = False
-    kind: str
-
-    def __init__(self, n_bits: int, seed: int) -> None:
-        self.n_bits = n_bits
-        self.seed = seed
 
     def fingerprint(self) -> str:
         """Equal for two objects that give the same codes."""
         return f"{self.kind} {self.n_bits} {self.seed}"
-
-    def row_codes(self, X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
-        """Rows have no codes of their own."""
-        raise AssertionError("per_row is False")
 
     def class_codes(self, sums: Sums) -> NDArray[np.int8]:
         """Code of each class, (C, r) in {-1, +1}."""
@@ -172,18 +167,7 @@ CLASS_CODES: dict[str, type[_ClassCodes]] = {
 }
 
 
-class _RowCodes:
-    """Codes of rows: the sums over all rows hold those of their codes."""
-
-    per_row = True
-    seed = 0
-
-    def code_sums(self, sums: Sums) -> NDArray[np.float64]:
-        """Weighted sums of the starting codes of each class, (C, r)."""
-        return sums.code_sums
-
-
-class ProjectionCodes(_RowCodes):
+class ProjectionCodes(StartingCodes):
     """Signs of a linear map of the features, ``sign(P'x + t)``, computed in int8.
 
     Integers give a row the same code in any batch, and several times faster.
@@ -225,11 +209,11 @@ class ProjectionCodes(_RowCodes):
         return f"projection {digest.hexdigest()}"
 
     def row_codes(self, X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
-        """Packed codes (n, ceil(r / 8)) of rows X (n, d)."""
+        """Packed codes (n, ceil(r / 8)) of rows X (n, d) whose numbers are `rows` (n,)."""
         return self._hash_function.encode(X)
 
 
-class GivenCodes(_RowCodes):
+class GivenCodes(StartingCodes):
     """Codes that the user gives, one per row."""
 
     kind = "given"
@@ -243,7 +227,7 @@ class GivenCodes(_RowCodes):
         return f"given {hashlib.sha256(self._packed.tobytes()).hexdigest()}"
 
     def row_codes(self, X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
-        """Packed codes (n, ceil(r / 8)) of the rows of these numbers (n,)."""
+        """Packed codes (n, ceil(r / 8)) of rows X (n, d) whose numbers are `rows` (n,)."""
         return self._packed[rows]
 
 
@@ -254,7 +238,7 @@ def _name(label: Any) -> Any:
     return label
 
 
-def start_codes(
+def start_row_codes(
     kind: str | NDArray[Any],
     n_bits: int,
     X: Features,
@@ -264,11 +248,11 @@ def start_codes(
     scale: NDArray[np.float64],
     random: np.random.RandomState,
 ) -> StartingCodes:
-    """Set up starting codes on the first rows.
+    """Set up codes of rows on the first of them.
 
     Parameters
     ----------
-    kind : {"discriminant", "means", "random", "projection", "cca_itq"} or (n, n_bits) codes
+    kind : {"projection", "cca_itq"} or (n, n_bits) codes
     n_bits : int
     X : (n, d)
     labels : (n,)
@@ -278,8 +262,6 @@ def start_codes(
     """
     if not isinstance(kind, str):
         return GivenCodes(kind)
-    if kind in CLASS_CODES:
-        return CLASS_CODES[kind](n_bits, int(random.randint(np.iinfo(np.int32).max)))
     if kind == "projection":
         mapping = random.standard_normal((len(centre), n_bits))
     else:
@@ -289,44 +271,6 @@ def start_codes(
         _, own = np.unique(labels[rows], return_inverse=True)
         mapping = _cca_itq_mapping(Z, own, weights[rows], n_bits, random)
     return ProjectionCodes(mapping, centre, scale, kind)
-
-
-def _canonical_directions(
-    Z: NDArray[Any],
-    labels: NDArray[np.intp],
-    sample_weight: NDArray[np.float64],
-    max_directions: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Directions of regularised canonical correlation between features and class membership.
-
-    Parameters
-    ----------
-    Z : (n, d) centred features
-    labels : (n,) class indices
-    sample_weight : (n,)
-    max_directions : int
-
-    Returns
-    -------
-    directions : (d, k), with k the number of correlations above rounding, at most `max_directions`
-    correlations : (k,) descending
-    """
-    total = sample_weight.sum()
-    covariance = np.asarray(Z.T @ (Z * sample_weight[:, None].astype(Z.dtype)), np.float64) / total
-    covariance[np.diag_indices_from(covariance)] += _CCA_REGULARISATION * max(
-        np.trace(covariance), np.finfo(np.float64).tiny
-    )
-    factor = scipy.linalg.cholesky(covariance, lower=True)
-    sums = np.zeros((int(labels.max()) + 1, Z.shape[1]))
-    class_sums(Z, labels, sample_weight, sums)
-    class_weights = np.bincount(labels, weights=sample_weight, minlength=len(sums))
-    seen = class_weights > 0
-    between = sums[seen] / np.sqrt(class_weights[seen] * total)[:, None]
-    whitened = scipy.linalg.solve_triangular(factor, between.T, lower=True)
-    left, correlations, _ = scipy.linalg.svd(whitened, full_matrices=False)
-    k = int(np.count_nonzero(correlations[:max_directions] > 1e-6 * correlations[0]))
-    directions = scipy.linalg.solve_triangular(factor, left[:, :k], lower=True, trans="T")
-    return directions, correlations[:k]
 
 
 def _cca_itq_mapping(
@@ -346,9 +290,23 @@ def _cca_itq_mapping(
     n_bits : int
     random : source of randomness
     """
-    directions, correlations = _canonical_directions(Z, labels, sample_weight, n_bits)
+    # Directions of regularised canonical correlation between features and class membership.
+    total = sample_weight.sum()
+    covariance = np.asarray(Z.T @ (Z * sample_weight[:, None].astype(Z.dtype)), np.float64) / total
+    covariance[np.diag_indices_from(covariance)] += _CCA_REGULARISATION * max(
+        np.trace(covariance), np.finfo(np.float64).tiny
+    )
+    factor = scipy.linalg.cholesky(covariance, lower=True)
+    class_weights = np.bincount(labels, weights=sample_weight)
+    sums = np.zeros((len(class_weights), Z.shape[1]))
+    class_sums(Z, labels, sample_weight, sums)
+    between = sums / np.sqrt(class_weights * total)[:, None]
+    whitened = scipy.linalg.solve_triangular(factor, between.T, lower=True)
+    left, correlations, _ = scipy.linalg.svd(whitened, full_matrices=False)
+    k = int(np.count_nonzero(correlations[:n_bits] > 1e-6 * correlations[0]))
+    directions = scipy.linalg.solve_triangular(factor, left[:, :k], lower=True, trans="T")
     # As published, each direction counts by its correlation.
-    directions = directions * correlations
+    directions = directions * correlations[:k]
     start, _ = np.linalg.qr(random.standard_normal((n_bits, n_bits)))
     rows = Z @ directions.astype(Z.dtype)
-    return np.asarray(directions @ itq(rows, start[: rows.shape[1]], _CCA_ITQ_ROUNDS))
+    return np.asarray(directions @ itq(rows, start[:k], _CCA_ITQ_ROUNDS))

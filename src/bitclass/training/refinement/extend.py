@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.codes import pack, sign
+from bitclass.codes import make_distinct, pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.training.alternation import make_distinct
 from bitclass.training.discriminant import (
     Coordinates,
     Scatter,

@@ -11,19 +11,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.optimize
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from bitclass.arrays import Array, device, like, namespace, take, to_host
-from bitclass.codes import pack, sign
+from bitclass._native import effective_threads, thread_limit
+from bitclass.arrays import Array, device, is_foreign, like, namespace, take, to_host
+from bitclass.codes import CodeWarning, make_distinct, pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.training.alternation import CodeWarning, make_distinct
-from bitclass.training.calibration import fitted_temperature
 from bitclass.training.discriminant import (
     Coordinates,
     best_alpha,
@@ -47,6 +48,7 @@ __all__ = [
     "Start",
     "class_mean_weights",
     "epochs_per_sample",
+    "fitted_temperature",
     "refine",
 ]
 
@@ -68,6 +70,9 @@ _ERRORS_TO_STOP = 4.0
 # Another start than the first is taken if it leads by more standard errors than this.
 _ERRORS_TO_SWITCH = 3.0
 _CLASSES_PER_BLOCK = 1 << 14
+# Pairs of a row and a class that the temperature is fitted on.
+_MAX_CALIBRATION_PAIRS = 100_000_000
+_SCORES_PER_BLOCK = 1 << 20  # on all threads together
 
 #: Learns hash functions and class weights (C, r) from sums, in closed form, to choose from.
 Start = Callable[[Sums, Coordinates], list[tuple[HashFunction, NDArray[np.int8]]]]
@@ -422,3 +427,85 @@ def _distinct(weights: NDArray[np.int8], classes: NDArray[Any]) -> NDArray[np.in
 
 def _model(sums: Sums, hash_function: HashFunction, weights: NDArray[np.int8]) -> PackedModel:
     return PackedModel(sums.classes, pack(_distinct(weights, sums.classes)), hash_function)
+
+
+def fitted_temperature(
+    model: PackedModel,
+    X: NDArray[Any],
+    own: NDArray[np.intp],
+    sample_weight: NDArray[np.float64] | None = None,
+) -> float:
+    """Temperature that makes the probabilities of the predicted classes reliable.
+
+    It minimises the cross-entropy between the probability of the predicted class and whether the
+    prediction is right. The likelihood of all labels would depend most on rows whose class is not
+    even on the short list, and leave predictions less confident than they are accurate.
+
+    Parameters
+    ----------
+    model : PackedModel
+    X : (n, d)
+    own : (n,) index of each row's class
+    sample_weight : (n,), or None for ones
+    """
+    n_rows = max(256, _MAX_CALIBRATION_PAIRS // len(model.classes))
+    if is_foreign(X):
+        model, X = model.on_host(X)
+    X, own = X[:n_rows], own[:n_rows]
+    sample_weight = None if sample_weight is None else sample_weight[:n_rows]
+    listed, counts, right = _score_gaps(model, X, own)
+    steps = 2.0 * np.arange(counts.shape[1])
+
+    def cross_entropy(log_inverse: float) -> float:
+        inverse = math.exp(log_inverse)
+        totals = counts @ np.exp(-inverse * steps) * np.exp(-inverse * listed[:, -1])
+        totals += np.exp(-inverse * listed[:, :-1]).sum(axis=1)
+        confidence = np.clip(1.0 / totals, 1e-12, 1.0 - 1e-12)
+        losses = -np.log(np.where(right, confidence, 1.0 - confidence))
+        return float(np.average(losses, weights=sample_weight))
+
+    bounds = (math.log(1e-3), math.log(10.0))
+    found = scipy.optimize.minimize_scalar(
+        cross_entropy, bounds=bounds, method="bounded", options={"xatol": 1e-6}
+    )
+    return 1.0 / math.exp(found.x)
+
+
+def _score_gaps(
+    model: PackedModel, X: NDArray[Any], own: NDArray[np.intp]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """By how much scores are below the best one: all that probabilities need.
+
+    Returns
+    -------
+    listed : (n, m + 1), gaps of the short list, and of the best class that is not on it
+    counts : (n, r + 1), how many other classes are 0, 2, 4, ... below that one
+    right : (n,) whether the own class is the predicted one
+    """
+    m, width = model.n_rescored, model.n_bits + 1
+    listed = np.zeros((len(X), m + 1))
+    counts = np.zeros((len(X), width))
+    right = np.empty(len(X), dtype=bool)
+    n_threads = effective_threads(None)
+    step = max(1, _SCORES_PER_BLOCK // (n_threads * len(model.classes)))
+
+    def measure(begin: int) -> None:
+        part = slice(begin, begin + step)
+        with thread_limit(1):  # each of several threads
+            gaps = model.scores(X[part])
+        right[part] = gaps.argmax(axis=1) == own[part]
+        np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
+        rows = np.arange(len(gaps))
+        if m == len(model.classes):
+            listed[part, :m] = np.sort(gaps, axis=1)
+            return
+        listed[part] = np.sort(np.partition(gaps, m, axis=1)[:, : m + 1], axis=1)
+        below = np.rint((gaps - listed[part, m:]) / 2.0).astype(np.intp)
+        others = gaps >= listed[part, m:]  # the short list is above all others
+        places = (below + width * rows[:, None])[others]
+        found = np.bincount(places, minlength=width * len(gaps))
+        counts[part] = found.reshape(-1, width)
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(measure, range(0, len(X), step)))
+    return listed, counts, right

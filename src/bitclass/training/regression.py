@@ -1,0 +1,294 @@
+"""The paper's way from starting codes to a hash function.
+
+Class weights and codes are improved in turn (`alternation`), or have the closed forms of the hinge
+loss; P and t of the hash function h(x) = sign(P'x + t) are a ridge regression of the codes on the
+features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from bitclass._native import Precision
+from bitclass._warn import warn
+from bitclass.codes import make_distinct, pack, unpack
+from bitclass.hash_function import HashFunction, RbfAnchors
+from bitclass.training.alternation import Groups, alternate, hinge_weights
+from bitclass.training.discriminant import temperature_of_errors
+from bitclass.training.refinement import Rows
+from bitclass.training.settings import Settings
+from bitclass.training.statistics import Statistics, Sums
+
+__all__ = ["Regression", "Ridge", "regress", "ridge", "ridge_of_classes"]
+
+# The program of one bit holds a number for each pair of classes, several times: 1 GB here.
+MAX_CLASSES_OF_PROGRAMS = 4096
+# The penalties that generalised cross-validation chooses from.
+_PENALTIES = np.logspace(-6, 2, 33)
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What the paper's steps end with.
+
+    Attributes
+    ----------
+    weights : (C, r) int8 in {-1, +1}, no two of them equal
+    ridge : Ridge
+    code_sums : (C, r), of the starting codes
+    history : (m,) of `HISTORY_DTYPE`, or None for the closed forms of the hinge loss
+    n_rounds : int, of the alternation
+    """
+
+    weights: NDArray[np.int8]
+    ridge: Ridge
+    code_sums: NDArray[np.float64]
+    history: NDArray[np.void] | None = None
+    n_rounds: int = 1
+
+    @property
+    def temperature(self) -> float:
+        """Temperature of the probabilities, from how well the regression explains the codes.
+
+        If bits were hashed wrongly independently of each other, each with probability e, the
+        posterior of class c would be the softmax of ``w_c.h(x) * log((1 - e) / e) / 2``. The share
+        of explained variance gives e, for a bit whose regression value is normal around it.
+        """
+        explained = min(max(self.ridge.explained, 1e-6), 1.0 - 1e-6)
+        error = 0.5 * math.erfc(math.sqrt(explained / (1.0 - explained) / 2.0))
+        return temperature_of_errors(error, *self.weights.shape)
+
+
+def regress(settings: Settings, statistics: Statistics, rows: Rows | None) -> Regression:
+    """Weights and codes from starting codes, and a ridge regression of these codes.
+
+    Parameters
+    ----------
+    settings : Settings
+    statistics : Statistics
+    rows : passes over all rows, or None: a row then counts with the code that most of its class has
+    """
+    sums = statistics.sums()
+    code_sums = statistics.starting.code_sums(sums)
+    weights = class_codes = hinge_weights(code_sums)  # and b_i = w_{y_i}
+    row_codes, history, n_rounds = None, None, 1
+    if settings.table is not None:
+        found = alternate(
+            _starting_groups(statistics, sums, code_sums, settings),
+            weights,
+            settings.table,
+            settings.solver,
+            settings.max_rounds,
+            settings.report,
+        )
+        if not found.converged:
+            warn(
+                f"the alternation still changed bits in round {found.n_rounds}, the last one "
+                "allowed; increase max_iter",
+                ConvergenceWarning,
+            )
+        weights, history, n_rounds = found.weights, found.history, found.n_rounds
+        class_codes = unpack(found.groups.most_frequent_codes(), settings.n_bits)
+        if statistics.keep_codes:
+            row_codes = found.groups.codes[found.groups.inverse]
+    distinct = make_distinct(weights, code_sums, sums.classes)
+    # The rows of a class whose weights had to change take these as their code.
+    moved = np.any(distinct != weights, axis=1)
+    class_codes = np.where(moved[:, None], distinct, class_codes)
+    cross, code_sum = _codes_times_features(statistics, moved, class_codes, row_codes, rows)
+    found_ridge = ridge(
+        sums, cross, code_sum, settings.alpha, settings.precision, statistics.anchors
+    )
+    explained = found_ridge.explained
+    settings.report(f"hash function: {explained:.1%} of the codes' variance explained")
+    return Regression(distinct, found_ridge, code_sums, history, n_rounds)
+
+
+def _starting_groups(
+    statistics: Statistics, sums: Sums, code_sums: NDArray[np.float64], settings: Settings
+) -> Groups:
+    """All rows with their starting codes, grouped: one group per class, or from kept codes.
+
+    Labels count the classes that have rows, from 0 on.
+    """
+    n_classes = len(sums.classes)
+    if n_classes > MAX_CLASSES_OF_PROGRAMS:
+        raise ValueError(
+            f"loss={settings.loss!r} compares all pairs of classes and takes at most "
+            f"{MAX_CLASSES_OF_PROGRAMS:,} of them, found {n_classes:,}; use loss='hinge'"
+        )
+    if not statistics.keep_codes:
+        own = np.arange(n_classes)
+        return Groups(own, pack(code_sums >= 0), sums.class_weights, own)
+    place = np.cumsum(statistics.class_weights > 0) - 1
+    labels, codes, sample_weight = statistics.kept_rows()
+    return Groups.of_samples(place[labels], codes, sample_weight)
+
+
+def _codes_times_features(
+    statistics: Statistics,
+    moved: NDArray[np.bool_],
+    class_codes: NDArray[np.int8],
+    row_codes: NDArray[np.uint8] | None,
+    rows: Rows | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """X'B and the sum of the codes, over all rows.
+
+    A row has its own of the packed `row_codes` (n, bytes) where there are such, and all rows are at
+    hand; else, and where its class has `moved` (C,), the one of `class_codes` (C, r).
+    """
+    seen = statistics.class_weights > 0
+    # Classes without rows take no part: their sums are 0, whatever code stands for them here.
+    all_codes = np.ones((len(seen), class_codes.shape[1]), dtype=np.int8)
+    all_codes[seen] = class_codes
+    if rows is None or row_codes is None:
+        return statistics.cross(all_codes)
+    follows = np.zeros(len(seen), dtype=bool)
+    follows[seen] = moved
+    own = statistics.kept_rows().labels
+    row_codes = np.where(follows[own, None], pack(all_codes)[own], row_codes)
+    return statistics.cross(all_codes, (X for X, _, _ in rows()), row_codes)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """A ridge regression of codes on features.
+
+    Attributes
+    ----------
+    hash_function : HashFunction
+    explained : float
+        Share of the variance of the codes that the regression explains, in [0, 1].
+    alpha : float
+        The penalty.
+    """
+
+    hash_function: HashFunction
+    explained: float
+    alpha: float
+
+
+def ridge(
+    sums: Sums,
+    cross: NDArray[np.float64],
+    code_sum: NDArray[np.float64],
+    alpha: float | None,
+    precision: Precision = "int8",
+    anchors: RbfAnchors | None = None,
+) -> Ridge:
+    """Regress codes on features, with an intercept that is not penalised.
+
+    The penalty is `alpha` times the variance of each feature, which is an ordinary ridge on
+    standardised features: scaling a feature changes nothing. In the features as they are summed,
+    ``z = (x - shift) / scale``, the paper's ``P = (X'X + alpha I)^-1 X'B`` is solved for their
+    correlation matrix in the place of X'X. Discriminant codes, the default, need no regression.
+
+    Parameters
+    ----------
+    sums : Sums
+    cross : (d, r) ``sum weight z b'``
+    code_sum : (r,) ``sum weight b``
+    alpha : float, or None to choose it by generalised cross-validation
+    precision, anchors : see `HashFunction`
+
+    Returns
+    -------
+    Ridge
+    """
+    features = sums.correlation()
+    column_sums, total_weight, scale = sums.column_sums, sums.total_weight, sums.scale
+    constant = sums.constant
+    code_mean = code_sum / total_weight
+    cross = cross - np.outer(column_sums, code_mean)
+    cross *= np.where(constant, 0.0, 1.0 / features.norms)[:, None]
+    code_variance = float(np.sum(total_weight - code_sum * code_mean))
+    if alpha is None:
+        alpha, solution = _cross_validated(features.matrix, cross, code_variance, sums.count)
+    else:
+        features.matrix[np.diag_indices_from(features.matrix)] = 1.0 + alpha
+        solution = _solve_positive(features.matrix, cross, alpha)
+    explained = float(np.sum(solution * cross))
+    solution = solution / features.norms[:, None]
+    projection = (solution / scale[:, None]).astype(np.float32, order="C")
+
+    # From the rounded projection, so that rounding does not move the codes of the mean.
+    rounded = projection.astype(np.float64)
+    centre = features.mean * scale + sums.shift
+    intercept = code_mean - rounded.T @ centre
+    share = min(max(explained / code_variance, 0.0), 1.0) if code_variance > 0 else 0.0
+    deviation = scale * np.where(constant, 1.0, features.norms / np.sqrt(total_weight))
+    hash_function = HashFunction(
+        projection,
+        intercept,
+        centre=centre.astype(np.float32),
+        scale=deviation.astype(np.float32),
+        precision=precision,
+        anchors=anchors,
+    )
+    return Ridge(hash_function, share, alpha)
+
+
+def ridge_of_classes(
+    sums: Sums,
+    weights: NDArray[np.int8],
+    alpha: float | None,
+    precision: Precision = "int8",
+    anchors: RbfAnchors | None = None,
+) -> Ridge:
+    """Ridge regression where the code of each row is the weights (C, r) of its class."""
+    signs = weights.astype(np.float64)
+    cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
+    return ridge(sums, cross, code_sum, alpha, precision, anchors)
+
+
+def _cross_validated(
+    matrix: NDArray[np.float64],
+    cross: NDArray[np.float64],
+    code_variance: float,
+    count: float,
+) -> tuple[float, NDArray[np.float64]]:
+    """The penalty with the smallest generalised cross-validation error, and its solution.
+
+    With the eigenvalues l of the correlations and the codes' coordinates c in their directions, a
+    penalty a leaves ``a^2 sum c^2 / l (l + a)^2`` of the codes unexplained, and ``sum a / (l + a)``
+    degrees of freedom, over what no penalty at all would leave of both: nothing, where features
+    are as many as rows.
+    """
+    values, vectors = scipy.linalg.eigh(matrix, check_finite=False)
+    values = np.maximum(values, 0.0)
+    coordinates = vectors.T @ cross
+    usable = values > len(values) * np.finfo(np.float64).eps * values[-1]
+    lengths, strengths = values[usable], np.sum(coordinates[usable] ** 2, axis=1)
+    freedom_left = max(count - 1.0 - len(lengths), 0.0)
+    unexplained = max(code_variance - float(np.sum(strengths / lengths)), 0.0)
+    if freedom_left == 0.0:  # the difference is rounding
+        unexplained = 0.0
+    errors = []
+    for alpha in _PENALTIES:
+        shrunk = lengths + alpha
+        left = unexplained + np.sum(strengths / lengths * (alpha / shrunk) ** 2)
+        freedom = freedom_left + np.sum(alpha / shrunk)
+        errors.append(left / freedom**2 if freedom > 0 else np.inf)
+    best = float(_PENALTIES[int(np.argmin(errors))])
+    return best, np.asarray(vectors @ (coordinates / (values + best)[:, None]))
+
+
+def _solve_positive(
+    matrix: NDArray[np.float64], right: NDArray[np.float64], alpha: float
+) -> NDArray[np.float64]:
+    """Solve for a positive matrix; where rounding has made it indefinite, in its positive part."""
+    try:
+        factor = scipy.linalg.cho_factor(matrix, lower=True, check_finite=False)
+        solution: NDArray[np.float64] = scipy.linalg.cho_solve(factor, right, check_finite=False)
+        return solution
+    except np.linalg.LinAlgError:
+        values, vectors = scipy.linalg.eigh(matrix, check_finite=False)
+        kept = values > max(alpha / 2, len(values) * np.finfo(np.float32).eps)
+        scaled = (vectors[:, kept].T @ right) / values[kept, None]
+        return np.asarray(vectors[:, kept] @ scaled)

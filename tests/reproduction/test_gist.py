@@ -1,0 +1,84 @@
+"""GIST: the descriptor of Oliva and Torralba, from folders of images to feature files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("PIL", reason="images need bitclass[images]")
+from PIL import Image
+
+from reproduction.__main__ import main
+from reproduction.gist import Gist
+
+# Stored features of `scene` by the definition, step by step in double precision.
+STORED = Path(__file__).parents[1] / "golden" / "gist_512.npy"
+
+
+def scene(side, seed):
+    """Boxes of some colours on a slope, and integer noise: the same everywhere."""
+    state = np.random.RandomState(seed)
+    y, x = np.mgrid[:side, :side]
+    image = np.stack([x * 2 + y, x + y * 2, x * 3], axis=2) * 64 // side
+    for _ in range(6):
+        left, top = state.randint(0, side, 2)
+        width, height = state.randint(1, side // 2 + 1, 2)
+        image[top : top + height, left : left + width] = state.randint(0, 220, 3)
+    image += state.randint(0, 16, image.shape)
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+def grating(side, frequency, angle):
+    """Waves of so many cycles per pixel; their frequency points at `angle`, y downwards."""
+    y, x = np.mgrid[:side, :side]
+    phase = 2 * np.pi * frequency * (x * np.cos(angle) + y * np.sin(angle))
+    grey = np.rint(128 + 100 * np.cos(phase)).astype(np.uint8)
+    return np.repeat(grey[:, :, None], 3, axis=2)
+
+
+def energy(image):
+    """Energy (scales, orientations)."""
+    return Gist().extract([image]).reshape(4, 8, 16).mean(axis=2)
+
+
+def test_the_stored_features_of_a_small_set():
+    images = [scene(side, seed) for seed, side in enumerate((32, 32, 32, 64, 64, 48))]
+    np.testing.assert_allclose(Gist().extract(images), np.load(STORED), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 500), (3, 2), (33, 47), (300, 7)])
+def test_images_of_any_size(shape):
+    image = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    assert np.isfinite(Gist().extract([Gist().prepare(image)])).all()
+
+
+def test_an_image_of_one_colour_has_no_energy():
+    np.testing.assert_allclose(energy(np.full((40, 40, 3), 77, np.uint8)), 0, atol=1e-6)
+
+
+@pytest.mark.parametrize("orientation", range(8))
+def test_gratings_find_their_orientation(orientation):
+    # The filters turn against the angle of the frequency.
+    found = energy(grating(64, 0.2, -np.pi * orientation / 8)).sum(axis=0)
+    assert found.argmax() == orientation
+
+
+@pytest.mark.parametrize("scale", range(4))
+def test_gratings_find_their_scale(scale):
+    assert energy(grating(128, 0.3 / 1.85**scale, 0.0))[:, 0].argmax() == scale
+
+
+def test_larger_images_are_shrunk_and_smaller_ones_kept():
+    twice = np.kron(scene(128, 4), np.ones((2, 2, 1), dtype=np.uint8))
+    assert Gist().prepare(twice).shape == (128, 128, 3)
+    np.testing.assert_array_equal(Gist().prepare(scene(64, 4)), scene(64, 4))
+
+
+def test_the_command_writes_features_and_labels(tmp_path):
+    for seed, name in enumerate(("cat", "dog")):
+        (tmp_path / "set" / name).mkdir(parents=True)
+        Image.fromarray(scene(32, seed)).save(tmp_path / "set" / name / "a.png")
+    main(["gist", str(tmp_path / "set"), str(tmp_path / "train.npy")])
+    expected = Gist().extract([scene(32, 0), scene(32, 1)])
+    np.testing.assert_array_equal(np.load(tmp_path / "train.npy"), expected)
+    assert np.load(tmp_path / "train.labels.npy").tolist() == ["cat", "dog"]
