@@ -60,13 +60,13 @@ def text_model():
 @pytest.fixture(scope="session")
 def server(served):
     """A server that runs, with further models of plain rows and of texts."""
-    from bitclass.serving import ServedModel, create_app, create_server, listen
+    from bitclass.serving import ServedModel, Service, create_server, listen
 
     rows_only, texts = ServedModel("rows", served.model), ServedModel("texts", text_model())
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     started = threading.Event()
-    running = create_server(create_app([served, rows_only, texts]), on_start=started.set)
+    running = create_server(Service([served, rows_only, texts]), on_start=started.set)
     thread = threading.Thread(target=running.run, args=([listener],))
     thread.start()
     assert started.wait(60)

@@ -6,13 +6,13 @@ import explore_images
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.exceptions import HTTPException
 
 from bitclass import PackedModel
 from bitclass.codes import hamming, pack, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.images import Gist, ImageSet, image_rows
 from bitclass.serving import Gallery, ServedModel
-from bitclass.serving.errors import RequestError
 from bitclass.serving.explorer import N_LISTED, Explorer
 
 
@@ -74,9 +74,9 @@ def test_small_images_are_small_and_made_once(explorer, served):
 
 @pytest.mark.parametrize("row", [-1, 48, 10**8])
 def test_an_image_that_is_not_there_is_an_error(explorer, row):
-    with pytest.raises(RequestError, match="there are 48"):
+    with pytest.raises(HTTPException, match="there are 48"):
         explorer.look_at(row)
-    with pytest.raises(RequestError, match="there are 48"):
+    with pytest.raises(HTTPException, match="there are 48"):
         explorer.small_image(row)
 
 
@@ -92,7 +92,7 @@ def test_images_that_cannot_be_read_are_not_in_the_gallery(served, tmp_path):
     np.testing.assert_array_equal(found.codes, gallery.codes[[0, 2]])
     explorer = Explorer(ServedModel("some", model, Gist(), found))
     assert explorer.images()["images"][1] == {"row": 1, "name": "c", "label": None}
-    assert explorer.pairs()["by"] == "distance"
+    assert explorer.pairs["by"] == "distance"
 
 
 def fitted_words(n_classes=120, n_bits=24):
@@ -131,7 +131,7 @@ def test_classes_are_searched_and_listed_with_the_nearest_other_one():
 
 def test_without_images_the_most_confused_classes_have_the_nearest_codes():
     model = fitted_words()
-    pairs = Explorer(ServedModel("words", model)).pairs()
+    pairs = Explorer(ServedModel("words", model)).pairs
     assert pairs["by"] == "distance"
     assert pairs["pairs"][0]["distance"] == 0
     found = [pair["distance"] for pair in pairs["pairs"]]
@@ -144,7 +144,7 @@ def test_one_class_has_no_other():
     model = fitted_words()
     one = PackedModel(model.classes[:1], model.weights[:1], model.hash_function)
     explorer = Explorer(ServedModel("one", one))
-    assert explorer.pairs()["pairs"] == []
+    assert explorer.pairs["pairs"] == []
     assert explorer.classes()["classes"] == [{"class": 0, "label": "Word 000"}]
 
 
@@ -158,7 +158,7 @@ def test_confused_classes_and_filters_count_the_images(served):
     )
     explorer = Explorer(other)
     own = str(gallery.images.labels[0])
-    assert {"label": "rings & dots", "other": own, "images": 3} in explorer.pairs()["pairs"]
+    assert {"label": "rings & dots", "other": own, "images": 3} in explorer.pairs["pairs"]
     wrong = explorer.images("rings & dots", wrong=True)
     assert wrong["total"] == 3
     assert [image["predicted"] for image in wrong["images"]] == [own] * 3

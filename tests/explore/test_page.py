@@ -317,7 +317,7 @@ def test_wrongly_classified_images_are_filtered(browser, explorer):
     browser.value("document.getElementById('wrong').click()")
     expected = f"{n_wrong} image{'s' if n_wrong != 1 else ''}"
     browser.wait_for(f"document.getElementById('images-text').textContent === {expected!r}")
-    pairs = explorer.pairs()["pairs"]
+    pairs = explorer.pairs["pairs"]
     assert len(names(browser, "#pairs li")) == len(pairs)
 
 

@@ -8,7 +8,7 @@ import explore_images
 import numpy as np
 import pytest
 
-from bitclass.serving import create_app, is_loopback
+from bitclass.serving import Service, is_loopback
 
 API = "/api/models/drawn"
 
@@ -146,7 +146,7 @@ def test_every_name_of_this_machine_itself_will_do(server, name):
 
 
 def test_a_service_for_the_network_is_known_by_numbers_and_allowed_names(served):
-    app = create_app([served], host="0.0.0.0", allowed_hosts=["Models.example"])
+    app = Service([served], host="0.0.0.0", allowed_hosts=["Models.example"])
     for name in ("192.168.1.7:8000", "[fe80::1]:80", "localhost:1", "models.example"):
         assert app._is_own_name(name), name
     assert not app._is_own_name("evil.example:8000")

@@ -15,7 +15,7 @@ import pytest
 import services
 
 from bitclass import serving
-from bitclass.serving import Limits, ServedModel, create_app, server
+from bitclass.serving import Limits, ServedModel, Service, server
 
 
 @pytest.mark.parametrize("name", ["words", "numbers"])
@@ -120,7 +120,7 @@ def test_further_connections_are_refused_and_served_again_when_others_end(servic
 def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
     model = ServedModel("m", services.random_model(["a", "b"]))
-    with services.in_thread(create_app([model], Limits(body_seconds=0.3))) as service:
+    with services.in_thread(Service([model], Limits(body_seconds=0.3))) as service:
         for request, status in [
             (b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{", b" 408 "),
             (b"POST /predict HTTP/1.1\r\nHost: 127", b""),
@@ -140,7 +140,7 @@ def test_what_goes_wrong_within_is_an_answer_too(monkeypatch, caplog):
 
     model = services.random_model(["a", "b"])
     monkeypatch.setattr(model, "predict", fail)
-    with services.in_thread(create_app([ServedModel("m", model)])) as service:
+    with services.in_thread(Service([ServedModel("m", model)])) as service:
         body = {"rows": services.rows(1).tolist()}
         status, answer = services.ask_json(service, "POST", "/predict", body)
         assert services.ask(service, "GET", "/v2/health/live")[0] == 200

@@ -6,7 +6,7 @@ import services
 import tritonclient.http as triton
 
 from bitclass import BinaryCodeClassifier
-from bitclass.serving import ServedModel, create_app
+from bitclass.serving import ServedModel, Service
 from bitclass.storage import load, save
 from bitclass.text import NgramHasher
 
@@ -61,7 +61,7 @@ def test_sentence_embeddings_are_computed_from_texts():
     def embed(texts):
         return np.array([[len(text), text.count("a"), 1] for text in texts], dtype=np.float32)
 
-    app = create_app([ServedModel("m", model, embed=embed)])
+    app = Service([ServedModel("m", model, embed=embed)])
     texts = ["banana", "x", "a a a"]
     with services.in_thread(app) as service:
         _, answer = services.ask_json(service, "POST", "/predict", {"texts": texts})

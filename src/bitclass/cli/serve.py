@@ -61,7 +61,7 @@ def command(
     """
     from bitclass._native import set_num_threads
     from bitclass._native.threads import effective_threads
-    from bitclass.serving import Limits, Metrics, create_app, create_server, fork_workers
+    from bitclass.serving import Limits, Metrics, Service, create_server, fork_workers
 
     if workers > 1 and not hasattr(os, "fork"):
         raise UsageError("--workers: this system has no fork; start several services instead")
@@ -90,7 +90,7 @@ def command(
 
     # After the fork: the threads of other libraries do not survive it.
     served = [each.with_extractor() for each in plain]
-    app = create_app(served, limits, host=host, allowed_hosts=allow_host or (), metrics=metrics)
+    app = Service(served, limits, host=host, allowed_hosts=allow_host or (), metrics=metrics)
     server = create_server(app, max_connections=max_connections, on_start=tell_started)
     server.run(sockets=[listener])
 
@@ -136,10 +136,10 @@ def serve_until_stopped(
     served: Sequence[ServedModel], listener: socket.socket, host: str, title: str
 ) -> None:
     """Serve, and say where."""
-    from bitclass.serving import create_app, create_server
+    from bitclass.serving import Service, create_server
 
     told = f"{title} at {_address(host, listener)}, stop with Ctrl-C"
-    app = create_app(served, host=host)
+    app = Service(served, host=host)
     create_server(app, on_start=lambda: print(told, flush=True)).run(sockets=[listener])
 
 

@@ -40,7 +40,8 @@ class Metrics:
     Examples
     --------
     >>> metrics = Metrics(["digits"])
-    >>> metrics.request("infer", 200, 0.002)
+    >>> metrics.begin()
+    >>> metrics.end("infer", 200, 0.002)
     >>> metrics.batch("digits", n_requests=3, n_rows=12)
     >>> 'bitclass_requests_total{endpoint="infer",status="200"} 1' in metrics.text()
     True
@@ -81,12 +82,8 @@ class Metrics:
         """Count a request that is to be answered."""
         self._in_progress[0] += 1
 
-    def end(self) -> None:
-        """Count it as answered, or given up."""
-        self._in_progress[0] -= 1
-
-    def request(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count an answered request.
+    def end(self, endpoint: str, status: int, seconds: float) -> None:
+        """Count it as answered, or given up.
 
         Parameters
         ----------
@@ -97,6 +94,7 @@ class Metrics:
             From the end of its headers to the end of the answer.
         """
         i = ENDPOINTS.index(endpoint)
+        self._in_progress[0] -= 1
         self._requests[i, status] += 1
         _add(self._seconds[i], _SECONDS, seconds)
 
