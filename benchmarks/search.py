@@ -27,10 +27,8 @@ from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.class_index import cluster_codes
 from bitclass.codes import hamming
 from cost import class_rows
-from tables import write_page
-from timing import threads_of_all
+from harness import BUILD, threads_of_all, write_page
 
-HERE = Path(__file__).parent
 N_BITS, K = 128, 16
 N_QUERIES, N_SINGLE = 1000, 100
 PROBES = (64, 128, 256)
@@ -200,10 +198,10 @@ def write(results: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--classes", type=int, default=1_000_000, help="derived ones; 0 for none")
-    parser.add_argument("--characters", type=Path, default=HERE.parent / "build" / "characters")
+    parser.add_argument("--characters", type=Path, default=BUILD / "characters")
     parser.add_argument("--methods", nargs="+", default=["clusters", "flat", "ivf", "hnsw"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--kept", type=Path, default=HERE.parent / "build" / "search.json")
+    parser.add_argument("--kept", type=Path, default=BUILD / "search.json")
     options = parser.parse_args()
     results = json.loads(options.kept.read_text()) if options.kept.exists() else {}
     with threads_of_all(1):

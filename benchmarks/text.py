@@ -12,9 +12,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,8 +30,7 @@ from threadpoolctl import threadpool_limits
 from bitclass import BinaryCodeClassifier, load
 from bitclass.storage import save
 from bitclass.text import NgramHasher, TextRows, open_texts
-from real_data import DATA
-from tables import write_page
+from harness import DATA, in_child, peak_mb, write_page
 
 NOTE = (
     "Accuracy in %, seconds of wall time, size of the model file (LinearSVC: of its coefficients), "
@@ -202,7 +198,7 @@ def place_names() -> list[Result]:
             "us per name": round(1e6 * predicting / len(test), 1),
             "us per single name": round(microseconds(model.predict, test), 1),
             "MB": round(size / 1e6, 1),
-            "peak GB": peak_gigabytes(),
+            "peak GB": round(peak_mb() / 1e3, 2),
         }
     ]
 
@@ -238,7 +234,7 @@ def fasttext_names() -> list[Result]:
                     "us per name": round(1e6 * predicting / len(test), 1),
                     "us per single name": None,
                     "MB": round(path.stat().st_size / 1e6, 1),
-                    "peak GB": peak_gigabytes(),
+                    "peak GB": round(peak_mb() / 1e3, 2),
                 }
             )
     return results
@@ -259,14 +255,9 @@ def dense() -> list[Result]:
             "bits": 128,
             "accuracy": round(100 * ours.score(X[5000:], y[5000:]), 2),
             "fit s": round(seconds, 1),
-            "peak GB": peak_gigabytes(),
+            "peak GB": round(peak_mb() / 1e3, 2),
         }
     ]
-
-
-def peak_gigabytes() -> float:
-    """Peak memory of this process, its input included."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2)
 
 
 PARTS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
@@ -290,9 +281,10 @@ def main() -> None:
         sys.exit(f"{DATA}: no texts there; set BITCLASS_DATA")
     tables: dict[str, list[Result]] = {}
     for name, (heading, _) in PARTS.items():
-        command = [sys.executable, __file__, "--only", name]
-        run = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
-        tables.setdefault(heading, []).extend(json.loads(run.stdout.splitlines()[-1]))
+        found: Any = in_child("--only", name)
+        if "failed" in found:
+            sys.exit(f"{name}: {found['failed']}")
+        tables.setdefault(heading, []).extend(found)
     write_page("text", "Wide sparse rows", NOTE, tables)
 
 
