@@ -15,7 +15,7 @@ from typing import Literal
 from reproduction.datasets import DATASETS
 from reproduction.methods import BITCLASS, HASHING, HASHING_RBF, METHODS, OTHER_LOSSES, PAPER, SVMS
 from reproduction.paper import TABLE_1, TABLE_2
-from reproduction.plan import TABLE_BITS, UNTRAINED
+from reproduction.plan import TABLE_BITS
 from reproduction.results import TIME_UNCERTAINTY, Number, Results
 from reproduction.tables import seconds_text
 
@@ -262,7 +262,7 @@ def _objective_falls(results: Results) -> Iterator[Finding]:
 def _few_rounds(results: Results) -> Iterator[Finding]:
     for data in results.datasets:
         rounds = results.mean("paper-exponential", data, "n_rounds")
-        if rounds is not None and not DATASETS[data].untrained:
+        if rounds is not None:
             # The last round is the one that finds nothing to change.
             yield Finding(DATASETS[data].title, f"{rounds - 1:.1f} rounds", rounds - 1 < 3)
 
@@ -285,17 +285,15 @@ def _faster(
     """
     training = field == "train_seconds"
     for data in (name for name in results.datasets if name.startswith(prefix)):
-        untrained = DATASETS[data].untrained
-        those = [name for name in rivals if not untrained or name in UNTRAINED]
         for method in methods:
-            if not results.of(method, data) or (training and untrained):
+            if not results.of(method, data):
                 continue
             ours, late = (
                 results.seconds(method, data, field),
                 results.missing([method], data, field),
             )
             missing, ratios = [], []
-            for name in those:
+            for name in rivals:
                 if ours is None:
                     continue
                 title = METHODS[name].title
