@@ -14,7 +14,7 @@ import pytest
 import services
 
 from bitclass import serving
-from bitclass.serving import Limits, ServedModel, Service, server
+from bitclass.serving import ServedModel, Service, server
 
 
 @pytest.mark.parametrize("name", ["words", "numbers"])
@@ -98,7 +98,7 @@ def test_further_connections_are_refused_and_served_again_when_others_end(servic
 def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
     model = ServedModel("m", services.random_model(["a", "b"]))
-    with services.in_thread(Service([model], Limits(body_seconds=0.3))) as service:
+    with services.in_thread(Service([model], body_seconds=0.3)) as service:
         for request, status in [
             (b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{", b" 408 "),
             (b"POST /predict HTTP/1.1\r\nHost: 127", b""),

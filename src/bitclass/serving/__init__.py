@@ -10,7 +10,7 @@ except ImportError as error:
         f"serving needs {error.name}; install it with: pip install 'bitclass[serve]'"
     ) from error
 
-from bitclass.serving.app import Limits, Service, is_loopback
+from bitclass.serving.app import Service, is_loopback
 from bitclass.serving.metrics import Metrics
 from bitclass.serving.notebook import Exploration, explore
 from bitclass.serving.served_model import Gallery, ServedModel
@@ -20,7 +20,6 @@ from bitclass.serving.workers import fork_workers
 __all__ = [
     "Exploration",
     "Gallery",
-    "Limits",
     "Metrics",
     "ServedModel",
     "Service",

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from importlib.metadata import version
@@ -42,7 +41,7 @@ from bitclass.serving.protocol import (
 )
 from bitclass.serving.served_model import ServedModel
 
-__all__ = ["Limits", "Service", "is_loopback"]
+__all__ = ["Service", "is_loopback"]
 
 _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -70,24 +69,6 @@ _HEADERS = [
 ]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one request may take.
-
-    Parameters
-    ----------
-    body_bytes : int
-    rows : int
-        Rows, texts or images.
-    body_seconds : float
-        Time for the body to arrive.
-    """
-
-    body_bytes: int = 20 << 20
-    rows: int = 10_000
-    body_seconds: float = 30.0
-
-
 class Service:
     """The ASGI application: it serves models.
 
@@ -95,7 +76,12 @@ class Service:
     ----------
     models : sequence of ServedModel
         With distinct names; the first answers where a request names none.
-    limits : Limits, optional
+    max_body_bytes : int
+        Of one request.
+    max_rows : int
+        Rows, texts or images of one request.
+    body_seconds : float
+        Time for the body of a request to arrive.
     host : str
         Address that the server listens on.
     allowed_hosts : sequence of str
@@ -114,8 +100,10 @@ class Service:
     def __init__(
         self,
         models: Sequence[ServedModel],
-        limits: Limits | None = None,
         *,
+        max_body_bytes: int = 20 << 20,
+        max_rows: int = 10_000,
+        body_seconds: float = 30.0,
         host: str = "127.0.0.1",
         allowed_hosts: Sequence[str] = (),
         metrics: Metrics | None = None,
@@ -126,7 +114,8 @@ class Service:
         if len(self._models) != len(models) or not models:
             names = ", ".join(served.name for served in models)
             raise ValueError(f"models must have distinct names, found {names or 'none'}")
-        self._limits = limits or Limits()
+        self._max_body_bytes, self._max_rows = max_body_bytes, max_rows
+        self._body_seconds = body_seconds
         self._hosts = {host.lower(), *map(str.lower, allowed_hosts)}
         policy = _POLICY + (_NOTEBOOKS if in_frames else "'none'")
         self._headers = [*_HEADERS, (b"content-security-policy", policy.encode())]
@@ -251,7 +240,7 @@ class Service:
         served, body = self._served(request), await self._body(request)
         json_length = request.headers.get("inference-header-content-length")
         with _as_bad_request():
-            query = parse_infer(body, json_length, served, self._limits.rows)
+            query = parse_infer(body, json_length, served, self._max_rows)
             prediction = await self._predicted(served, query)
         content, headers = infer_answer(query, served, prediction)
         return Response(content, headers=headers)
@@ -263,7 +252,7 @@ class Service:
         content_type = request.headers.get("content-type", "")
         top = request.query_params.get("top")
         with _as_bad_request():
-            query = parse_plain(body, content_type, top, served, self._limits.rows)
+            query = parse_plain(body, content_type, top, served, self._max_rows)
             prediction = await self._predicted(served, query)
         return _json(plain_answer(served, prediction))
 
@@ -290,7 +279,7 @@ class Service:
 
     async def _list_models(self, request: Request) -> Response:
         facts = [explorer.facts() for explorer in self._explorers.values()]
-        return _json({"models": facts, "max_bytes": self._limits.body_bytes})
+        return _json({"models": facts, "max_bytes": self._max_body_bytes})
 
     async def _classes(self, request: Request) -> Response:
         search, start = request.query_params.get("search", ""), _number(request, "start")
@@ -349,22 +338,22 @@ class Service:
         encoding = request.headers.get("content-encoding", "identity")
         if encoding != "identity":
             raise HTTPException(415, f"content-encoding must be identity, found {encoding!r:.80}")
-        limit = self._limits.body_bytes
+        limit = self._max_body_bytes
         length = request.headers.get("content-length", "0")
         too_large = HTTPException(413, f"the body must have at most {limit} bytes")
         if len(length) > 18 or int(length) > limit:
             raise too_large
         parts, size = [], 0
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
+            async with asyncio.timeout(self._body_seconds):
                 async for part in request.stream():
                     size += len(part)
                     if size > limit:
                         raise too_large
                     parts.append(part)
         except TimeoutError:
-            seconds = self._limits.body_seconds
-            raise HTTPException(408, f"the body must arrive within {seconds:g} seconds") from None
+            message = f"the body must arrive within {self._body_seconds:g} seconds"
+            raise HTTPException(408, message) from None
         return b"".join(parts)
 
 
