@@ -121,9 +121,9 @@ def measured(weights: NDArray[np.uint8], codes: NDArray[np.uint8], names: list[s
         distances = search(codes)
         rows.append(
             {
-                "method": name,
-                "recall_1": float(np.mean(distances[:, 0] == right[:, 0])),
-                "recall_16": float(np.mean(distances <= right[:, -1:])),
+                "search": name,
+                "recall of the nearest": float(np.mean(distances[:, 0] == right[:, 0])),
+                "of the short list": float(np.mean(distances <= right[:, -1:])),
             }
         )
     batch: dict[str, list[float]] = {name: [] for name in searches}
@@ -134,8 +134,8 @@ def measured(weights: NDArray[np.uint8], codes: NDArray[np.uint8], names: list[s
             ones = [codes[i : i + 1] for i in range(N_SINGLE)]
             single[name].append(cpu_seconds(lambda: [search(one) for one in ones]) / N_SINGLE)
     for row in rows:
-        row["batch_us"] = 1e6 * statistics.median(batch[row["method"]])
-        row["single_us"] = 1e6 * statistics.median(single[row["method"]])
+        row["µs per row, batch"] = 1e6 * statistics.median(batch[row["search"]])
+        row["one row"] = 1e6 * statistics.median(single[row["search"]])
     return rows
 
 
@@ -162,37 +162,11 @@ def exact_indices(weights: NDArray[np.uint8], codes: NDArray[np.uint8]) -> dict[
         hashed.append(float(np.any(near, axis=1).mean()))
         n_keys.append(parts.shape[1] * sum(math.comb(16, i) for i in range(allowed + 1)))
     return {
-        "distance_of_16th": float(np.median(farthest)),
-        "clusters_share": float(bound.mean() / len(weights)),
-        "hashing_share": float(np.mean(hashed)),
-        "hashing_keys": float(np.mean(n_keys)),
+        "distance of the 16th class": float(np.median(farthest)),
+        "clusters and triangle inequality": float(bound.mean() / len(weights)),
+        "multi-index hashing": float(np.mean(hashed)),
+        "its look-ups": float(np.mean(n_keys)),
     }
-
-
-def write(results: dict[str, Any]) -> None:
-    tables = {}
-    for name, result in results.items():
-        visited = result["exact_indices"]
-        tables[f"{name}, {result['n_classes']:,} classes"] = [
-            {
-                "search": row["method"],
-                "recall of the nearest": row["recall_1"],
-                "of the short list": row["recall_16"],
-                "µs per row, batch": row["batch_us"],
-                "one row": row["single_us"],
-            }
-            for row in result["methods"]
-        ]
-        tables[f"{name}: classes visited by exact indices"] = [
-            {
-                "distance of the 16th class": visited["distance_of_16th"],
-                "clusters and triangle inequality": visited["clusters_share"],
-                "multi-index hashing": visited["hashing_share"],
-                "its look-ups": visited["hashing_keys"],
-            }
-        ]
-    note = f"Short lists of {K} at {N_BITS} bits, one thread, CPU time: `make search`."
-    write_page("search", "Search among class codes", note, tables)
 
 
 def main() -> None:
@@ -214,14 +188,13 @@ def main() -> None:
                 print(f"{name}: no features in {options.characters}; skipped")
                 continue
             weights, codes = made
-            results[name] = {
-                "n_classes": len(weights),
-                "exact_indices": exact_indices(weights, codes),
-                "methods": measured(weights, codes, options.methods, options.rounds),
-            }
+            title = f"{name}, {len(weights):,} classes"
+            results[title] = measured(weights, codes, options.methods, options.rounds)
+            results[f"{name}: classes visited by exact indices"] = [exact_indices(weights, codes)]
             options.kept.parent.mkdir(exist_ok=True)
             options.kept.write_text(json.dumps(results, indent=1) + "\n")
-    write(results)
+    note = f"Short lists of {K} at {N_BITS} bits, one thread, CPU time: `make search`."
+    write_page("search", "Search among class codes", note, results)
 
 
 if __name__ == "__main__":
