@@ -19,6 +19,7 @@ def paths(tmp_path_factory):
     models = {
         "words": services.random_model([f"wörd {i}" for i in range(40)]),
         "numbers": services.random_model(range(5, 305), n_bits=70, seed=2),
+        "intents": services.text_model(),
     }
     for name, model in models.items():
         save(folder / f"{name}.safetensors", model)

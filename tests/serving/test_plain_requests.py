@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import services
+import tritonclient.http as triton
 
 from bitclass import serving
 from bitclass.serving import ServedModel, Service, server
@@ -161,51 +162,64 @@ def test_metrics_count_requests_rows_and_seconds(service):
     assert counts == sorted(counts)
 
 
-def test_images_are_predicted_as_the_extractor_and_model_do(tmp_path):
-    pytest.importorskip("PIL", reason="images need bitclass[images]")
-    import io
+def infer(service, model, kind, values):
+    tensor = triton.InferInput(kind, [len(values), 1], "BYTES")
+    tensor.set_data_from_numpy(np.array(values, dtype=object).reshape(-1, 1))
+    with triton.InferenceServerClient(f"127.0.0.1:{service.port}") as client:
+        assert client.get_model_metadata(model)["inputs"][0]["name"] == kind
+        labels = client.infer(model, [tensor]).as_numpy("label")
+    return [label.decode() for label in labels]
 
-    from PIL import Image
 
-    from bitclass.images import Gist, decode
-    from bitclass.storage import save
+def test_texts_are_predicted(service, loaded):
+    texts = ["please open a door", "play music ♫", ""]
+    expected = loaded["intents"].predict(texts).tolist()
+    body = {"texts": texts}
+    status, answer = services.ask_json(service, "POST", "/predict/intents?top=2", body)
+    assert (status, answer["labels"]) == (200, expected)
+    assert infer(service, "intents", "texts", texts) == expected
+    path = "/api/models/intents/look"
+    for body, status in ((b"play music", 200), (b"\xff", 400)):
+        headers = {"Content_Type": "text/plain"}
+        found, answer = services.ask_json(service, "POST", path, body, **headers)
+        assert found == status
+    assert "UTF-8" in answer["error"] or "utf-8" in answer["error"]
 
-    extractor = Gist()
-    model = services.random_model(["a", "b", "c"], n_features=extractor.n_features)
-    model.summary["extractor"] = extractor.specification()
-    save(tmp_path / "im.safetensors", model)
-    images = []
-    for seed in range(3):
-        pixels = np.random.default_rng(seed).integers(0, 256, (40, 50, 3), dtype=np.uint8)
-        stream = io.BytesIO()
-        Image.fromarray(pixels).save(stream, "PNG")
-        images.append(stream.getvalue())
-    X = extractor.extract([extractor.preparation(decode(image, "image")) for image in images])
-    expected = model.predict(X).tolist()
-    with services.serving(tmp_path / "im.safetensors") as service:
-        encoded = [base64.b64encode(image).decode() for image in images]
-        _, answer = services.ask_json(service, "POST", "/predict", {"images": encoded})
-        assert answer["labels"] == expected
-        _, answer = services.ask_json(
-            service, "POST", "/predict?top=2", images[0], Content_Type="image/png"
-        )
-        assert (answer["labels"], len(answer["top"][0])) == (expected[:1], 2)
-        for body, status, words in [
-            ({"images": ["%%"]}, 400, "image 0 must be in base64"),
-            ({"images": [3]}, 400, "images must be a list of strings"),
-            ({"images": [encoded[0], base64.b64encode(b"x").decode()]}, 422, "image 1: cannot be"),
-        ]:
-            found, answer = services.ask_json(service, "POST", "/predict", body)
-            assert found == status
-            assert words in answer["error"]
 
-        import tritonclient.http as triton
+def test_sentence_embeddings_are_computed_from_texts():
+    model = services.random_model(["a", "b", "c"], n_features=3)
 
-        tensor = triton.InferInput("images", [3], "BYTES")
-        tensor.set_data_from_numpy(np.array(images, dtype=object))
-        with triton.InferenceServerClient(f"127.0.0.1:{service.port}") as client:
-            labels = client.infer("im", [tensor]).as_numpy("label")
-        assert [label.decode() for label in labels] == expected
+    def embed(texts):
+        return np.array([[len(text), text.count("a"), 1] for text in texts], dtype=np.float32)
+
+    texts = ["banana", "x", "a a a"]
+    with services.in_thread(Service([ServedModel("m", model, embed=embed)])) as service:
+        _, answer = services.ask_json(service, "POST", "/predict", {"texts": texts})
+    assert answer["labels"] == model.predict(embed(texts)).tolist()
+
+
+def test_images_are_predicted_as_the_extractor_and_model_do(server, served):
+    import explore_images
+
+    images = [explore_images.encoded(explore_images.drawn(kind, 5)) for kind in range(3)]
+    expected = served.model.predict(served.features(images)).tolist()
+    encoded = [base64.b64encode(image).decode() for image in images]
+    _, answer = services.ask_json(server, "POST", "/predict", {"images": encoded})
+    assert answer["labels"] == expected
+    _, answer = services.ask_json(
+        server, "POST", "/predict?top=2", images[0], Content_Type="image/png"
+    )
+    assert (answer["labels"], len(answer["top"][0])) == (expected[:1], 2)
+    assert infer(server, "drawn", "images", images) == expected
+    for body, status, words in [
+        ({"images": ["%%"]}, 400, "image 0 must be in base64"),
+        ({"images": [3]}, 400, "images must be a list of strings"),
+        ({"texts": ["abc"]}, 400, "takes images or rows, found 'texts'"),
+        ({"images": [encoded[0], base64.b64encode(b"x").decode()]}, 422, "image 1: cannot be"),
+    ]:
+        found, answer = services.ask_json(server, "POST", "/predict", body)
+        assert found == status
+        assert words in answer["error"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
