@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from importlib import resources
 from importlib.metadata import version
@@ -154,6 +153,7 @@ class Service:
             ],
             exception_handlers={
                 HTTPException: _refuse,
+                ValueError: partial(_refuse_as, 400),  # what is wrong with the values of a request
                 ImageError: partial(_refuse_as, 422),
                 ClientDisconnect: partial(_refuse_as, 400),
                 Exception: _fail,
@@ -239,9 +239,8 @@ class Service:
     async def _infer(self, request: Request) -> Response:
         served, body = self._served(request), await self._body(request)
         json_length = request.headers.get("inference-header-content-length")
-        with _as_bad_request():
-            query = parse_infer(body, json_length, served, self._max_rows)
-            prediction = await self._predicted(served, query)
+        query = parse_infer(body, json_length, served, self._max_rows)
+        prediction = await self._predicted(served, query)
         content, headers = infer_answer(query, served, prediction)
         return Response(content, headers=headers)
 
@@ -251,9 +250,8 @@ class Service:
         served, body = self._served(request), await self._body(request)
         content_type = request.headers.get("content-type", "")
         top = request.query_params.get("top")
-        with _as_bad_request():
-            query = parse_plain(body, content_type, top, served, self._max_rows)
-            prediction = await self._predicted(served, query)
+        query = parse_plain(body, content_type, top, served, self._max_rows)
+        prediction = await self._predicted(served, query)
         return _json(plain_answer(served, prediction))
 
     async def _predicted(self, served: ServedModel, query: Query) -> Prediction:
@@ -312,9 +310,8 @@ class Service:
                 415, f"model {served.name} takes {served.inputs[0]}, found {content_type!r:.80}"
             )
         body = await self._body(request)
-        with _as_bad_request():
-            content = body.decode() if is_text else body
-            X = await self._extracted(served, served.inputs[0], [content])
+        content = body.decode() if is_text else body
+        X = await self._extracted(served, served.inputs[0], [content])
         return await self._explored(request, lambda explorer: explorer.look(X))
 
     async def _explored(
@@ -373,22 +370,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-@contextmanager
-def _as_bad_request() -> Iterator[None]:
-    """What is wrong with a request's values is answered with status 400."""
-    try:
-        yield
-    except ImageError:
-        raise
-    except ValueError as error:
-        raise HTTPException(400, str(error)) from error
-
-
 def _number(request: Request, name: str) -> int:
     """A number of the address; 0 if it is not there."""
     text = request.path_params.get(name) or request.query_params.get(name, "0")
-    with _as_bad_request():
-        return parse_number(text, name)
+    return parse_number(text, name)
 
 
 def _json(value: Any, status: int = 200) -> Response:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,8 @@ class Batcher:
                 return [error]
             # What is wrong with one of them must not fail the others.
             return [self._answers([job])[0] for job in jobs]
-        ends = np.cumsum([len(part) for part in parts])[:-1]
-        return list(zip(*(np.split(values, ends) for values in prediction), strict=True))
+        ends = accumulate((len(part) for part in parts), initial=0)
+        return [tuple(values[i:j] for values in prediction) for i, j in pairwise(ends)]
 
     def _predict(self, X: Any, top: int) -> Prediction:
         if top:

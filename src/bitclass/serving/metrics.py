@@ -72,12 +72,15 @@ class Metrics:
         worker : int
             From 0 to the number of workers - 1.
         """
-        self._own = self._all[worker]
-        self._own["in_progress"] = 0  # of one that has died and is replaced
+        own = self._all[worker : worker + 1]
+        self._in_progress = own["in_progress"]
+        self._in_progress[0] = 0  # of one that has died and is replaced
+        self._requests, self._seconds = own["requests"][0], own["seconds"][0]
+        self._batched, self._rows = own["batched"][0], own["rows"][0]
 
     def begin(self) -> None:
         """Count a request that is to be answered."""
-        self._own["in_progress"] += 1
+        self._in_progress[0] += 1
 
     def end(self, endpoint: str, status: int, seconds: float) -> None:
         """Count it as answered, or given up.
@@ -91,9 +94,9 @@ class Metrics:
             From the end of its headers to the end of the answer.
         """
         i = ENDPOINTS.index(endpoint)
-        self._own["in_progress"] -= 1
-        self._own["requests"][i, status] += 1
-        _add(self._own["seconds"][i], _SECONDS, seconds)
+        self._in_progress[0] -= 1
+        self._requests[i, status] += 1
+        _add(self._seconds[i], _SECONDS, seconds)
 
     def batch(self, model: str, n_requests: int, n_rows: int) -> None:
         """Count a predict call that answered requests together.
@@ -104,8 +107,8 @@ class Metrics:
         n_requests, n_rows : int
         """
         j = self._models.index(model)
-        self._own["batched"][j] += n_requests
-        _add(self._own["rows"][j], _ROWS, n_rows)
+        self._batched[j] += n_requests
+        _add(self._rows[j], _ROWS, n_rows)
 
     def text(self) -> str:
         """All metrics of all workers, as a scraper reads them."""
