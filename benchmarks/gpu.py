@@ -27,7 +27,7 @@ import torch
 
 import harness
 from bitclass import BinaryCodeClassifier, set_num_threads
-from bitclass.array_api import add_gram, class_sums
+from bitclass.arrays import add_gram, class_sums
 from bitclass.device import device_search
 from harness import RESULTS, load, markdown
 

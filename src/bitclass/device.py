@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bitclass._native.reference import MAX_ACTIVATION
-from bitclass.array_api import (
+from bitclass.arrays import (
     Array,
     check_array,
     device,

@@ -16,8 +16,8 @@ from bitclass._native import (
     SparseProjection,
     SparseRows,
 )
+from bitclass.arrays import Features, check_finite, row_blocks
 from bitclass.codes import packed_width
-from bitclass.rows import Features, check_finite, row_blocks
 
 __all__ = [
     "MAX_COLUMNS",

@@ -25,11 +25,10 @@ from bitclass._native import (
     predict_rescored,
 )
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, TextPredictor, as_texts
-from bitclass.array_api import is_foreign, like, memory_errors, to_host
+from bitclass.arrays import Features, as_features, is_foreign, like, memory_errors, to_host
 from bitclass.codes import unpack
 from bitclass.device import device_search
 from bitclass.hash_function import HashFunction
-from bitclass.rows import Features, as_features
 
 __all__ = ["PackedModel"]
 
