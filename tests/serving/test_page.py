@@ -297,11 +297,11 @@ def test_wrongly_classified_images_are_filtered(browser, explorer):
     assert len(texts(browser, "#pairs li")) == len(explorer.pairs["pairs"])
 
 
-def test_another_model_is_chosen(browser):
+def test_another_model_is_chosen(browser, served):
     fill(browser, "model", "rows", "change")
     browser.wait_for("location.search === '?model=rows' && document.querySelector('#list li')")
     browser.wait_for("document.querySelectorAll('#pairs li').length")
-    assert "512 features" in text(browser, "#facts")
+    assert f"{served.model.n_features:,} features" in text(browser, "#facts")
     assert texts(browser, "#list a") == []  # there are no images that a class could lead to
     assert text(browser, "#pairs .hint").endswith("apart")
     assert browser.value("document.getElementById('drop').hidden")
