@@ -8,12 +8,11 @@ compared on a held-out fifth of the training rows with `--split held-out`.
 from __future__ import annotations
 
 import argparse
-import csv
-import time
+import itertools
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from sklearn.model_selection import train_test_split
 
 from bitclass import BinaryCodeClassifier
 from bitclass.cli.evaluate import calibration_gaps
-from real_data import DATA, NAMES, Rows, load, present
+from harness import DATA, NAMES, RESULTS, Rows, load, present, seconds_of, sweep, write_page
 
-RESULTS = Path(__file__).parent / "results"
 #: What is compared, by name.
 METHODS: dict[str, Callable[..., BinaryCodeClassifier]] = {
     "default": BinaryCodeClassifier,
@@ -41,8 +39,14 @@ LINEAR = {
     "tinyimagenet100_cnn1280": "73.0 / 73.4",
     "omniglot1623_cnn1280": "- / 53.6",
 }
-KEYS = ("data", "split", "method", "kernel", "n_bits", "seed")
 VALUES = ("accuracy", "nearest", "rescore", "top5", "calibration_error", "fit_seconds", "epochs")
+NOTE = (
+    "Test accuracy in %, mean of the seeds (± standard deviation), and in brackets that of the "
+    "nearest class of the same model, without rescoring; the parameters named, all others as "
+    "they are by default. LinearSVC has the C that is best on the test rows, beside "
+    "a linear softmax. The last column is the largest expected calibration error of the row. "
+    "Made by `make accuracy`."
+)
 
 
 def held_out(rows: Rows, seed: int) -> Rows:
@@ -55,11 +59,9 @@ def held_out(rows: Rows, seed: int) -> Rows:
 
 def fit_and_measure(rows: Rows, classifier: BinaryCodeClassifier) -> dict[str, Any]:
     """Fit on the training rows and measure on the others."""
-    start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        classifier.fit(rows.X, rows.y)
-    seconds = time.perf_counter() - start
+        seconds = seconds_of(lambda: classifier.fit(rows.X, rows.y))
     right = classifier.predict(rows.X_test) == rows.y_test
     top, _ = classifier.top_classes(rows.X_test, min(5, len(classifier.classes_)))
     gaps = calibration_gaps(classifier.predict_proba(rows.X_test).max(axis=1), right)
@@ -78,85 +80,49 @@ def fit_and_measure(rows: Rows, classifier: BinaryCodeClassifier) -> dict[str, A
     }
 
 
-def sweep(chosen: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
-    """Run what is asked for and not in the file yet; all rows of the file."""
-    done = list(csv.DictReader(path.open())) if path.exists() else []
-    known = {tuple(row[key] for key in KEYS) for row in done}
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*KEYS, *VALUES])
-        if not done:
-            writer.writeheader()
-        for name in present(chosen.datasets, chosen.data):
-            published = load(name, chosen.data)
-            for method in chosen.methods:
-                for kernel in kernels(name, method):
-                    for n_bits in chosen.bits:
-                        for seed in range(chosen.seeds):
-                            cell = (name, chosen.split, method, kernel, str(n_bits), str(seed))
-                            if cell in known:
-                                continue
-                            rows = (
-                                published if chosen.split == "test" else held_out(published, seed)
-                            )
-                            classifier = METHODS[method](
-                                n_bits=n_bits,
-                                random_state=seed,
-                                kernel=None if kernel == "linear" else kernel,
-                            )
-                            found = fit_and_measure(rows, classifier)
-                            row = dict(zip(KEYS, cell, strict=True)) | found
-                            writer.writerow(row)
-                            file.flush()
-                            done.append({key: str(value) for key, value in row.items()})
-                            print(*cell, found["accuracy"], f"{found['fit_seconds']} s", flush=True)
-    return done
+def cells(chosen: argparse.Namespace, names: Iterator[str]) -> Iterator[dict[str, Any]]:
+    for name, method in itertools.product(names, chosen.methods):
+        kernels = {"letter16": ("rbf",), "cifar10_gist512": ("linear", "rbf")}.get(
+            name, ("linear",)
+        )
+        if method.startswith("paper"):
+            kernels = ("linear",)
+        for kernel, n_bits, seed in itertools.product(kernels, chosen.bits, range(chosen.seeds)):
+            yield {
+                "data": name,
+                "split": chosen.split,
+                "method": method,
+                "kernel": kernel,
+                "n_bits": n_bits,
+                "seed": seed,
+            }
 
 
-def kernels(name: str, method: str) -> tuple[str, ...]:
-    """Kernels that make sense for a dataset."""
-    if method.startswith("paper"):
-        return ("linear",)
-    return {"letter16": ("rbf",), "cifar10_gist512": ("linear", "rbf")}.get(name, ("linear",))
-
-
-def markdown(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
     """Means over seeds, one line per dataset, kernel and method."""
-    cells: dict[tuple[str, ...], dict[int, list[dict[str, Any]]]] = defaultdict(
+    found: dict[tuple[str, ...], dict[int, list[dict[str, str]]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for row in rows:
         if row["split"] == "test":
-            cells[row["data"], row["kernel"], row["method"]][int(row["n_bits"])].append(row)
-    bits = sorted({n_bits for by_bits in cells.values() for n_bits in by_bits})
-    lines = [
-        "# Accuracy",
-        "",
-        "Test accuracy in %, mean of the seeds (± standard deviation), and in brackets that of the "
-        "nearest class of the same model, without rescoring; the parameters named, all others as "
-        "they are by default. LinearSVC has the C that is best on the test rows, beside "
-        "a linear softmax. The last column is the largest expected calibration error of the row. "
-        "Made by `make accuracy`.",
-        "",
-        f"| | method | {' | '.join(f'{n} bits' for n in bits)} | LinearSVC / softmax | ECE |",
-        "|---" * (len(bits) + 4) + "|",
-    ]
-    order = {name: place for place, name in enumerate(NAMES)}
+            found[row["data"], row["kernel"], row["method"]][int(row["n_bits"])].append(row)
+    bits = sorted({n_bits for by_bits in found.values() for n_bits in by_bits})
+    lines = []
+    order = list(NAMES)
     for (name, kernel, method), by_bits in sorted(
-        cells.items(), key=lambda item: order[item[0][0]]
+        found.items(), key=lambda item: order.index(item[0][0])
     ):
-        shown = []
+        line = {"": NAMES[name] + (", `rbf`" if kernel == "rbf" else ""), "method": method}
         for n_bits in bits:
             values, nearest = (
                 [100 * float(row[key]) for row in by_bits[n_bits]]
                 for key in ("accuracy", "nearest")
             )
-            spread = f"{np.mean(values):.1f} ± {np.std(values):.1f}" if values else ""
-            shown.append(f"{spread} ({np.mean(nearest):.1f})" if values else "")
-        title = NAMES[name] + (", `rbf`" if kernel == "rbf" else "")
+            shown = f"{np.mean(values):.1f} ± {np.std(values):.1f} ({np.mean(nearest):.1f})"
+            line[f"{n_bits} bits"] = shown if values else ""
         worst = max(float(row["calibration_error"]) for found in by_bits.values() for row in found)
-        lines.append(f"| {title} | {method} | {' | '.join(shown)} | {LINEAR[name]} | {worst:.3f} |")
-    return "\n".join(lines) + "\n"
+        lines.append(line | {"LinearSVC / softmax": LINEAR[name], "ECE": f"{worst:.3f}"})
+    return lines
 
 
 def main() -> None:
@@ -169,13 +135,23 @@ def main() -> None:
     parser.add_argument("--split", choices=["test", "held-out"], default="test")
     parser.add_argument("--data", type=Path, default=DATA)
     chosen = parser.parse_args()
+    paths = present(chosen.datasets, chosen.data)
+    loaded = cache(lambda name: load(paths[name]))
+
+    def run(cell: Mapping[str, Any]) -> dict[str, Any]:
+        rows = loaded(cell["data"])
+        if cell["split"] != "test":
+            rows = held_out(rows, cell["seed"])
+        kernel = None if cell["kernel"] == "linear" else cell["kernel"]
+        make = METHODS[cell["method"]]
+        classifier = make(n_bits=cell["n_bits"], random_state=cell["seed"], kernel=kernel)
+        return fit_and_measure(rows, classifier)
+
     try:
-        rows = sweep(chosen, RESULTS / "accuracy.csv")
+        rows = sweep(RESULTS / "accuracy.csv", cells(chosen, iter(paths)), VALUES, run)
     except KeyboardInterrupt:
         raise SystemExit("interrupted; run again to continue") from None
-    text = markdown(rows)
-    (RESULTS / "accuracy.md").write_text(text)
-    print(text)
+    write_page("accuracy", "Accuracy", NOTE, {"": table(rows)}, with_machine=False)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,12 @@ lines of it, after a change of the library. Tables are in `results/characters.md
 from __future__ import annotations
 
 import argparse
-import csv
+import itertools
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fonts
+from harness import RESULTS, in_child, peak_mb, seconds_of, sweep, write_page
 from peers import METHODS
 
-HERE = Path(__file__).parent
-RESULTS, DOCS = HERE / "results", HERE.parent / "docs"
+CHART = Path(__file__).parents[1] / "docs" / "many-classes.svg"
 SIZES = (1000, 5000, len(fonts.UNIFIED), 76_295)
 #: The typefaces that are read, of which training sees nothing, and the columns of their accuracy.
 #: LXGW WenKai is close to print; TW-Kai is close to handwriting, and has all 76,295 characters.
 UNSEEN = {"wenkai": "accuracy_wenkai", "tw-kai": "accuracy_tw_kai"}
 MAX_TEST_ROWS = 5000  # of each
-KEYS = ("classes", "method", "threads", "seed")
 VALUES = (
     *UNSEEN.values(),
     "fit_seconds",
@@ -57,6 +55,11 @@ COLUMNS = {
     "row_us": "µs per row, one at a time",
 }
 N_START = 10_000  # classes before others are added
+INCREMENTAL = (
+    f"first {N_START:,} classes",
+    f"{N_START:,} more by partial_fit, without the old rows",
+    "all at once",
+)
 
 
 @dataclass(frozen=True)
@@ -116,131 +119,75 @@ def problem(n_classes: int) -> Problem:
     return Problem(X, y, tests)
 
 
-def peak_bytes(reset: bool = False) -> int:
-    """The most memory that this process has had, since it was last reset."""
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
-
-
 def run_cell(n_classes: int, method: str, seed: int) -> dict[str, Any]:
     """Fit and measure one method, in this process."""
     data = problem(n_classes)
     make, _ = METHODS[method]
     model = make(seed=seed) if method.startswith("bitclass") else make()
-    before = peak_bytes(reset=True)
+    before = peak_mb(reset=True)
     start, cpu_start = time.perf_counter(), time.process_time()
     model.fit(data.X, data.y)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu_start
     seconds, cpu = getattr(model, "fit_times", (seconds, cpu))
-    peak = peak_bytes() - before
+    peak = peak_mb() - before
     accuracies = {
         UNSEEN[name]: round(float(np.mean(model.predict(X) == y)), 5)
         for name, (X, y) in data.tests.items()
     }
     X_test, _ = data.tests["tw-kai"]
     rounds = []
-    for _ in range(5):
+    while len(rounds) < 5 and sum(rounds) < 30:
         start = time.process_time()
         model.predict(X_test)
-        rounds.append((time.process_time() - start) / len(X_test))
-        if sum(rounds) * len(X_test) > 30:
-            break
-    single = []
-    for i in range(100):
-        start = time.perf_counter()
-        model.predict(X_test[i : i + 1])
-        single.append(time.perf_counter() - start)
+        rounds.append(time.process_time() - start)
+    single = [seconds_of(lambda: model.predict(X_test[i : i + 1])) for i in range(100)]
     # A batch is as fast as the fastest of its rounds; a single row, as the median of many.
     return accuracies | {
         "fit_seconds": round(seconds, 2),
         "fit_cpu": round(cpu, 2),
-        "peak_mb": round(peak / 1e6),
+        "peak_mb": round(peak),
         "model_bytes": model.n_bytes(),
-        "batch_us": round(1e6 * min(rounds), 3),
+        "batch_us": round(1e6 * min(rounds) / len(X_test), 3),
         "row_us": round(1e6 * statistics.median(single), 1),
         "note": model.note,
     }
 
 
-def run_incremental(refine: bool) -> list[dict[str, Any]]:
-    """Accuracy with 10,000 classes, with as many added by `partial_fit`, and with all at once."""
+def run_incremental(refine: bool, what: str) -> dict[str, float]:
+    """Accuracy with 10,000 classes, with as many added by `partial_fit`, or with all at once."""
     from bitclass import BinaryCodeClassifier
 
     data = problem(SIZES[2])
     order = np.random.default_rng(2).permutation(SIZES[2])
     is_old, is_new = (np.isin(np.arange(SIZES[2]), order[i * N_START :][:N_START]) for i in (0, 1))
     old, new = is_old[data.y], is_new[data.y]
-    both = old | new
-
-    def accuracies(what: str, model: Any) -> dict[str, Any]:
-        found: dict[str, Any] = {"refine": refine, "what": what}
-        for face, (X, y) in data.tests.items():
-            right = model.predict(X) == y
-            for name, of_classes in (("first", is_old), ("second", is_new)):
-                found[f"{face}, {name}"] = round(float(right[of_classes[y]].mean()), 5)
-        return found
-
-    def classifier() -> BinaryCodeClassifier:
-        return BinaryCodeClassifier(256, refine=refine, random_state=0)
-
-    growing = classifier().fit(data.X[old], data.y[old])
-    rows = [accuracies(f"first {N_START:,} classes", growing)]
-    growing.partial_fit(data.X[new], data.y[new], classes=np.flatnonzero(is_old | is_new))
-    rows.append(accuracies(f"{N_START:,} more by partial_fit, without the old rows", growing))
-    rows.append(accuracies("all at once", classifier().fit(data.X[both], data.y[both])))
-    return rows
+    model = BinaryCodeClassifier(256, refine=refine, random_state=0)
+    first = old | new if what == INCREMENTAL[2] else old
+    model.fit(data.X[first], data.y[first])
+    if what == INCREMENTAL[1]:
+        model.partial_fit(data.X[new], data.y[new], classes=np.flatnonzero(is_old | is_new))
+    found = {}
+    for face, (X, y) in data.tests.items():
+        right = model.predict(X) == y
+        for name, of_classes in (("first", is_old), ("second", is_new)):
+            found[f"{face}, {name}"] = round(float(right[of_classes[y]].mean()), 5)
+    return found
 
 
-def in_child(arguments: list[str], threads: int, time_limit: float) -> Any:
-    """What a child of this script prints as JSON, or why there is nothing."""
-    names = ("OMP", "OPENBLAS", "MKL", "RAYON", "BITCLASS")
-    environment = os.environ | {f"{name}_NUM_THREADS": str(threads) for name in names}
-    command = [sys.executable, "-W", "ignore", __file__, *arguments]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=time_limit, env=environment
-        )
-    except subprocess.TimeoutExpired:
-        return {"note": f"over {time_limit:.0f} s"}
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"note": f"failed: {reason[:120]}"}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+def cells(chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    for n_classes, method in itertools.product(chosen.classes, chosen.methods):
+        if n_classes <= METHODS[method][1]:
+            for seed in range(chosen.seeds if method.startswith("bitclass") else 1):
+                cell = {"classes": n_classes, "method": method, "threads": chosen.threads}
+                yield cell | {"seed": seed}
 
 
-def sweep(chosen: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
-    """Run what is asked for and not in the file yet; all lines of the file."""
-    done = list(csv.DictReader(path.open())) if path.exists() else []
-    known = {tuple(row[key] for key in KEYS) for row in done}
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*KEYS, *VALUES], restval="")
-        if not done:
-            writer.writeheader()
-        for n_classes in chosen.classes:
-            for method in chosen.methods:
-                for seed in range(chosen.seeds if method.startswith("bitclass") else 1):
-                    cell = (str(n_classes), method, str(chosen.threads), str(seed))
-                    if cell in known or n_classes > METHODS[method][1]:
-                        continue
-                    arguments = ["--cell", str(n_classes), method, str(seed)]
-                    found = in_child(arguments, chosen.threads, chosen.time_limit)
-                    row = dict(zip(KEYS, cell, strict=True)) | found
-                    if not found["note"].startswith("failed"):  # or it is tried again
-                        writer.writerow(row)
-                        file.flush()
-                    done.append({key: str(row.get(key, "")) for key in (*KEYS, *VALUES)})
-                    print(*cell, found, flush=True)
-    return done
-
-
-def means(rows: list[dict[str, Any]]) -> dict[tuple[int, str], dict[str, Any]]:
+def means(rows: list[dict[str, str]]) -> dict[tuple[int, str], dict[str, Any]]:
     """Means over seeds of what was measured, by number of classes and method."""
     found: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault((int(row["classes"]), row["method"]), []).append(row)
-    cells = {}
+    result = {}
     for key, of_seeds in found.items():
         cell: dict[str, Any] = {"note": of_seeds[0]["note"]}
         for name in VALUES[:-1]:
@@ -249,53 +196,50 @@ def means(rows: list[dict[str, Any]]) -> dict[tuple[int, str], dict[str, Any]]:
         for name in UNSEEN.values():
             cell[name] *= 100
         cell["model_mb"] = cell["model_bytes"] / 1e6
-        cells[key] = cell
-    return cells
+        result[key] = cell
+    return result
 
 
-def markdown(rows: list[dict[str, Any]], incremental: list[dict[str, Any]]) -> str:
+def tables(
+    rows: list[dict[str, str]], incremental: list[dict[str, str]]
+) -> dict[str, list[dict[str, str]]]:
     """One table per number of classes, the ratios to LDA, and the table of added classes."""
-    cells = means(rows)
-    threads = sorted({row["threads"] for row in rows})
-    lines = ["# Han characters of two unseen typefaces", ""]
-    lines.append(f"Every method with {' or '.join(threads)} threads. Made by `make characters`.")
-    sizes = sorted({size for size, _ in cells})
-    for size in sizes:
-        lines += ["", f"## {size:,} classes", ""]
-        lines.append(f"| method | {' | '.join(COLUMNS.values())} | |")
-        lines.append("|---" * (len(COLUMNS) + 2) + "|")
-        for method in METHODS:
-            if (size, method) in cells:
-                cell = cells[size, method]
-                digits = {"fit_cpu": 1, "peak_mb": 0}
-                shown = [
-                    "" if np.isnan(cell[name]) else f"{cell[name]:,.{digits.get(name, 2)}f}"
-                    for name in COLUMNS
-                ]
-                lines.append(f"| {method} | {' | '.join(shown)} | {cell['note']} |")
-    lines += ["", "## 256 bits beside LDA", ""]
-    lines.append("| classes | WenKai, points | TW-Kai, points | times smaller | times faster |")
-    lines.append("|---" * 5 + "|")
-    for size in sizes:
-        ours = cells.get((size, "bitclass, 256 bits"))
-        others = [cells[size, m] for m in METHODS if m.startswith("LDA") and (size, m) in cells]
+    found = means(rows)
+    digits = {"fit_cpu": 1, "peak_mb": 0}
+    pages: dict[str, list[dict[str, str]]] = {}
+    beside: list[dict[str, str]] = []
+    for size in sorted({size for size, _ in found}):
+        of_size = {m: found[size, m] for m in METHODS if (size, m) in found}
+        pages[f"{size:,} classes"] = [
+            {"method": method}
+            | {
+                title: "" if np.isnan(cell[name]) else f"{cell[name]:,.{digits.get(name, 2)}f}"
+                for name, title in COLUMNS.items()
+            }
+            | {"": cell["note"]}
+            for method, cell in of_size.items()
+        ]
+        ours = of_size.get("bitclass, 256 bits")
+        others = [cell for method, cell in of_size.items() if method.startswith("LDA")]
         if ours and others:
             gains = [ours[name] - max(o[name] for o in others) for name in UNSEEN.values()]
-            lines.append(
-                f"| {size:,} | {' | '.join(f'{gain:+.2f}' for gain in gains)} "
-                f"| {others[0]['model_bytes'] / ours['model_bytes']:.1f} "
-                f"| {min(o['batch_us'] for o in others) / ours['batch_us']:.1f} |".replace(
-                    "nan", ""
-                )
-            )
-    if incremental:
-        faces = [name for name in incremental[0] if name not in ("refine", "what")]
-        lines += ["", "## Classes added without the rows of the others, 256 bits, %", ""]
-        lines += [f"| | refine | {' | '.join(faces)} |", "|---" * (2 + len(faces)) + "|"]
-        for row in incremental:
-            shown = [f"{100 * float(row[name]):.2f}" for name in faces]
-            lines.append(f"| {row['what']} | {row['refine']} | {' | '.join(shown)} |")
-    return "\n".join(lines) + "\n"
+            smaller = others[0]["model_bytes"] / ours["model_bytes"]
+            faster = min(o["batch_us"] for o in others) / ours["batch_us"]
+            line = {
+                "classes": f"{size:,}",
+                "WenKai, points": f"{gains[0]:+.2f}",
+                "TW-Kai, points": f"{gains[1]:+.2f}",
+                "times smaller": f"{smaller:.1f}",
+                "times faster": f"{faster:.1f}",
+            }
+            beside.append({k: "" if "nan" in value else value for k, value in line.items()})
+    pages["256 bits beside LDA"] = beside
+    pages["Classes added without the rows of the others, 256 bits, %"] = [
+        {"": row["what"], "refine": row["refine"]}
+        | {k: f"{100 * float(v):.2f}" for k, v in row.items() if k not in ("refine", "what")}
+        for row in incremental
+    ]
+    return pages
 
 
 def chart(rows: list[dict[str, Any]], path: Path) -> None:
@@ -306,7 +250,7 @@ def chart(rows: list[dict[str, Any]], path: Path) -> None:
     mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "bitclass", "font.size": 8}
     from matplotlib import pyplot as plt
 
-    cells = means(rows)
+    measured = means(rows)
     figure, axes = plt.subplots(2, 4, figsize=(12, 5.4), layout="constrained")
     for axis, (name, title) in zip(axes.flat, COLUMNS.items(), strict=False):
         is_accuracy = name in UNSEEN.values()
@@ -316,7 +260,9 @@ def chart(rows: list[dict[str, Any]], path: Path) -> None:
             return float(np.maximum(100 - value, 0.01)) if is_accuracy else value
 
         for number, method in enumerate(METHODS):
-            points = [(size, shown(cell[name])) for (size, m), cell in cells.items() if m == method]
+            points = [
+                (size, shown(cell[name])) for (size, m), cell in measured.items() if m == method
+            ]
             points = sorted(point for point in points if not np.isnan(point[1]))
             if points:
                 ours = method.startswith("bitclass")
@@ -354,13 +300,15 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=900, help="seconds per method")
     parser.add_argument("--skip-incremental", action="store_true")
     parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--incremental", help=argparse.SUPPRESS)
+    parser.add_argument("--incremental", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.cell:
-        print(json.dumps(run_cell(int(chosen.cell[0]), chosen.cell[1], int(chosen.cell[2]))))
+        n_classes, method, seed = chosen.cell
+        print(json.dumps(run_cell(int(n_classes), method, int(seed))))
         return
     if chosen.incremental:
-        print(json.dumps(run_incremental(chosen.incremental == "True")))
+        refine, what = chosen.incremental
+        print(json.dumps(run_incremental(refine == "True", what)))
         return
     missing = fonts.missing_packages()
     if missing:
@@ -368,33 +316,38 @@ def main() -> None:
     fonts.draw_all()
     if not set(UNSEEN) <= set(fonts.drawn_faces()):
         raise SystemExit(f"the typefaces to read are not installed: {', '.join(UNSEEN)}")
+
+    def run(option: str, *names: str) -> Any:
+        def run_cell(cell: Mapping[str, Any]) -> Any:
+            arguments = [str(cell[name]) for name in names]
+            limits = {"threads": chosen.threads, "time_limit": chosen.time_limit}
+            found: Any = in_child(option, *arguments, **limits)
+            late = found.get("failed", "").startswith("over")
+            return {"note": found["failed"]} if late else None if "failed" in found else found
+
+        return run_cell
+
     try:
-        rows = sweep(chosen, RESULTS / "characters.csv")
-        incremental = incremental_rows(chosen, RESULTS / "characters_incremental.csv")
+        rows = sweep(
+            RESULTS / "characters.csv",
+            cells(chosen),
+            VALUES,
+            run("--cell", "classes", "method", "seed"),
+        )
+        added = itertools.product(() if chosen.skip_incremental else (False, True), INCREMENTAL)
+        incremental = sweep(
+            RESULTS / "characters_incremental.csv",
+            [{"refine": refine, "what": what} for refine, what in added],
+            [f"{face}, {part}" for face in UNSEEN for part in ("first", "second")],
+            run("--incremental", "refine", "what"),
+        )
     except KeyboardInterrupt:
         raise SystemExit("interrupted; run again to continue") from None
-    text = markdown(rows, incremental)
-    (RESULTS / "characters.md").write_text(text)
-    chart(rows, DOCS / "many-classes.svg")
-    print(text)
-
-
-def incremental_rows(chosen: argparse.Namespace, path: Path) -> list[dict[str, Any]]:
-    """The table of added classes, from its file or measured now."""
-    rows: list[dict[str, Any]] = list(csv.DictReader(path.open())) if path.exists() else []
-    known = {row["refine"] for row in rows}
-    for refine in ("False", "True"):
-        if refine not in known and not chosen.skip_incremental:
-            found = in_child(["--incremental", refine], chosen.threads, chosen.time_limit)
-            if isinstance(found, dict):
-                print("classes added:", found["note"])
-                continue
-            rows += found
-            with path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, list(rows[0]))
-                writer.writeheader()
-                writer.writerows(rows)
-    return rows
+    threads = " or ".join(sorted({row["threads"] for row in rows}))
+    note = f"Every method with {threads} threads. Made by `make characters`."
+    pages = tables(rows, incremental)
+    write_page("characters", "Han characters of two unseen typefaces", note, pages, False)
+    chart(rows, CHART)
 
 
 if __name__ == "__main__":

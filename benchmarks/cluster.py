@@ -25,8 +25,7 @@ from distributed import Client, LocalCluster, wait
 
 from bitclass import BinaryCodeClassifier
 from bitclass.distributed import DaskBinaryCodeClassifier
-from tables import write_page
-from timing import threads_of_all
+from harness import seconds_of, threads_of_all, write_page
 
 HINGE: dict[str, Any] = {"n_bits": 128, "random_state": 0}
 
@@ -76,13 +75,11 @@ def overhead(n: int, d: int, n_classes: int, n_rounds: int) -> list[dict[str, An
         here, labels = X.compute(), y.compute()
         DaskBinaryCodeClassifier(**HINGE).fit(X[: n // 16], y[: n // 16])
         for _ in range(n_rounds):
-            start = time.perf_counter()
-            DaskBinaryCodeClassifier(**HINGE).fit(X, y)
-            seconds["cluster"].append(time.perf_counter() - start)
+            distributed = DaskBinaryCodeClassifier(**HINGE)
+            seconds["cluster"].append(seconds_of(lambda: distributed.fit(X, y)))
             with threads_of_all(2):
-                start = time.perf_counter()
-                BinaryCodeClassifier(**HINGE).fit(here, labels)
-                seconds["memory"].append(time.perf_counter() - start)
+                alone = BinaryCodeClassifier(**HINGE)
+                seconds["memory"].append(seconds_of(lambda: alone.fit(here, labels)))
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
     return [
         {
@@ -130,9 +127,8 @@ def kills(n_kills: int, n: int, d: int, n_classes: int) -> list[dict[str, Any]]:
     }
     with dask.config.set(settings), cluster() as client:
         for _ in range(2):  # the second time everything is imported
-            start = time.perf_counter()
-            expected = DaskBinaryCodeClassifier(**HINGE).fit(X, y)
-            undisturbed = time.perf_counter() - start
+            expected = DaskBinaryCodeClassifier(**HINGE)
+            undisturbed = seconds_of(lambda: expected.fit(X, y))
         for number in range(n_kills):
             client.wait_for_workers(2)
             time.sleep(1.0)  # until the nannies watch their workers again
@@ -144,9 +140,8 @@ def kills(n_kills: int, n: int, d: int, n_classes: int) -> list[dict[str, Any]]:
 
             killer = threading.Timer(draw.uniform(0.05, 0.9) * undisturbed, kill)
             killer.start()
-            start = time.perf_counter()
-            found = DaskBinaryCodeClassifier(**HINGE).fit(X, y)
-            taken = time.perf_counter() - start
+            found = DaskBinaryCodeClassifier(**HINGE)
+            taken = seconds_of(lambda: found.fit(X, y))
             killer.cancel()
             killer.join()
             same = np.array_equal(found.weights_, expected.weights_) and np.allclose(

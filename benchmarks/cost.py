@@ -1,7 +1,7 @@
 """Time and peak memory over the number of classes: `make cost`.
 
 Fits, predicts, evaluates, loads and inspects with 1,000 to 1,000,000 classes of two rows each. Each
-measurement runs in a process of its own; its peak memory is what the operating system reports.
+measurement runs in a process of its own, whose peak memory it is.
 Seconds are those of the clock, CPU seconds those of all threads together.
 Results are kept in `build/cost/cost.json`; what is there is not measured again (`--again` does).
 Writes `results/cost.md` and `docs/cost.png`; `--plot` does nothing else.
@@ -17,11 +17,10 @@ import contextlib
 import io
 import json
 import os
-import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +29,9 @@ from numpy.typing import NDArray
 
 from bitclass import BinaryCodeClassifier, load
 from bitclass.cli import main as bitclass_main
-from tables import write_page
+from harness import BUILD, in_child, peak_mb, write_page
 
-HERE = Path(__file__).parent
-PLOT = HERE.parent / "docs" / "cost.png"
+PLOT = Path(__file__).parents[1] / "docs" / "cost.png"
 CLASSES = (1_000, 10_000, 100_000, 1_000_000)
 WHAT = ("fit", "fit refined", "load", "predict", "predict one row", "evaluate", "inspect")
 N_DIRECTIONS = 64
@@ -68,14 +66,6 @@ def normal_of(labels: NDArray[np.integer], n: int) -> NDArray[np.float32]:
     quarters = mixed.view(np.uint16).reshape(*mixed.shape, 4).astype(np.float32)
     # The sum of four uniform numbers, of variance 1.
     return np.asarray((quarters.sum(axis=2) / 65535.0 - 2.0) * np.float32(3.0**0.5))
-
-
-def exit_code(command: Callable[[], None]) -> Any:
-    try:
-        command()
-    except SystemExit as end:
-        return end.code
-    return 0
 
 
 @contextlib.contextmanager
@@ -116,8 +106,12 @@ def measured(what: str, n_classes: int, d: int, n_bits: int, folder: Path) -> di
         if what == "evaluate":
             sys.argv.append(str(folder / f"{n_classes}-{d}.npz"))
         with clock(found), contextlib.redirect_stdout(io.StringIO()):
-            code = exit_code(bitclass_main)
-        return found if not code else {"exit code": code}
+            try:
+                bitclass_main()
+            except SystemExit as end:
+                if end.code:
+                    raise
+        return found
     with clock(found):
         packed = load(model)
     if what == "load":
@@ -134,20 +128,6 @@ def measured(what: str, n_classes: int, d: int, n_bits: int, folder: Path) -> di
         with clock(found, len(X)):
             right = packed.predict(X) == y
     return found | {"accuracy": float(np.mean(right))}
-
-
-def in_child(*arguments: str) -> dict[str, Any]:
-    """Run a measurement in a process of its own, and add its peak memory."""
-    with subprocess.Popen(
-        [sys.executable, __file__, "--one", *arguments], stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        output = child.stdout.read()
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise RuntimeError(f"{' '.join(arguments)} ended with {child.returncode}")
-    return json.loads(output.splitlines()[-1]) | {"peak_mb": usage.ru_maxrss * 1024 / 1e6}
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -196,7 +176,7 @@ def main() -> None:
     parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT)
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--bits", type=int, default=128)
-    parser.add_argument("--folder", type=Path, default=HERE.parent / "build" / "cost")
+    parser.add_argument("--folder", type=Path, default=BUILD / "cost")
     parser.add_argument("--again", action="store_true", help="measure what is there already")
     parser.add_argument("--plot", action="store_true", help="draw the results and end")
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
@@ -204,7 +184,8 @@ def main() -> None:
     if options.one:
         what, n_classes, d, n_bits = options.one
         folder = Path(os.environ["BITCLASS_COST"])
-        print(json.dumps(measured(what, int(n_classes), int(d), int(n_bits), folder)))
+        found = measured(what, int(n_classes), int(d), int(n_bits), folder)
+        print(json.dumps(found | {"peak_mb": peak_mb()}))
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     kept = options.folder / "cost.json"
@@ -217,13 +198,12 @@ def main() -> None:
                 if name in rows and not options.again:
                     continue
                 sizes = [str(n) for n in (n_classes, options.features, options.bits)]
-                row = in_child(what, *sizes)
-                rows[name] = {
-                    "what": what,
-                    "classes": n_classes,
-                    "features": options.features,
-                } | row
-                print(name, {k: v for k, v in rows[name].items() if k not in ("what", "classes")})
+                found: Any = in_child("--one", what, *sizes)
+                if "failed" in found:
+                    raise SystemExit(f"{name}: {found['failed']}")
+                about = {"what": what, "classes": n_classes, "features": options.features}
+                rows[name] = about | found
+                print(name, found)
                 kept.write_text(json.dumps(rows, indent=1) + "\n")
     of_size = [row for row in rows.values() if row["features"] == options.features]
     plot(of_size, PLOT)

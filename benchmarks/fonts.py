@@ -10,14 +10,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = ["FACES", "UNIFIED", "Face", "draw_all", "drawn_faces", "load_face", "missing_packages"]
 
 ROOT = Path("/usr/share/fonts")
 CACHE = Path(__file__).parents[1] / "build" / "characters"
@@ -33,60 +30,36 @@ _MAX_SHARED = 4
 _GLYPHS_PER_BLOCK = 256
 
 
-@dataclass(frozen=True)
-class Face:
-    """A typeface: one font file, or several that share the characters among them.
-
-    Attributes
-    ----------
-    name : str
-    package : str, of Debian
-    files : paths below `ROOT`, and the number of the face in each
-    """
-
-    name: str
-    package: str
-    files: tuple[tuple[str, int], ...]
-
-
-def _face(name: str, package: str, *files: str, index: int = 0) -> Face:
-    return Face(name, f"fonts-{package}", tuple((file, index) for file in files))
-
-
-FACES = {
-    face.name: face
-    for face in (
-        _face("noto-sans", "noto-cjk", "opentype/noto/NotoSansCJK-Regular.ttc", index=2),
-        _face("noto-sans-bold", "noto-cjk", "opentype/noto/NotoSansCJK-Bold.ttc", index=2),
-        _face("noto-serif", "noto-cjk", "opentype/noto/NotoSerifCJK-Regular.ttc", index=2),
-        _face("noto-serif-bold", "noto-cjk", "opentype/noto/NotoSerifCJK-Bold.ttc", index=2),
-        _face(
-            "tw-sung",
-            "cns11643-sung",
-            "truetype/cns11643/TW-Sung-98_1.ttf",
-            "truetype/cns11643/TW-Sung-Ext-B-98_1.ttf",
-        ),
-        _face(
-            "tw-kai",
-            "cns11643-kai",
-            "truetype/cns11643/TW-Kai-98_1.ttf",
-            "truetype/cns11643/TW-Kai-Ext-B-98_1.ttf",
-        ),
-        _face(
-            "hanamin",
-            "hanazono",
-            "truetype/hanazono/HanaMinA.ttf",
-            "truetype/hanazono/HanaMinB.ttf",
-        ),
-        _face("babelstone", "babelstone-han", "truetype/babelstone/BabelStoneHan.ttf"),
-        _face("ipamj", "ipamj-mincho", "truetype/ipamj/ipamjm.ttf"),
-        _face("zenhei", "wqy-zenhei", "truetype/wqy/wqy-zenhei.ttc"),
-        _face("droid", "droid-fallback", "truetype/droid/DroidSansFallbackFull.ttf"),
-        _face("uming", "arphic-uming", "truetype/arphic/uming.ttc"),
-        _face("ukai", "arphic-ukai", "truetype/arphic/ukai.ttc"),
-        _face("wenkai", "lxgw-wenkai", "truetype/lxgw-wenkai/LXGWWenKai-Regular.ttf"),
-        _face("seto", "seto", "truetype/seto/setofont.ttf"),
-    )
+#: Debian package, files below `ROOT` that share the characters among them, and the number of the
+#: face in each file, by the name of the typeface.
+FACES: dict[str, tuple[str, tuple[str, ...], int]] = {
+    "noto-sans": ("noto-cjk", ("opentype/noto/NotoSansCJK-Regular.ttc",), 2),
+    "noto-sans-bold": ("noto-cjk", ("opentype/noto/NotoSansCJK-Bold.ttc",), 2),
+    "noto-serif": ("noto-cjk", ("opentype/noto/NotoSerifCJK-Regular.ttc",), 2),
+    "noto-serif-bold": ("noto-cjk", ("opentype/noto/NotoSerifCJK-Bold.ttc",), 2),
+    "tw-sung": (
+        "cns11643-sung",
+        ("truetype/cns11643/TW-Sung-98_1.ttf", "truetype/cns11643/TW-Sung-Ext-B-98_1.ttf"),
+        0,
+    ),
+    "tw-kai": (
+        "cns11643-kai",
+        ("truetype/cns11643/TW-Kai-98_1.ttf", "truetype/cns11643/TW-Kai-Ext-B-98_1.ttf"),
+        0,
+    ),
+    "hanamin": (
+        "hanazono",
+        ("truetype/hanazono/HanaMinA.ttf", "truetype/hanazono/HanaMinB.ttf"),
+        0,
+    ),
+    "babelstone": ("babelstone-han", ("truetype/babelstone/BabelStoneHan.ttf",), 0),
+    "ipamj": ("ipamj-mincho", ("truetype/ipamj/ipamjm.ttf",), 0),
+    "zenhei": ("wqy-zenhei", ("truetype/wqy/wqy-zenhei.ttc",), 0),
+    "droid": ("droid-fallback", ("truetype/droid/DroidSansFallbackFull.ttf",), 0),
+    "uming": ("arphic-uming", ("truetype/arphic/uming.ttc",), 0),
+    "ukai": ("arphic-ukai", ("truetype/arphic/ukai.ttc",), 0),
+    "wenkai": ("lxgw-wenkai", ("truetype/lxgw-wenkai/LXGWWenKai-Regular.ttf",), 0),
+    "seto": ("seto", ("truetype/seto/setofont.ttf",), 0),
 }
 
 
@@ -94,9 +67,9 @@ def missing_packages() -> list[str]:
     """Debian packages of which a font file is not there."""
     return sorted(
         {
-            face.package
-            for face in FACES.values()
-            if not all((ROOT / file).exists() for file, _ in face.files)
+            f"fonts-{package}"
+            for package, files, _ in FACES.values()
+            if not all((ROOT / file).exists() for file in files)
         }
     )
 
@@ -116,7 +89,9 @@ def draw_all(n_processes: int = 2) -> None:
     """Draw every face that is installed and not in the cache (3 minutes on 2 idle cores)."""
     missing, drawn = missing_packages(), drawn_faces()
     waiting = [
-        name for name, face in FACES.items() if face.package not in missing and name not in drawn
+        name
+        for name, (package, _, _) in FACES.items()
+        if f"fonts-{package}" not in missing and name not in drawn
     ]
     if waiting:
         with ProcessPoolExecutor(n_processes, initializer=partial(os.nice, 5)) as pool:
@@ -127,7 +102,8 @@ def draw_all(n_processes: int = 2) -> None:
 def _draw_face(name: str) -> int:
     """Draw a face into the cache; the number of its characters."""
     found: dict[int, NDArray[np.float16]] = {}
-    for file, index in FACES[name].files:
+    _, files, index = FACES[name]
+    for file in files:
         for character, features in _drawn(ROOT / file, index):
             found.setdefault(character, features)
     folder = CACHE / name

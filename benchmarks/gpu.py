@@ -15,24 +15,22 @@ y_test.
 from __future__ import annotations
 
 import argparse
-import cProfile
 import json
-import pstats
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import harness
 from bitclass import BinaryCodeClassifier, set_num_threads
 from bitclass.arrays import add_gram, class_sums
 from bitclass.device import device_search
+from harness import RESULTS, load, markdown
 
-RESULTS = Path(__file__).parent / "results"
 RANK = 96  # of the class means, and of most of what varies within classes
 
 
@@ -43,14 +41,13 @@ def synchronize() -> None:
 
 def seconds_of(work: Callable[[], Any], rounds: int = 1) -> float:
     """Median seconds of some work, after which the device is idle."""
-    taken = []
-    for _ in range(rounds):
-        synchronize()
-        start = time.perf_counter()
+
+    def work_and_wait() -> None:
         work()
         synchronize()
-        taken.append(time.perf_counter() - start)
-    return float(np.median(taken))
+
+    synchronize()
+    return harness.seconds_of(work_and_wait, rounds)
 
 
 class Rows:
@@ -135,23 +132,7 @@ def closed_form(
             "standardise": 16 * d / ns["standardise"] / copy,
             "pass": d**2 * n_rows / found["pass_s"] / 1e12 / product,
         }
-    classifier._state = replace(classifier._state, n_changes=-1)  # solve once more
-    found["phases_of_solve"] = profiled(classifier.solve)
     return classifier, found
-
-
-def profiled(work: Callable[[], Any]) -> dict[str, float]:
-    """Seconds of the functions of the library, as the host sees them."""
-    profile = cProfile.Profile()
-    profile.enable()
-    work()
-    synchronize()
-    profile.disable()
-    parts = {}
-    for (file, _, name), (_, _, _, cumulative, _) in pstats.Stats(profile).stats.items():
-        if "bitclass" in file and cumulative > 0.01:
-            parts[f"{Path(file).stem}.{name}"] = round(cumulative, 4)
-    return dict(sorted(parts.items(), key=lambda item: -item[1])[:30])
 
 
 def prediction(classifier: BinaryCodeClassifier, rows: Rows, n_rows: int) -> dict[str, Any]:
@@ -180,13 +161,6 @@ def prediction(classifier: BinaryCodeClassifier, rows: Rows, n_rows: int) -> dic
     return found
 
 
-def load(path: Path) -> list[Any]:
-    """Rows and labels of a data set."""
-    with np.load(path) as data:
-        X, T = (data[name].astype(np.float32) for name in ("X_train", "X_test"))
-        return [X, data["y_train"].astype(np.int64), T, data["y_test"].astype(np.int64)]
-
-
 def refinement(path: Path, n_bits: int, device: str) -> dict[str, Any]:
     """Fit with refinement on the device, or on two cores."""
     X, y, T, u = load(path)
@@ -201,8 +175,6 @@ def refinement(path: Path, n_bits: int, device: str) -> dict[str, Any]:
             found[f"{name}_{run}s"] = taken
         found[f"{name}_accuracy"] = classifier.score(T, u)
         found[f"{name}_refinement"] = classifier.refinement_
-    if device != "cpu":
-        found["phases"] = profiled(lambda: classifier.fit(X, y))
     return found
 
 
@@ -269,66 +241,70 @@ def run(given: argparse.Namespace) -> None:
         part("accuracy", lambda p=path, b=n_bits: accuracy(p, b, given.seeds, device))
 
 
-def table(results: Path) -> None:
-    """Write the results as tables."""
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
+def tables(lines: list[dict[str, Any]]) -> str:
+    """The results as tables."""
 
     def found(part: str) -> list[dict[str, Any]]:
         return [line for line in lines if line["part"] == part and "error" not in line]
 
-    peak = found("limits")[0]
+    peak, first = found("limits")[0], found("closed form")[0]
+    predicted = {line["n_bits"]: line for line in found("prediction")}
+    sizes = [
+        {
+            "bits": line["n_bits"],
+            "rows x features, classes": f"{line['rows']:,} x {line['features']:,}, "
+            f"{line['classes']:,}",
+            "pass, s": f"{line['pass_s']:.2f}",
+            "solution, s": f"{line['solve_s']:.2f}",
+            "prediction, ns per row": f"{predicted[line['n_bits']]['predict_ns_per_row']:.0f}",
+            "accuracy, %": f"{100 * predicted[line['n_bits']]['accuracy']:.1f}",
+        }
+        for line in found("closed form")
+    ]
+    limit = {"gram": "product", "class_sums": "atomic additions", "standardise": "memory"}
+    phases = [
+        {
+            "phase of the pass": phase,
+            "ns per row": f"{first['ns_per_row'][phase]:.0f}",
+            "share of the peak": f"{100 * first['share_of_peak'][phase]:.0f} %" if name else "",
+            "limit": name,
+        }
+        for phase, name in (limit | {"all": ""}).items()
+    ]
+    parts = [
+        {"prediction": phase}
+        | {f"ns per row, {b} bits": f"{p[f'{phase}_ns_per_row']:.0f}" for b, p in predicted.items()}
+        for phase in ("projected", "nearest", "short_list", "predict")
+    ]
+    fits = {(line["file"], line["n_bits"], line["device"]): line for line in found("refinement")}
+    refined = [
+        {
+            "fit with refinement": file,
+            "bits": n_bits,
+            "GPU, s": f"{line['refined_s']:.2f}",
+            "2 cores, s": f"{other['refined_s']:.2f}",
+            "ratio": f"{other['refined_s'] / line['refined_s']:.1f}",
+            "accuracy, %": f"{100 * line['refined_accuracy']:.2f}",
+            "on 2 cores": f"{100 * other['refined_accuracy']:.2f}",
+        }
+        for (file, n_bits, device), line in fits.items()
+        if device != "cpu" and (other := fits.get((file, n_bits, "cpu"))) is not None
+    ]
+    accurate = []
+    for line in found("accuracy"):
+        accurate.append({"accuracy, %, 128 bits": line["file"], "seeds": line["seeds"]})
+        for name, title in (("closed_form", "closed form"), ("refined", "refined")):
+            on_cpu, on_gpu = np.mean(line[name], axis=0)
+            accurate[-1] |= {f"{title}: CPU": f"{on_cpu:.2f}", f"{title}: GPU": f"{on_gpu:.2f}"}
+        accurate[-1]["difference"] = f"{line['refined_difference']:+.2f}"
     text = [
-        "# One GPU\n",
+        "# One GPU",
         f"Written by `benchmarks/gpu.py --table`. {peak['card']}: {peak['bfloat16_tflops']:.0f} "
         f"TFLOP/s in bfloat16, {peak['float32_tflops']:.0f} in float32, a copy moves "
-        f"{peak['copy_gb_per_s']:,.0f} GB/s.\n",
-        "| bits | rows x features, classes | pass, s | solution, s | prediction, ns per row | "
-        "accuracy, % |\n|---|---|---|---|---|---|",
+        f"{peak['copy_gb_per_s']:,.0f} GB/s.",
+        *(markdown(rows) for rows in (sizes, phases, parts, refined, accurate) if rows),
     ]
-    predicted = {line["n_bits"]: line for line in found("prediction")}
-    for line in found("closed form"):
-        there = predicted[line["n_bits"]]
-        text.append(
-            f"| {line['n_bits']} | {line['rows']:,} x {line['features']:,}, {line['classes']:,} | "
-            f"{line['pass_s']:.2f} | {line['solve_s']:.2f} | {there['predict_ns_per_row']:.0f} | "
-            f"{100 * there['accuracy']:.1f} |"
-        )
-    text.append(
-        "\n| phase of the pass | ns per row | share of the peak | limit |\n|---|---|---|---|"
-    )
-    first = found("closed form")[0]
-    limit = {"gram": "product", "class_sums": "atomic additions", "standardise": "memory"}
-    for phase, name in limit.items():
-        share = 100 * first["share_of_peak"][phase]
-        text.append(f"| {phase} | {first['ns_per_row'][phase]:.0f} | {share:.0f} % | {name} |")
-    text.append(f"| all | {first['ns_per_row']['all']:.0f} | | |")
-    text.append("\n| prediction | ns per row, 128 bits | 256 bits |\n|---|---|---|")
-    for phase in ("projected", "nearest", "short_list", "predict"):
-        times = (f"{line[f'{phase}_ns_per_row']:.0f}" for line in predicted.values())
-        text.append(f"| {phase} | {' | '.join(times)} |")
-    text.append(
-        "\n| fit with refinement | bits | GPU, s | 2 cores, s | ratio | accuracy, % | on 2 cores |"
-        "\n|---|---|---|---|---|---|---|"
-    )
-    fits = {(line["file"], line["n_bits"], line["device"]): line for line in found("refinement")}
-    for (file, n_bits, device), line in fits.items():
-        other = fits.get((file, n_bits, "cpu"))
-        if device != "cpu" and other is not None:
-            text.append(
-                f"| {file} | {n_bits} | {line['refined_s']:.2f} | {other['refined_s']:.2f} | "
-                f"{other['refined_s'] / line['refined_s']:.1f} | "
-                f"{100 * line['refined_accuracy']:.2f} | {100 * other['refined_accuracy']:.2f} |"
-            )
-    text.append(
-        "\n| accuracy, %, 128 bits | seeds | closed form: CPU | GPU | refined: CPU | GPU | "
-        "difference |\n|---|---|---|---|---|---|---|"
-    )
-    for line in found("accuracy"):
-        means = [np.mean(line[name], axis=0) for name in ("closed_form", "refined")]
-        cells = " | ".join(f"{value:.2f}" for pair in means for value in pair)
-        change = line["refined_difference"]
-        text.append(f"| {line['file']} | {line['seeds']} | {cells} | {change:+.2f} |")
-    results.with_suffix(".md").write_text("\n".join(text) + "\n")
+    return "\n\n".join(text) + "\n"
 
 
 def main() -> None:
@@ -345,7 +321,11 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="time --refine on two cores instead")
     parser.add_argument("--table", action="store_true", help="write what was measured as tables")
     given = parser.parse_args()
-    table(given.out) if given.table else run(given)
+    if not given.table:
+        return run(given)
+    lines = [json.loads(line) for line in given.out.read_text().splitlines()]
+    given.out.with_suffix(".md").write_text(tables(lines))
+    return None
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ Medians of several rounds. Writes `results/images.md`.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from bitclass.images import EfficientNetLite0, image_rows, open_images
-from tables import write_page
+from harness import seconds_of, write_page
 
 NOTE = "Images per second, medians, all cores. Measured by `make images`."
 
@@ -25,12 +23,7 @@ NOTE = "Images per second, medians, all cores. Measured by `make images`."
 def rate(work: Callable[[], object], n_images: int, rounds: int) -> float:
     """Images per second, median of several rounds after a warm-up."""
     work()
-    seconds = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return n_images / statistics.median(seconds)
+    return n_images / seconds_of(work, rounds)
 
 
 def main() -> None:

@@ -16,8 +16,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from bitclass import BinaryCodeClassifier, PackedModel
-from real_data import NAMES, load, present
-from tables import write_page
+from harness import NAMES, load, present, write_page
 
 NOTE = (
     "Predictions of onnxruntime beside those of the model, on test rows that neither has seen. "
@@ -34,8 +33,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000, help="training rows at most")
     arguments = parser.parse_args()
     rows = []
-    for name in present(list(NAMES)):
-        X, y, X_test, _ = load(name)
+    for name, path in present(NAMES).items():
+        X, y, X_test, _ = load(path)
         chosen = np.random.default_rng(0).permutation(len(X))[: arguments.rows]
         for precision, kernel in (("int8", None), ("float32", None), ("float32", "rbf")):
             classifier = BinaryCodeClassifier(

@@ -13,14 +13,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 from numpy.lib.format import open_memmap
 
 from bitclass import BinaryCodeClassifier
-from tables import write_page
+from harness import seconds_of, write_page
 
 N_CLASSES = 500
 BLOCK = 20_000
@@ -66,21 +65,22 @@ def plain_read(path: Path) -> float:
     """Seconds to read the file from end to end."""
     forget_cached(path)
     room = bytearray(16 << 20)
-    start = time.perf_counter()
-    with open(path, "rb", buffering=0) as file:
-        while file.readinto(room):
-            pass
-    return time.perf_counter() - start
+
+    def read() -> None:
+        with open(path, "rb", buffering=0) as file:
+            while file.readinto(room):
+                pass
+
+    return seconds_of(read)
 
 
 def in_memory(features: Path, labels: Path, n: int, loss: str) -> float:
     """Seconds a row of a fit on the first n rows, in memory."""
     X = np.array(np.load(features, mmap_mode="r")[:n])
     y = np.load(labels)[:n]
-    BinaryCodeClassifier(128, loss=loss, random_state=0).fit(X[:5000], y[:5000])
-    start = time.perf_counter()
-    BinaryCodeClassifier(128, loss=loss, random_state=0).fit(X, y)
-    return (time.perf_counter() - start) / n
+    classifier = BinaryCodeClassifier(128, loss=loss, random_state=0)
+    classifier.fit(X[:5000], y[:5000])  # so that all is imported
+    return seconds_of(lambda: classifier.fit(X, y)) / n
 
 
 def streamed(folder: Path, features: Path, labels: Path, loss: str) -> tuple[float, float]:
@@ -88,15 +88,10 @@ def streamed(folder: Path, features: Path, labels: Path, loss: str) -> tuple[flo
     forget_cached(features)
     arguments = ["fit", str(features), "--labels-file", str(labels), "--loss", loss]
     arguments += ["--model", str(folder / "model.safetensors"), "--json"]
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN_AND_TELL_PEAK, *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    seconds = time.perf_counter() - start
-    return seconds, float(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-c", _RUN_AND_TELL_PEAK, *arguments]
+    output = []
+    seconds = seconds_of(lambda: output.append(subprocess.check_output(command, text=True)))
+    return seconds, float(output[0].splitlines()[-1])
 
 
 def main() -> None:

@@ -12,29 +12,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["METHODS", "Method"]
+__all__ = ["METHODS"]
 
 _ROWS_PER_BLOCK = 1024
-
-
-class Method(Protocol):
-    """What is measured of a classifier."""
-
-    note: str
-
-    def fit(self, X: NDArray[np.float32], y: NDArray[np.intp]) -> None:
-        """Learn from rows (n, d) and indices of classes (n,)."""
-
-    def predict(self, X: NDArray[np.float32]) -> NDArray[np.intp]:
-        """Indices of classes (n,) of rows (n, d)."""
-
-    def n_bytes(self) -> int:
-        """Size of what prediction needs."""
 
 
 class Bitclass:

@@ -27,10 +27,8 @@ from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.class_index import cluster_codes
 from bitclass.codes import hamming
 from cost import class_rows
-from tables import write_page
-from timing import threads_of_all
+from harness import BUILD, threads_of_all, write_page
 
-HERE = Path(__file__).parent
 N_BITS, K = 128, 16
 N_QUERIES, N_SINGLE = 1000, 100
 PROBES = (64, 128, 256)
@@ -123,9 +121,9 @@ def measured(weights: NDArray[np.uint8], codes: NDArray[np.uint8], names: list[s
         distances = search(codes)
         rows.append(
             {
-                "method": name,
-                "recall_1": float(np.mean(distances[:, 0] == right[:, 0])),
-                "recall_16": float(np.mean(distances <= right[:, -1:])),
+                "search": name,
+                "recall of the nearest": float(np.mean(distances[:, 0] == right[:, 0])),
+                "of the short list": float(np.mean(distances <= right[:, -1:])),
             }
         )
     batch: dict[str, list[float]] = {name: [] for name in searches}
@@ -136,8 +134,8 @@ def measured(weights: NDArray[np.uint8], codes: NDArray[np.uint8], names: list[s
             ones = [codes[i : i + 1] for i in range(N_SINGLE)]
             single[name].append(cpu_seconds(lambda: [search(one) for one in ones]) / N_SINGLE)
     for row in rows:
-        row["batch_us"] = 1e6 * statistics.median(batch[row["method"]])
-        row["single_us"] = 1e6 * statistics.median(single[row["method"]])
+        row["µs per row, batch"] = 1e6 * statistics.median(batch[row["search"]])
+        row["one row"] = 1e6 * statistics.median(single[row["search"]])
     return rows
 
 
@@ -164,46 +162,20 @@ def exact_indices(weights: NDArray[np.uint8], codes: NDArray[np.uint8]) -> dict[
         hashed.append(float(np.any(near, axis=1).mean()))
         n_keys.append(parts.shape[1] * sum(math.comb(16, i) for i in range(allowed + 1)))
     return {
-        "distance_of_16th": float(np.median(farthest)),
-        "clusters_share": float(bound.mean() / len(weights)),
-        "hashing_share": float(np.mean(hashed)),
-        "hashing_keys": float(np.mean(n_keys)),
+        "distance of the 16th class": float(np.median(farthest)),
+        "clusters and triangle inequality": float(bound.mean() / len(weights)),
+        "multi-index hashing": float(np.mean(hashed)),
+        "its look-ups": float(np.mean(n_keys)),
     }
-
-
-def write(results: dict[str, Any]) -> None:
-    tables = {}
-    for name, result in results.items():
-        visited = result["exact_indices"]
-        tables[f"{name}, {result['n_classes']:,} classes"] = [
-            {
-                "search": row["method"],
-                "recall of the nearest": row["recall_1"],
-                "of the short list": row["recall_16"],
-                "µs per row, batch": row["batch_us"],
-                "one row": row["single_us"],
-            }
-            for row in result["methods"]
-        ]
-        tables[f"{name}: classes visited by exact indices"] = [
-            {
-                "distance of the 16th class": visited["distance_of_16th"],
-                "clusters and triangle inequality": visited["clusters_share"],
-                "multi-index hashing": visited["hashing_share"],
-                "its look-ups": visited["hashing_keys"],
-            }
-        ]
-    note = f"Short lists of {K} at {N_BITS} bits, one thread, CPU time: `make search`."
-    write_page("search", "Search among class codes", note, tables)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--classes", type=int, default=1_000_000, help="derived ones; 0 for none")
-    parser.add_argument("--characters", type=Path, default=HERE.parent / "build" / "characters")
+    parser.add_argument("--characters", type=Path, default=BUILD / "characters")
     parser.add_argument("--methods", nargs="+", default=["clusters", "flat", "ivf", "hnsw"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--kept", type=Path, default=HERE.parent / "build" / "search.json")
+    parser.add_argument("--kept", type=Path, default=BUILD / "search.json")
     options = parser.parse_args()
     results = json.loads(options.kept.read_text()) if options.kept.exists() else {}
     with threads_of_all(1):
@@ -216,14 +188,13 @@ def main() -> None:
                 print(f"{name}: no features in {options.characters}; skipped")
                 continue
             weights, codes = made
-            results[name] = {
-                "n_classes": len(weights),
-                "exact_indices": exact_indices(weights, codes),
-                "methods": measured(weights, codes, options.methods, options.rounds),
-            }
+            title = f"{name}, {len(weights):,} classes"
+            results[title] = measured(weights, codes, options.methods, options.rounds)
+            results[f"{name}: classes visited by exact indices"] = [exact_indices(weights, codes)]
             options.kept.parent.mkdir(exist_ok=True)
             options.kept.write_text(json.dumps(results, indent=1) + "\n")
-    write(results)
+    note = f"Short lists of {K} at {N_BITS} bits, one thread, CPU time: `make search`."
+    write_page("search", "Search among class codes", note, results)
 
 
 if __name__ == "__main__":

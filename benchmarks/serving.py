@@ -28,11 +28,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tables import write_page
+from harness import pss_mb, random_model, write_page
 
 N_CLASSES, N_FEATURES, N_BITS = 1000, 512, 128
 LARGE_CLASSES, LARGE_BITS = 1_000_000, 1024
 N_WORKERS = 10
+LABELS = np.array([f"n{i:08d}" for i in range(N_CLASSES)])
 NOTE = (
     f"{N_CLASSES:,} classes, {N_FEATURES} features, {N_BITS} bits; kept connections, one process "
     "per service and one for all clients, in turn, medians of rounds; one thread per prediction on "
@@ -44,17 +45,10 @@ NOTE = (
 )
 
 
-def write_model(path: Path, n_classes: int = N_CLASSES, n_bits: int = N_BITS) -> None:
-    from bitclass import PackedModel
-    from bitclass.hash_function import HashFunction
+def write_model(path: Path, labels: Any, n_bits: int = N_BITS) -> None:
     from bitclass.storage import save
 
-    rng = np.random.default_rng(0)
-    labels = np.array([f"n{i:08d}" for i in range(n_classes)]) if n_classes < 10**5 else None
-    projection = rng.standard_normal((N_FEATURES, n_bits)).astype(np.float32)
-    weights = rng.integers(0, 256, (n_classes, n_bits // 8), dtype=np.uint8)
-    function = HashFunction(projection, np.zeros(n_bits))
-    save(path, PackedModel(np.arange(n_classes) if labels is None else labels, weights, function))
+    save(path, random_model(labels, N_FEATURES, n_bits))
 
 
 def serve_baseline() -> None:
@@ -74,7 +68,7 @@ def serve_baseline() -> None:
     model = LinearSVC()  # not fitted, which takes hours at 1,000 classes and changes no time here
     model.coef_ = rng.standard_normal((N_CLASSES, N_FEATURES))
     model.intercept_ = rng.standard_normal(N_CLASSES)
-    model.classes_ = np.array([f"n{i:08d}" for i in range(N_CLASSES)])
+    model.classes_ = LABELS
 
     async def predict(request: Request) -> Response:
         X = np.asarray(orjson.loads(await request.body())["rows"])
@@ -156,11 +150,11 @@ def main() -> None:
         return serve_baseline()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
-        write_model(path)
+        write_model(path, LABELS)
         rates = measure_rates(path, options.rounds, options.seconds)
         memory: list[dict[str, Any]] = []
         if sys.platform == "linux":
-            write_model(path, LARGE_CLASSES, LARGE_BITS)
+            write_model(path, np.arange(LARGE_CLASSES), LARGE_BITS)
             memory = measure_memory(path)
     write_page("serving", "HTTP service", NOTE, {"Requests": rates, "Memory": memory})
     return None
@@ -210,11 +204,7 @@ def measure_memory(path: Path) -> list[dict[str, Any]]:
 def pss(service: Running) -> float:
     """Proportional set size of a process and its children, in MB."""
     children = Path(f"/proc/{service.process}/task/{service.process}/children").read_text()
-    total = 0.0
-    for process in (service.process, *children.split()):
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        total += float(next(line.split()[1] for line in lines if line.startswith("Pss:"))) / 1e3
-    return total
+    return sum(map(pss_mb, (service.process, *children.split())))
 
 
 def measure(

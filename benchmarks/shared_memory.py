@@ -15,17 +15,11 @@ from typing import Any
 import numpy as np
 
 import bitclass
-from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.storage import save
+from harness import markdown, pss_mb, random_model
 
 loaded: PackedModel | None = None
-
-
-def pss() -> float:
-    """Proportional set size of this process in MB."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith("Pss:"))) / 1e3
 
 
 def work(how: str, path: Path, d: int, ready: Any, results: Any) -> None:
@@ -38,7 +32,7 @@ def work(how: str, path: Path, d: int, ready: Any, results: Any) -> None:
     if model is not None:
         model.predict(np.ones((8, d), dtype=np.float32))
     ready.wait()
-    results.put(pss())
+    results.put(pss_mb())
     ready.wait()
 
 
@@ -64,29 +58,21 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=10)
     parser.add_argument("--classes", type=int, default=1_000_000)
     arguments = parser.parse_args()
-    rng = np.random.default_rng(0)
-    d, r = 2048, 256
-    print("| precision | file | each loads | each maps | forked after loading |")
-    print("|---|---|---|---|---|")
+    d, rows = 2048, []
     for precision in ("int8", "float32"):
-        projection = rng.standard_normal((d, r)).astype(np.float32)
-        model = PackedModel(
-            np.arange(arguments.classes),
-            rng.integers(0, 256, (arguments.classes, r // 8), dtype=np.uint8),
-            HashFunction(projection, np.zeros(r), precision=precision),
-        )
+        model = random_model(np.arange(arguments.classes), d, 256, precision=precision)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"
             save(path, model)
-            size = path.stat().st_size / 1e6
+            row = {"precision": precision, "file, MB": path.stat().st_size / 1e6}
             del model
-            per_worker = [
-                measure(how, path, arguments.workers, d, start)
-                - measure("none", path, arguments.workers, d, start)
-                for how, start in (("loaded", "spawn"), ("mapped", "spawn"), ("forked", "fork"))
-            ]
-        cells = " | ".join(f"{megabytes:.0f} MB" for megabytes in per_worker)
-        print(f"| {precision} | {size:.0f} MB | {cells} |", flush=True)
+            for how, start in (("loaded", "spawn"), ("mapped", "spawn"), ("forked", "fork")):
+                with_model, without = (
+                    measure(each, path, arguments.workers, d, start) for each in (how, "none")
+                )
+                row[f"{how}, MB"] = with_model - without
+        rows.append(row)
+    print(markdown(rows))
 
 
 if __name__ == "__main__":

@@ -8,56 +8,99 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import cache, partial
 from typing import Any
 
 import faiss
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.linear_model import RidgeClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass._native import HammingIndex, Projection
-from bitclass.hash_function import HashFunction
-from tables import write_page
-from timing import Row, compare, measure, threads_of_all
+from harness import (
+    DATA,
+    load,
+    measure,
+    random_codes,
+    random_model,
+    seconds_of,
+    threads_of_all,
+    write_page,
+)
 
-HERE = Path(__file__).parent
-DATA = Path(os.environ.get("BITCLASS_DATA", HERE.parents[1] / "shared" / "data"))
 ALL_THREADS = len(os.sched_getaffinity(0))
+NOTE = (
+    "Ratios of medians in one run, peers and ours in turn, equal threads on both sides; training "
+    "of LinearSVC, a minute long and always on one thread, is timed once, between two sets of "
+    "ours. Measured by `make bench`."
+)
+#: A comparison: how many times faster ours is than a peer, and what is expected of it.
+Row = dict[str, Any]
 
 # The paper's method without what is added to it.
 PLAIN: dict[str, Any] = {"initial_codes": "projection"}
 
 
-def random_codes(rng: np.random.Generator, n: int, n_bits: int) -> NDArray[np.uint8]:
-    return rng.integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
+def row(
+    what: str,
+    peer: str,
+    threads: int,
+    peer_seconds: float,
+    our_seconds: float,
+    floor: float | None = None,
+    aim: float | None = None,
+) -> Row:
+    ratio = peer_seconds / our_seconds
+    return {
+        "": what,
+        "peer": peer,
+        "threads": threads,
+        "peer, ms": 1e3 * peer_seconds,
+        "ours, ms": 1e3 * our_seconds,
+        "ratio": ratio,
+        "floor": floor,
+        "aim": aim,
+        "missed": "missed" if floor is not None and ratio < floor else None,
+    }
+
+
+def compare(
+    what: str,
+    peer: str,
+    peer_work: Callable[[], Any],
+    our_work: Callable[[], Any],
+    threads: int,
+    rounds: int,
+    floor: float | None = None,
+    aim: float | None = None,
+) -> Row:
+    """Time a peer and ours in turn."""
+    medians = measure({"peer": peer_work, "ours": our_work}, rounds)
+    return row(what, peer, threads, medians["peer"], medians["ours"], floor, aim)
 
 
 def search(threads: int) -> Iterator[Row]:
     """Hamming argmin beside faiss IndexBinaryFlat."""
-    rng = np.random.default_rng(0)
-    for n_classes in (1_000, 20_000):
-        for n_bits in (128, 256):
-            weights = random_codes(rng, n_classes, n_bits)
-            codes = random_codes(rng, 4_000, n_bits)
-            peer = faiss.IndexBinaryFlat(n_bits)
-            peer.add(weights)
-            index = HammingIndex(weights)
-            assert np.array_equal(peer.search(codes, 1)[0][:, 0], index.nearest(codes)[1])
-            yield compare(
-                f"Hamming argmin, C = {n_classes:,}, {n_bits} bits",
-                "faiss IndexBinaryFlat",
-                lambda peer=peer, codes=codes: peer.search(codes, 1),
-                lambda index=index, codes=codes: index.nearest(codes),
-                threads,
-                rounds=9,
-                floor=3 if threads == 1 else None,
-                aim=6 if threads == 1 else None,
-            )
+    for n_classes, n_bits in itertools.product((1_000, 20_000), (128, 256)):
+        weights, codes = random_codes(n_classes, n_bits), random_codes(4_000, n_bits, seed=1)
+        peer = faiss.IndexBinaryFlat(n_bits)
+        peer.add(weights)
+        index = HammingIndex(weights)
+        assert np.array_equal(peer.search(codes, 1)[0][:, 0], index.nearest(codes)[1])
+        yield compare(
+            f"Hamming argmin, C = {n_classes:,}, {n_bits} bits",
+            "faiss IndexBinaryFlat",
+            lambda: peer.search(codes, 1),
+            lambda: index.nearest(codes),
+            threads,
+            rounds=9,
+            floor=3 if threads == 1 else None,
+            aim=6 if threads == 1 else None,
+        )
 
 
 def encode(threads: int) -> Iterator[Row]:
@@ -68,78 +111,34 @@ def encode(threads: int) -> Iterator[Row]:
     centre = rng.standard_normal(4096, dtype=np.float32)
     scale = rng.uniform(0.5, 2.0, 4096).astype(np.float32)
     t = np.zeros(128)
-    kinds = {
-        "int8": (Projection(P, t, precision="int8"), 2.0, 3.5),
-        # As learned models do it: rows are standardised before they are quantised.
-        "int8, standardised": (
-            Projection(P, t, precision="int8", centre=centre, scale=scale),
-            2.0,
-            3.5,
-        ),
-        "float32": (Projection(P, t), 0.9, 1.0),
-    }
-    for kind, (hash_function, floor, aim) in kinds.items():
-        yield compare(
-            f"encode, d = 4,096, r = 128, n = 20,000, {kind}",
-            "NumPy X @ P",
-            lambda: X @ P,
-            lambda hash_function=hash_function: hash_function.encode(X),
-            threads,
-            rounds=7,
-            floor=floor,
-            aim=aim,
-        )
-    half = X.astype(np.float16)
-    hash_function = Projection(P, np.zeros(128), precision="int8")
-    yield compare(
-        "the same from float16, int8",
-        "NumPy X @ P, float32",
-        lambda: X @ P,
-        lambda: hash_function.encode(half),
-        threads,
-        rounds=5,
-    )
-
-
-def made_models(n_classes: int) -> tuple[LinearSVC, PackedModel]:
-    """Models of d = 4,096 features and 128 bits with random parameters."""
-    rng = np.random.default_rng(0)
-    svm = LinearSVC()
-    svm.coef_ = rng.standard_normal((n_classes, 4096))
-    svm.intercept_ = rng.standard_normal(n_classes)
-    svm.classes_ = np.arange(n_classes)
-    svm.n_features_in_ = 4096
-    ours = PackedModel(
-        np.arange(n_classes),
-        random_codes(rng, n_classes, 128),
-        HashFunction(
-            rng.standard_normal((4096, 128), dtype=np.float32) / 64,
-            rng.standard_normal(128),
-            centre=rng.standard_normal(4096, dtype=np.float32),
-            scale=rng.uniform(0.5, 2.0, 4096).astype(np.float32),
-        ),
-        rescore=16,
-    )
-    return svm, ours
+    int8 = Projection(P, t, precision="int8")
+    # As learned models do it: rows are standardised before they are quantised.
+    standardised = Projection(P, t, precision="int8", centre=centre, scale=scale)
+    beside = partial(compare, threads=threads, rounds=7)
+    shape = "encode, d = 4,096, r = 128, n = 20,000"
+    for kind, hash_function, floor, aim in (
+        ("int8", int8, 2.0, 3.5),
+        ("int8, standardised", standardised, 2.0, 3.5),
+        ("float32", Projection(P, t), 0.9, 1.0),
+    ):
+        ours = partial(hash_function.encode, X)
+        yield beside(f"{shape}, {kind}", "NumPy X @ P", lambda: X @ P, ours, floor=floor, aim=aim)
+    ours = partial(int8.encode, X.astype(np.float16))
+    yield beside("the same from float16, int8", "NumPy X @ P, float32", lambda: X @ P, ours)
 
 
 def rescoring(threads: int) -> Iterator[Row]:
     """A short list of 16 beside the nearest class: how much more it costs."""
     rng = np.random.default_rng(0)
-    shapes = itertools.product((384, 4096), (1_000, 21_841), (128, 256))
-    for d, n_classes, n_bits in shapes:
-        weights = random_codes(rng, n_classes, n_bits)
-        P = rng.standard_normal((d, n_bits), dtype=np.float32) / np.float32(d**0.5)
-        centre, scale = np.zeros(d, np.float32), np.ones(d, np.float32)
-        hash_function = HashFunction(P, np.zeros(n_bits), centre=centre, scale=scale)
-        nearest = PackedModel(np.arange(n_classes), weights, hash_function)
-        listed = PackedModel(np.arange(n_classes), weights, hash_function, rescore=16)
+    for d, n_classes, n_bits in itertools.product((384, 4096), (1_000, 21_841), (128, 256)):
+        nearest = random_model(np.arange(n_classes), d, n_bits, standardised=True)
+        listed = PackedModel(nearest.classes, nearest.weights, nearest.hash_function, rescore=16)
         X = rng.standard_normal((4_000, d), dtype=np.float32)
         yield compare(
             f"predict with a short list of 16, d = {d:,}, C = {n_classes:,}, {n_bits} bits",
             "without a short list",
-            lambda nearest=nearest, X=X: nearest.predict(X),
-            lambda listed=listed, X=X: listed.predict(X),
+            partial(nearest.predict, X),
+            partial(listed.predict, X),
             threads,
             rounds=15,
             floor=1 / 1.4 if d == 384 and n_classes == 1_000 else 1 / 1.15,
@@ -149,153 +148,98 @@ def rescoring(threads: int) -> Iterator[Row]:
 def predict(threads: int) -> Iterator[Row]:
     """Rows of features to labels beside scikit-learn's LinearSVC."""
     rng = np.random.default_rng(0)
+    beside = partial(compare, threads=threads)
     for n_classes, n_rows, floor, aim in ((1_000, 4_000, 30, 60), (21_841, 400, 250, 500)):
-        svm, ours = made_models(n_classes)
+        svm = LinearSVC()  # with random parameters, as ours
+        svm.coef_ = rng.standard_normal((n_classes, 4096))
+        svm.intercept_ = rng.standard_normal(n_classes)
+        svm.classes_ = np.arange(n_classes)
+        svm.n_features_in_ = 4096
+        ours = random_model(np.arange(n_classes), 4096, 128, standardised=True, rescore=16)
+        shape = f"d = 4,096, r = 128, C = {n_classes:,}"
         for dtype in (np.float64, np.float32):
             X = rng.standard_normal((n_rows, 4096)).astype(dtype)
-            yield compare(
-                f"predict a batch of {n_rows:,} ({X.dtype}), d = 4,096, r = 128, C = {n_classes:,}",
-                "LinearSVC.predict",
-                lambda svm=svm, X=X: svm.predict(X),
-                lambda ours=ours, X=X: ours.predict(X),
-                threads,
-                rounds=5,
-                floor=floor,
-                aim=aim,
-            )
+            what = f"predict a batch of {n_rows:,} ({X.dtype}), {shape}"
+            works = partial(svm.predict, X), partial(ours.predict, X)
+            yield beside(what, "LinearSVC.predict", *works, rounds=5, floor=floor, aim=aim)
         if n_classes == 1_000:
             coefficients = svm.coef_.astype(np.float32).T.copy()
-            yield compare(
-                f"predict a batch of {n_rows:,} (float32), d = 4,096, r = 128, C = {n_classes:,}",
-                "NumPy float32 product + argmax",
-                lambda coefficients=coefficients, X=X: (X @ coefficients).argmax(axis=1),
-                lambda ours=ours, X=X: ours.predict(X),
-                threads,
-                rounds=5,
-            )
+            product = lambda: (X @ coefficients).argmax(axis=1)  # noqa: E731
+            yield beside(what, "NumPy float32 product + argmax", product, works[1], rounds=5)
             one = X[:1].astype(np.float64)
-            yield compare(
-                "predict one row, d = 4,096, C = 1,000",
-                "LinearSVC.predict",
-                lambda svm=svm, one=one: svm.predict(one),
-                lambda ours=ours, one=one: ours.predict(one),
-                threads,
-                rounds=31,
-                floor=10,
-                aim=30,
-            )
+            works = partial(svm.predict, one), partial(ours.predict, one)
+            what = "predict one row, d = 4,096, C = 1,000"
+            yield beside(what, "LinearSVC.predict", *works, rounds=31, floor=10, aim=30)
 
 
-def standardised(name: str) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    with np.load(DATA / f"{name}.npz", allow_pickle=False) as arrays:
-        X, y = arrays["X_train"].astype(np.float32), arrays["y_train"]
-    return StandardScaler().fit_transform(X).astype(np.float32), y
-
-
-_SVM_SECONDS: dict[str, float] = {}
+@cache  # a minute, on one thread whatever their number
+def svm_seconds(name: str, max_iter: int) -> float:
+    """Seconds of training LinearSVC (Crammer-Singer) on standardised rows."""
+    X, y, *_ = load(DATA / f"{name}.npz")
+    X = StandardScaler().fit_transform(X).astype(np.float32)
+    options = {"multi_class": "crammer_singer", "random_state": 0, "dual": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        svm = LinearSVC(C=1e-3, max_iter=max_iter, **options)
+        return seconds_of(lambda: svm.fit(X, y))
 
 
 def fit(threads: int) -> Iterator[Row]:
     """Training beside LinearSVC (Crammer-Singer) and RidgeClassifier, on real features."""
-    cases = (
-        (
-            "cifar10_gist512",
-            300,
-            {"hinge": (60, 150), "exponential": (20, 60), "defaults": (None, None)},
-        ),
-        (
-            "tinyimagenet100_cnn1280",
-            100,
-            {"hinge": (60, 150), "exponential": (15, 40), "defaults": (None, 10)},
-        ),
-    )
-    for name, max_iter, targets in cases:
+    for name, max_iter, targets in (
+        ("cifar10_gist512", 300, ((60, 150), (20, 60), (None, None))),
+        ("tinyimagenet100_cnn1280", 100, ((60, 150), (15, 40), (None, 10))),
+    ):
         if not (DATA / f"{name}.npz").exists():
             print(f"{name} is not in {DATA}: left out")
             continue
-        X, y = standardised(name)
-        svm = LinearSVC(
-            C=1e-3, multi_class="crammer_singer", max_iter=max_iter, random_state=0, dual=True
-        )
+        X, y, *_ = load(DATA / f"{name}.npz")
+        X = StandardScaler().fit_transform(X).astype(np.float32)
         ours = {
             loss: BinaryCodeClassifier.paper(128, loss=loss, random_state=0, **PLAIN)
             for loss in ("hinge", "exponential")
         }
         ours["defaults"] = BinaryCodeClassifier(128, random_state=0)
-        work: dict[str, Callable[[], Any]] = {
-            loss: (lambda classifier=classifier: classifier.fit(X, y))
-            for loss, classifier in ours.items()
-        }
-        work["ridge"] = lambda X=X, y=y: RidgeClassifier(solver="cholesky").fit(X, y)
+        work = {loss: partial(classifier.fit, X, y) for loss, classifier in ours.items()}
+        work["ridge"] = lambda: RidgeClassifier(solver="cholesky").fit(X, y)
         before = measure(work, rounds=3)
-        # It takes a minute on one thread and knows no more, so it is timed once for both counts.
-        if name not in _SVM_SECONDS:
-            _SVM_SECONDS[name] = measure_once(lambda svm=svm, X=X, y=y: svm.fit(X, y))
-        svm_seconds = _SVM_SECONDS[name]
+        svm = svm_seconds(name, max_iter)
         after = measure(work, rounds=3)
         seconds = {key: (before[key] + after[key]) / 2 for key in before}
-        for loss, (floor, aim) in targets.items():
-            peers = (
-                (f"LinearSVC Crammer-Singer, {max_iter} iterations", svm_seconds, floor, aim),
-                ("RidgeClassifier (Cholesky)", seconds["ridge"], None, None),
-            )
-            for peer, taken, least, wanted in peers:
-                yield Row(
-                    f"fit {name}, 128 bits, {loss}",
-                    peer,
-                    threads,
-                    taken,
-                    seconds[loss],
-                    taken / seconds[loss],
-                    least,
-                    wanted,
-                )
-
-
-def measure_once(work: Callable[[], Any]) -> float:
-    """Seconds of one run; for a peer that takes a minute."""
-    import time
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
+        for loss, (floor, aim) in zip(ours, targets, strict=True):
+            what, taken = f"fit {name}, 128 bits, {loss}", seconds[loss]
+            peer = f"LinearSVC Crammer-Singer, {max_iter} iterations"
+            yield row(what, peer, threads, svm, taken, floor, aim)
+            yield row(what, "RidgeClassifier (Cholesky)", threads, seconds["ridge"], taken)
 
 
 def growth() -> list[dict[str, Any]]:
-    """How the cost of each stage grows when n, d, r and C are each doubled three times."""
+    """Times, relative to the first, as n, d, r and C are each doubled three times."""
     rng = np.random.default_rng(0)
     base = {"n": 16_000, "d": 512, "r": 128, "C": 100}
-    table = []
-    for axis in base:
-        for doubling in range(4):
-            size = dict(base)
-            size[axis] = base[axis] << doubling
-            n, d, r, n_classes = size["n"], size["d"], size["r"], size["C"]
-            centres = rng.standard_normal((n_classes, d)).astype(np.float32)
-            y = np.arange(n) % n_classes
-            X = centres[y] + 2 * rng.standard_normal((n, d)).astype(np.float32)
-            hinge = BinaryCodeClassifier.paper(r, loss="hinge", random_state=0, **PLAIN).fit(X, y)
-            exponential = BinaryCodeClassifier.paper(r, random_state=0, **PLAIN)
-            model = hinge.packed()
-            codes, index = model.encode(X), HammingIndex(model.weights)
-            seconds = measure(
-                {
-                    "fit hinge": lambda: BinaryCodeClassifier.paper(
-                        r, loss="hinge", random_state=0, **PLAIN
-                    ).fit(X, y),
-                    "fit exponential": lambda: exponential.fit(X, y),
-                    "encode": lambda: model.encode(X),
-                    "search": lambda: index.nearest(codes),
-                },
-                rounds=5,
-            )
-            table.append(
-                {"doubled": axis, "times": 1 << doubling, "size": size, "seconds": seconds}
-            )
-    return table
+    found: dict[str, dict[str, Any]] = {}
+    for axis, doubling in itertools.product(base, range(4)):
+        n, d, r, n_classes = (base | {axis: base[axis] << doubling}).values()
+        centres = rng.standard_normal((n_classes, d)).astype(np.float32)
+        y = np.arange(n) % n_classes
+        X = centres[y] + 2 * rng.standard_normal((n, d)).astype(np.float32)
+        hinge = BinaryCodeClassifier.paper(r, loss="hinge", random_state=0, **PLAIN).fit(X, y)
+        exponential = BinaryCodeClassifier.paper(r, random_state=0, **PLAIN)
+        model = hinge.packed()
+        codes, index = model.encode(X), HammingIndex(model.weights)
+        work = {
+            "fit hinge": lambda: hinge.fit(X, y),
+            "fit exponential": lambda: exponential.fit(X, y),
+            "encode": lambda: model.encode(X),
+            "search": lambda: index.nearest(codes),
+        }
+        for stage, seconds in measure(work, rounds=5).items():
+            title = f"{stage}, {axis} from {base[axis]:,}"
+            found.setdefault(title, {"": title})[f"x{1 << doubling}"] = seconds
+    for line in found.values():
+        line |= {step: line[step] / line["x1"] for step in ("x8", "x4", "x2", "x1")}
+    stages = list(work)
+    return sorted(found.values(), key=lambda line: stages.index(line[""].split(",")[0]))
 
 
 PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
@@ -305,43 +249,6 @@ PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
     "rescoring": rescoring,
     "fit": fit,
 }
-
-
-NOTE = (
-    "Ratios of medians in one run, peers and ours in turn, equal threads on both sides; training "
-    "of LinearSVC, a minute long and always on one thread, is timed once, between two sets of "
-    "ours. Measured by `make bench`."
-)
-
-
-def compared(rows: list[Row]) -> list[dict[str, Any]]:
-    """Rows of the table of ratios."""
-    return [
-        {
-            "": row.what,
-            "peer": row.peer,
-            "threads": row.threads,
-            "peer, ms": 1e3 * row.peer_seconds,
-            "ours, ms": 1e3 * row.our_seconds,
-            "ratio": row.ratio,
-            "floor": row.floor,
-            "aim": row.aim,
-            "missed": "missed" if row.floor is not None and row.ratio < row.floor else None,
-        }
-        for row in rows
-    ]
-
-
-def relative(grown: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Times relative to the smallest size, one row per stage and size that is doubled."""
-    found = []
-    for stage in grown[0]["seconds"]:
-        for axis in grown[0]["size"]:
-            steps = [g for g in grown if g["doubled"] == axis]
-            first = steps[0]["seconds"][stage]
-            times = {f"x{g['times']}": g["seconds"][stage] / first for g in steps}
-            found.append({"": f"{stage}, {axis} from {grown[0]['size'][axis]:,}"} | times)
-    return found
 
 
 def main() -> None:
@@ -357,15 +264,15 @@ def main() -> None:
         for threads in counts:
             with threads_of_all(threads):
                 faiss.omp_set_num_threads(threads)
-                for row in part(threads):
-                    rows.append(row)
-                    print(f"{row.what} | {row.peer} | {threads} | {row.ratio:.2f}", flush=True)
+                for found in part(threads):
+                    rows.append(found)
+                    print(found[""], found["peer"], threads, f"{found['ratio']:.2f}", flush=True)
     grown = []
     if chosen.only in (None, "growth"):
         with threads_of_all(1):
-            grown = relative(growth())
+            grown = growth()
     if chosen.only is None and chosen.threads is None:
-        tables = {"": compared(rows), "Time on one thread as one size is doubled": grown}
+        tables = {"": rows, "Time on one thread as one size is doubled": grown}
         write_page("speed", "Speed", NOTE, tables)
     elif grown:
         print(*grown, sep="\n")

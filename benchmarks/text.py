@@ -12,9 +12,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,8 +30,7 @@ from threadpoolctl import threadpool_limits
 from bitclass import BinaryCodeClassifier, load
 from bitclass.storage import save
 from bitclass.text import NgramHasher, TextRows, open_texts
-from real_data import DATA
-from tables import write_page
+from harness import DATA, in_child, peak_mb, write_page
 
 NOTE = (
     "Accuracy in %, seconds of wall time, size of the model file (LinearSVC: of its coefficients), "
@@ -90,25 +86,20 @@ def beside_linear_svc(
     results = []
     with threadpool_limits(1):
         for n_bits in (128, 256):
-            ours, seconds = timed(
-                lambda n_bits=n_bits: BinaryCodeClassifier(n_bits, n_jobs=1, random_state=0).fit(
-                    X, y
-                )
-            )
-            accuracy = 100 * ours.score(X_test, y_test)
-            results.append((f"bitclass, {n_bits} bits", accuracy, seconds, file_bytes(ours)))
+            ours = BinaryCodeClassifier(n_bits, n_jobs=1, random_state=0)
+            _, seconds = timed(lambda: ours.fit(X, y))
+            results.append((f"bitclass, {n_bits} bits", ours, seconds, file_bytes(ours)))
         peer, seconds = timed(lambda: LinearSVC().fit(X, y))
-        accuracy = 100 * peer.score(X_test, y_test)
-        results.append(("LinearSVC", accuracy, seconds, peer.coef_.nbytes))
+        results.append(("LinearSVC", peer, seconds, peer.coef_.nbytes))
     return [
         {
             "data": data,
             "method": method,
-            "accuracy": round(accuracy, 2),
+            "accuracy": round(100 * model.score(X_test, y_test), 2),
             "fit s": round(seconds, 2),
             "MB": round(size / 1e6, 2),
         }
-        for method, accuracy, seconds, size in results
+        for method, model, seconds, size in results
     ]
 
 
@@ -202,7 +193,7 @@ def place_names() -> list[Result]:
             "us per name": round(1e6 * predicting / len(test), 1),
             "us per single name": round(microseconds(model.predict, test), 1),
             "MB": round(size / 1e6, 1),
-            "peak GB": peak_gigabytes(),
+            "peak GB": round(peak_mb() / 1e3, 2),
         }
     ]
 
@@ -222,12 +213,11 @@ def fasttext_names() -> list[Result]:
             file.writelines(f"__label__{place} {name}\n" for place, name in lines)
         for dim, epoch, maxn, lr in ((100, 5, 4, 0.5), (100, 10, 4, 1.0), (200, 10, 5, 0.5)):
             settings = {"dim": dim, "epoch": epoch, "minn": 2, "maxn": maxn, "lr": lr}
+            options = {"loss": "hs", "thread": 2, "verbose": 0}
             model, seconds = timed(
-                lambda settings=settings: fasttext.train_supervised(
-                    str(table), loss="hs", thread=2, verbose=0, **settings
-                )
+                lambda: fasttext.train_supervised(str(table), **options, **settings)
             )
-            (labels, _), predicting = timed(lambda model=model: model.predict(test))
+            (labels, _), predicting = timed(lambda: model.predict(test))
             found = np.array([label[0].removeprefix("__label__") for label in labels])
             model.save_model(str(path))
             results.append(
@@ -238,7 +228,7 @@ def fasttext_names() -> list[Result]:
                     "us per name": round(1e6 * predicting / len(test), 1),
                     "us per single name": None,
                     "MB": round(path.stat().st_size / 1e6, 1),
-                    "peak GB": peak_gigabytes(),
+                    "peak GB": round(peak_mb() / 1e3, 2),
                 }
             )
     return results
@@ -252,21 +242,17 @@ def dense() -> list[Result]:
     X = rng.standard_normal((5500, 20_000), dtype=np.float32)
     for start in range(0, 5500, 500):
         X[start : start + 500] += centres[y[start : start + 500]]
-    ours, seconds = timed(lambda: BinaryCodeClassifier(128, random_state=0).fit(X[:5000], y[:5000]))
+    ours = BinaryCodeClassifier(128, random_state=0)
+    _, seconds = timed(lambda: ours.fit(X[:5000], y[:5000]))
     return [
         {
             "data": "5,000 dense rows of 20,000 features, 50 classes",
             "bits": 128,
             "accuracy": round(100 * ours.score(X[5000:], y[5000:]), 2),
             "fit s": round(seconds, 1),
-            "peak GB": peak_gigabytes(),
+            "peak GB": round(peak_mb() / 1e3, 2),
         }
     ]
-
-
-def peak_gigabytes() -> float:
-    """Peak memory of this process, its input included."""
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2)
 
 
 PARTS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
@@ -290,9 +276,10 @@ def main() -> None:
         sys.exit(f"{DATA}: no texts there; set BITCLASS_DATA")
     tables: dict[str, list[Result]] = {}
     for name, (heading, _) in PARTS.items():
-        command = [sys.executable, __file__, "--only", name]
-        run = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
-        tables.setdefault(heading, []).extend(json.loads(run.stdout.splitlines()[-1]))
+        found: Any = in_child("--only", name)
+        if "failed" in found:
+            sys.exit(f"{name}: {found['failed']}")
+        tables.setdefault(heading, []).extend(found)
     write_page("text", "Wide sparse rows", NOTE, tables)
 
 

@@ -49,7 +49,6 @@ class Dataset:
     optional: bool = False  # whether a full run skips it if its file is missing
     split_by_seed: bool = False  # whether the seed draws the test rows
     synthetic: bool = False  # rows are drawn; only times and sizes are measured
-    untrained: bool = False  # too many classes for the baselines: only prediction is measured
 
 
 def standardised(X: Any, y: Any, X_test: Any, y_test: Any) -> Split:
@@ -181,13 +180,6 @@ _ALL = (
     _of_shape("sun397-shape", "SUN397 shape, 397 classes", 104_000, 1600, 397),
     _of_shape("imagenet100-shape", "ImageNet shape, 100 classes", 128_000, 4096, 100),
     _of_shape("imagenet1000-shape", "ImageNet shape, 1,000 classes", 128_000, 4096, 1000),
-    Dataset(
-        "imagenet21841-model",
-        "untrained model, 21,841 classes, 4,096 features",
-        partial(synthetic_rows, n=21_841, d=4096, n_classes=21_841, n_test=2000),
-        synthetic=True,
-        untrained=True,
-    ),
     _of_shape("small-shape", "2,000 rows, 128 features, 30 classes", 2000, 128, 30),
 )
 

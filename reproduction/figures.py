@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def history_dataset(results: Results) -> str | None:
     return (curves or names)[-1] if names else None
 
 
-def draw_figures(results: Results, folder: Path, ending: str = "svg") -> dict[str, str]:
+def draw_figures(results: Results, folder: Path) -> dict[str, str]:
     """Draw the figures for which there are numbers.
 
     Returns
@@ -60,52 +60,45 @@ def draw_figures(results: Results, folder: Path, ending: str = "svg") -> dict[st
     dict of str to str
         Caption by file name, in the order of the report.
     """
+    curve = partial(_curve, results)
     real = [name for name in results.curves if not DATASETS[name].synthetic]
-    figures: list[tuple[str, str, list[Panel]]] = []
-    if real:
-        figures.append(
-            (
-                "figure4",
-                "**Figure 4: accuracy against code length.** Filled marks: the methods of the "
-                "paper. Open marks: bitclass with its defaults. Bars: uncertainty. Dashed line: "
-                "the better linear SVM.",
-                [partial(_curve, results, name, "accuracy", (*HASHING, *_OURS)) for name in real],
-            )
-        )
-    if results.curves:
-        figures.append(
-            (
-                "figure5",
-                "**Figure 5: training time against code length**, both axes logarithmic. Dashed "
-                "line: the faster linear SVM, or the time after which it was stopped (dotted).",
-                [partial(_curve, results, n, "train_seconds", _OURS) for n in results.curves],
-            )
-        )
-    if real:
-        figures.append(
-            (
-                "figure1",
-                f"**Figure 1: accuracy and training time, {DATASETS[real[0]].title}**, compared "
-                "with the linear SVMs (dashed).",
-                [
-                    partial(_curve, results, real[0], f, _OURS)
-                    for f in ("accuracy", "train_seconds")
-                ],
-            )
-        )
-    for data, seeds in results.history.items():
-        figures.append(
-            (
-                "figure3",
-                f"**Figure 3: objective against bit updates, {DATASETS[data].title}.** Logarithm "
-                "of the exponential objective after each bit of W, then of B, in the first round; "
-                "one line per seed.",
-                [partial(_objective, seeds, step) for step in ("W", "B")],
-            )
-        )
-    for name, _, panels in figures:
-        _draw(panels, folder / f"{name}.{ending}")
-    return {f"{name}.{ending}": caption for name, caption, _ in figures}
+    first, times = real[:1], "train_seconds"
+    figures = {
+        "figure4.svg": (
+            "**Figure 4: accuracy against code length.** Filled marks: the methods of the "
+            "paper. Open marks: bitclass with its defaults. Bars: uncertainty. Dashed line: "
+            "the better linear SVM.",
+            [partial(curve, name, "accuracy", (*HASHING, *_OURS)) for name in real],
+        ),
+        "figure5.svg": (
+            "**Figure 5: training time against code length**, both axes logarithmic. Dashed "
+            "line: the faster linear SVM, or the time after which it was stopped (dotted).",
+            [partial(curve, name, times, _OURS) for name in results.curves],
+        ),
+        "figure1.svg": (
+            f"**Figure 1: accuracy and training time, {_titles(first)}**, compared "
+            "with the linear SVMs (dashed).",
+            [partial(curve, name, field, _OURS) for name in first for field in ("accuracy", times)],
+        ),
+        "figure3.svg": (
+            f"**Figure 3: objective against bit updates, {_titles(results.history)}.** Logarithm "
+            "of the exponential objective after each bit of W, then of B, in the first round; "
+            "one line per seed.",
+            [
+                partial(_objective, seeds, step)
+                for seeds in results.history.values()
+                for step in ("W", "B")
+            ],
+        ),
+    }
+    for name, (_, panels) in figures.items():
+        if panels:
+            _draw(panels, folder / name)
+    return {name: caption for name, (caption, panels) in figures.items() if panels}
+
+
+def _titles(names: Iterable[str]) -> str:
+    return ", ".join(DATASETS[name].title for name in names)
 
 
 def _draw(panels: Sequence[Panel], path: Path) -> None:
@@ -127,8 +120,7 @@ def _draw(panels: Sequence[Panel], path: Path) -> None:
             figure.legend(
                 handles.values(), handles.keys(), loc="lower center", ncols=columns, fontsize=8
             )
-        metadata = {"Date": None} if path.suffix == ".svg" else None
-        figure.savefig(path, dpi=150, metadata=metadata)
+        figure.savefig(path, metadata={"Date": None})
         pyplot.close(figure)
 
 

@@ -22,7 +22,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import LinearSVC
 
 from bitclass import BinaryCodeClassifier
-from reproduction.baselines import choose_penalty, signs
+from reproduction.baselines import choose_penalty
 from reproduction.datasets import DATASETS
 from reproduction.methods import METHODS, PaperMethod, model_bytes
 from reproduction.plan import Cell
@@ -50,18 +50,11 @@ def measure(
         "n_features": split.X.shape[1],
         "n_classes": len(np.unique(split.y)),
     }
-    predictor: Any
-    if data.untrained and cell.method != "paper-hinge":
-        predictor = RandomModel(cell, values["n_features"], values["n_classes"])
-        values |= {"n_rows": 0, "model_bytes": predictor.n_bytes}
-    else:
-        predictor = METHODS[cell.method].build(max(1, cell.n_bits), cell.seed)
-        values |= _train(predictor, split.X, split.y, tell)
-        predicted = predictor.predict(split.X_test)
-        values["accuracy"] = None if data.synthetic else float(np.mean(predicted == split.y_test))
-    if data.untrained:
-        values |= {"n_rows": 0, "train_seconds": None}
-    values["test_seconds"] = _seconds_per_row(predictor, split.X_test)
+    estimator = METHODS[cell.method].build(max(1, cell.n_bits), cell.seed)
+    values |= _train(estimator, split.X, split.y, tell)
+    predicted = estimator.predict(split.X_test)
+    values["accuracy"] = None if data.synthetic else float(np.mean(predicted == split.y_test))
+    values["test_seconds"] = _seconds_per_row(estimator, split.X_test)
     values["peak_bytes"] = _peak_bytes()
     return values
 
@@ -109,30 +102,12 @@ def _objective(classifier: BinaryCodeClassifier) -> dict[str, Any]:
     }
 
 
-class RandomModel:
-    """Untrained weights of the one-vs-all SVM or of LSH: as large and as fast as trained ones."""
-
-    def __init__(self, cell: Cell, n_features: int, n_classes: int) -> None:
-        rng = np.random.default_rng(cell.seed)
-        self.projection = None
-        if cell.method == "lsh":
-            self.projection = rng.standard_normal((n_features, cell.n_bits), dtype=np.float32)
-        self.weights = rng.standard_normal((cell.n_bits or n_features, n_classes))
-        projected = 0 if self.projection is None else self.projection.nbytes
-        self.n_bytes = self.weights.nbytes + projected
-
-    def predict(self, X: NDArray[np.float32]) -> NDArray[Any]:
-        """Class indices (m,) of X (m, d)."""
-        features = X if self.projection is None else signs(X @ self.projection)
-        return np.asarray((features @ self.weights).argmax(axis=1))
-
-
-def _seconds_per_row(predictor: Any, X: NDArray[np.float32]) -> float:
+def _seconds_per_row(estimator: Any, X: NDArray[np.float32]) -> float:
     """Median over 3 to 50 predictions of all rows, half a second if possible."""
     taken: list[float] = []
     while len(taken) < 3 or (sum(taken) < 0.5 and len(taken) < 50):
         start = time.perf_counter()
-        predictor.predict(X)
+        estimator.predict(X)
         taken.append(time.perf_counter() - start)
     return statistics.median(taken) / len(X)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -104,26 +103,19 @@ class Method:
         return self.kind != "svm"
 
 
-def _svm(multi_class: str, n_bits: int, seed: int) -> Any:
-    return linear_svm(multi_class, seed)
+def _hashing(name: str, title: str, encoder: type, n_anchors: int | None = None) -> Method:
+    return Method(
+        name, title, "hashing", lambda r, seed: on_codes(encoder(r, seed), seed, n_anchors)
+    )
 
 
-def _hashing(encoder: type, n_anchors: int | None, n_bits: int, seed: int) -> Any:
-    return on_codes(encoder(n_bits, random_state=seed), seed, n_anchors)
-
-
-def _paper(loss: str, solver: str, n_bits: int, seed: int) -> Any:
-    return PaperMethod(n_bits, loss, solver, random_state=seed)
-
-
-def _other_loss(loss: str, n_bits: int, seed: int) -> Any:
+def _other_loss(name: str, title: str, loss: str) -> Method:
     # From random bits these losses stop before the bits of a class agree, so codes start from
     # projections, and the margin is scaled to the number of bits.
-    return paper_classifier(n_bits, loss, "projection", seed, scale=8.0 / n_bits)
+    def build(n_bits: int, seed: int) -> BinaryCodeClassifier:
+        return paper_classifier(n_bits, loss, "projection", seed, scale=8.0 / n_bits)
 
-
-def _bitclass(loss: str, n_bits: int, seed: int) -> Any:
-    return BinaryCodeClassifier(n_bits, loss=loss, random_state=seed)
+    return Method(name, title, "bitclass", build)
 
 
 def _bitclass_rbf(n_bits: int, seed: int) -> Any:
@@ -133,48 +125,50 @@ def _bitclass_rbf(n_bits: int, seed: int) -> Any:
 
 
 _ALL = (
-    Method("svm-ova", "SVM, one-vs-all", "svm", partial(_svm, "ovr")),
-    Method("svm-multi", "SVM, Crammer-Singer", "svm", partial(_svm, "crammer_singer")),
-    Method("lsh", "LSH + SVM", "hashing", partial(_hashing, LSHEncoder, None)),
-    Method("cca-itq", "CCA-ITQ + SVM", "hashing", partial(_hashing, CCAITQEncoder, None)),
-    Method("sdh", "SDH + SVM", "hashing", partial(_hashing, SDHEncoder, None)),
+    Method("svm-ova", "SVM, one-vs-all", "svm", lambda r, seed: linear_svm("ovr", seed)),
     Method(
-        "cca-itq-rbf",
-        "CCA-ITQ + SVM on RBF features",
-        "hashing",
-        partial(_hashing, CCAITQEncoder, N_ANCHORS),
+        "svm-multi",
+        "SVM, Crammer-Singer",
+        "svm",
+        lambda r, seed: linear_svm("crammer_singer", seed),
     ),
-    Method(
-        "sdh-rbf", "SDH + SVM on RBF features", "hashing", partial(_hashing, SDHEncoder, N_ANCHORS)
-    ),
+    _hashing("lsh", "LSH + SVM", LSHEncoder),
+    _hashing("cca-itq", "CCA-ITQ + SVM", CCAITQEncoder),
+    _hashing("sdh", "SDH + SVM", SDHEncoder),
+    _hashing("cca-itq-rbf", "CCA-ITQ + SVM on RBF features", CCAITQEncoder, N_ANCHORS),
+    _hashing("sdh-rbf", "SDH + SVM on RBF features", SDHEncoder, N_ANCHORS),
     Method(
         "paper-exponential",
         "paper's method, exponential loss",
         "paper",
-        partial(_paper, "exponential", "flip"),
-    ),
-    Method("paper-hinge", "paper's method, hinge loss", "paper", partial(_paper, "hinge", "flip")),
-    Method("logistic", "logistic loss", "bitclass", partial(_other_loss, "logistic")),
-    Method(
-        "squared-hinge", "squared hinge loss", "bitclass", partial(_other_loss, "squared_hinge")
+        lambda r, seed: PaperMethod(r, "exponential", "flip", seed),
     ),
     Method(
-        "crammer-singer", "Crammer-Singer loss", "bitclass", partial(_other_loss, "crammer_singer")
+        "paper-hinge",
+        "paper's method, hinge loss",
+        "paper",
+        lambda r, seed: PaperMethod(r, "hinge", "flip", seed),
     ),
+    _other_loss("logistic", "logistic loss", "logistic"),
+    _other_loss("squared-hinge", "squared hinge loss", "squared_hinge"),
+    _other_loss("crammer-singer", "Crammer-Singer loss", "crammer_singer"),
     Method(
         "paper-mincut",
         "exponential loss, W by minimum cuts",
         "bitclass",
-        partial(_paper, "exponential", "mincut"),
+        lambda r, seed: PaperMethod(r, "exponential", "mincut", seed),
     ),
     Method(
         "bitclass-exponential",
         "bitclass defaults, exponential loss",
         "bitclass",
-        partial(_bitclass, "exponential"),
+        lambda r, seed: BinaryCodeClassifier(r, loss="exponential", random_state=seed),
     ),
     Method(
-        "bitclass-hinge", "bitclass defaults, hinge loss", "bitclass", partial(_bitclass, "hinge")
+        "bitclass-hinge",
+        "bitclass defaults, hinge loss",
+        "bitclass",
+        lambda r, seed: BinaryCodeClassifier(r, loss="hinge", random_state=seed),
     ),
     Method("bitclass-rbf", "bitclass defaults on RBF features", "bitclass", _bitclass_rbf),
 )

@@ -45,15 +45,13 @@ def table_1(results: Results, data: str) -> Table:
     """Accuracy, training time and test time of all methods on a dataset."""
     shape, column = results.shape(data), PAPER_COLUMN.get(data)
     table = Table(f"Table 1: {DATASETS[data].title}", "", ["method"])
-    if shape is not None and shape[0]:
+    if shape is not None:
         table.note = f"{shape[0]:,} training rows, {shape[1]:,} features, {shape[2]:,} classes."
     if column is not None:
         table.note += f" *Paper* is its {column}."
     fields = {"train_seconds": "training", "test_seconds": "test, per row"}
     if not DATASETS[data].synthetic:
         fields = {"accuracy": "accuracy, %"} | fields
-    if DATASETS[data].untrained:
-        del fields["train_seconds"]
     for head in fields.values():
         table.columns += [head, "paper"] if column is not None else [head]
     table.columns.append("C")
@@ -122,11 +120,7 @@ def memory_table(results: Results) -> Table:
         svm = results.mean("svm-ova", name, "model_bytes") or 8.0 * (d + 1) * n_classes
         row = [DATASETS[name].title]
         for first, theirs, own in ((0, 8.0 * n * d, n * TABLE_BITS / 8), (2, svm, ours)):
-            row += (
-                [f"{theirs / MB:,.2f} / {own / MB:,.2f}", f"{theirs / own:,.1f}"]
-                if own
-                else (["", ""])
-            )
+            row += [f"{theirs / MB:,.2f} / {own / MB:,.2f}", f"{theirs / own:,.1f}"]
             printed = TABLE_2.get(name)
             row.append("" if printed is None else f"{printed[first]} / {printed[first + 1]}")
         peak = results.mean("paper-hinge", name, "peak_bytes")

@@ -76,8 +76,8 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 import bitclass.cli.serve, bitclass.serving
 from bitclass.storage import load
-from bitclass.serving import ServedModel, create_app
-create_app([ServedModel("m", load("m")).with_extractor()])
+from bitclass.serving import ServedModel, Service
+Service([ServedModel("m", load("m")).with_extractor()])
 """
     X, y = problem(60, 6)
     library.BinaryCodeClassifier(16, refine=False).fit(X, y).save(tmp_path / "m")

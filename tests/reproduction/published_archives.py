@@ -35,14 +35,9 @@ def pickled(value):
 
 
 def tar_bytes(files):
-    """An uncompressed tar file, with an entry for each folder as the real ones have."""
+    """An uncompressed tar file."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        folders = sorted({name.rpartition("/")[0] for name in files} - {""})
-        for folder in folders:
-            entry = tarfile.TarInfo(folder)
-            entry.type = tarfile.DIRTYPE
-            tar.addfile(entry)
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
@@ -56,10 +51,7 @@ def cifar_rows(n, n_classes, seed):
     return pixels, [(row + seed) % n_classes for row in range(n)]
 
 
-CIFAR10_CLASSES = [
-    b"airplane", b"automobile", b"bird", b"cat", b"deer", b"dog", b"frog", b"horse", b"ship",
-    b"truck",
-]  # fmt: skip
+CIFAR10_CLASSES = b"airplane automobile bird cat deer dog frog horse ship truck".split()
 
 
 def cifar10_python(n=20):
@@ -67,41 +59,26 @@ def cifar10_python(n=20):
     for batch in range(1, 7):
         name = f"data_batch_{batch}" if batch < 6 else "test_batch"
         pixels, labels = cifar_rows(n, 10, batch)
-        files[f"cifar-10-batches-py/{name}"] = python2_pickle(
-            {
-                b"batch_label": b"training batch %d of 5" % batch,
-                b"labels": labels,
-                b"data": pixels,
-                b"filenames": [b"picture_s_%06d.png" % row for row in range(n)],
-            }
-        )
-    files["cifar-10-batches-py/batches.meta"] = python2_pickle(
-        {b"num_cases_per_batch": n, b"label_names": CIFAR10_CLASSES, b"num_vis": 3072}
-    )
-    files["cifar-10-batches-py/readme.html"] = b"<meta>"
-    return files
+        content = {b"batch_label": b"batch %d" % batch, b"labels": labels, b"data": pixels}
+        files[f"cifar-10-batches-py/{name}"] = python2_pickle(content)
+    meta = {b"num_cases_per_batch": n, b"label_names": CIFAR10_CLASSES}
+    return files | {"cifar-10-batches-py/batches.meta": python2_pickle(meta)}
 
 
-def sun397(counts=(("abbey", 4), ("apartment_building/outdoor", 3), ("zoo", 2))):
-    """Files of SUN397; the content of each picture is its own path."""
-    files = {"ClassName.txt": "".join(f"/{c[0]}/{c}\n" for c, _ in counts).encode()}
-    for name, n in counts:
-        for row in range(n):
-            path = f"{name[0]}/{name}/sun_{row:05d}.jpg"
-            files[path] = path.encode()
-    return files
+def sun397(counts):
+    """Names of files of SUN397."""
+    return [f"SUN397/{name[0]}/{name}/sun_{i:05d}.jpg" for name, n in counts for i in range(n)]
 
 
 WNIDS = ("n01440764", "n01443537", "n01484850")
 
 
-def class_tar(wnid, n):
-    return tar_bytes({f"{wnid}_{row}.JPEG": f"{wnid} {row}".encode() for row in range(n)})
-
-
 def ilsvrc_train(counts=(3, 2, 4)):
-    pairs = zip(WNIDS, counts, strict=False)
-    return tar_bytes({f"{wnid}.tar": class_tar(wnid, n) for wnid, n in pairs})
+    classes = {}
+    for wnid, n in zip(WNIDS, counts, strict=True):
+        images = {f"{wnid}_{row}.JPEG": f"{wnid} {row}".encode() for row in range(n)}
+        classes[f"{wnid}.tar"] = tar_bytes(images)
+    return tar_bytes(classes)
 
 
 def ilsvrc_validation(n=5):
@@ -109,38 +86,31 @@ def ilsvrc_validation(n=5):
     return tar_bytes({name: name.encode() for name in reversed(names)})
 
 
-def meta_mat(compressed=True):
-    """The synsets as they are in the kit: 1860 entries there, the classes first."""
-    fields = ("ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children",
-              "wordnet_height", "num_train_images")  # fmt: skip
+def devkit(truth=(3, 1, 2, 2, 1)):
+    """The synsets as they are in the kit, 1860 entries there, and classes of validation images."""
+    fields = ("ILSVRC2012_ID", "WNID", "words", "num_children", "num_train_images")
     entries = [
-        (1.0, WNIDS[1], "goldfish, Carassius auratus", "small golden fish", 0.0, [], 0.0, 2.0),
-        (2.0, WNIDS[2], "great white shark", "large shark", 0.0, [], 0.0, 4.0),
-        (3.0, WNIDS[0], "tench, Tinca tinca", "freshwater fish", 0.0, [], 0.0, 3.0),
-        (1001.0, "n01317541", "fish", "any of them", 3.0, [1.0, 2.0, 3.0], 1.0, 0.0),
+        (1.0, WNIDS[1], "goldfish, Carassius auratus", 0.0, 2.0),
+        (2.0, WNIDS[2], "great white shark", 0.0, 4.0),
+        (3.0, WNIDS[0], "tench, Tinca tinca", 0.0, 3.0),
+        (1001.0, "n01317541", "fish", 3.0, 0.0),
     ]
     synsets = np.zeros((len(entries), 1), dtype=[(field, object) for field in fields])
     for row, entry in enumerate(entries):
-        synsets[row, 0] = tuple(np.array([v]) if isinstance(v, list) else v for v in entry)
-    stream = io.BytesIO()
-    savemat(stream, {"synsets": synsets}, do_compression=compressed)
-    return stream.getvalue()
-
-
-def devkit(truth=(3, 1, 2, 2, 1)):
-    root = "ILSVRC2012_devkit_t12"
+        synsets[row, 0] = entry
+    meta = io.BytesIO()
+    savemat(meta, {"synsets": synsets}, do_compression=True)
+    root = "ILSVRC2012_devkit_t12/data"
     lines = "".join(f"{number}\n" for number in truth).encode()
     return {
-        f"{root}/readme.txt": b"hello",
-        f"{root}/data/meta.mat": meta_mat(),
-        f"{root}/data/ILSVRC2012_validation_ground_truth.txt": lines,
+        f"{root}/meta.mat": meta.getvalue(),
+        f"{root}/ILSVRC2012_validation_ground_truth.txt": lines,
     }
 
 
 def tiny_imagenet(n=3):
     root = "tiny-imagenet-200"
     files = {f"{root}/wnids.txt": "\n".join(WNIDS).encode()}
-    files[f"{root}/words.txt"] = b"n01440764\ttench, Tinca tinca\nn01443537\tgoldfish\n"
     for wnid in WNIDS:
         for row in range(n):
             files[f"{root}/train/{wnid}/images/{wnid}_{row}.JPEG"] = f"{wnid} {row}".encode()

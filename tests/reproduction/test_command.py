@@ -54,7 +54,7 @@ def test_an_interrupted_run_is_resumed_and_a_second_one_only_reads(tmp_path, cap
         (["--out", "a_file", "--quick"], ["a_file"]),
         (["--time-limit", "0"], ["--time-limit"]),
         (["--seeds", "0"], ["--seeds"]),
-        (["--datasets", "imagenet21841-model", "--methods", "sdh"], ["leave nothing to run"]),
+        (["--datasets", "small-shape", "--methods", "paper-mincut"], ["leave nothing to run"]),
     ],
 )
 def test_wrong_arguments_say_what_there_is(tmp_path, monkeypatch, capsys, arguments, words):

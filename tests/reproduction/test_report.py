@@ -18,13 +18,8 @@ TIMEOUT = {"status": "timeout", "limit": 60.0, "reason": "not done within 60 s"}
 
 
 def done(accuracy=0.9, train=1.0, test=1e-6, **more):
-    values = {"accuracy": accuracy, "train_seconds": train, "test_seconds": test}
-    return (
-        {"status": "done", "limit": 60.0, "model_bytes": 5000, "peak_bytes": 1 << 28}
-        | SIZES
-        | values
-        | more
-    )
+    sizes = {"status": "done", "limit": 60.0, "model_bytes": 5000, "peak_bytes": 1 << 28, **SIZES}
+    return sizes | {"accuracy": accuracy, "train_seconds": train, "test_seconds": test} | more
 
 
 def run(data="letters", seeds=(0, 1)):
@@ -86,15 +81,6 @@ def test_what_lies_within_its_uncertainty_is_not_decided(mean, spread, expected)
     assert decide_ratio(Number(math.exp(mean), spread * math.exp(mean)), 1) is expected
 
 
-def test_an_accuracy_within_the_printed_uncertainty_decides_nothing():
-    outcomes = run()
-    for outcome in outcomes.values():
-        outcome["n_test"] = 500  # ± 1.8 points
-    claim = found_on(outcomes, "exponential loss is more accurate")
-    assert [finding.holds for finding in claim.findings] == [None]
-    assert "+0.5 ± 2.5 points" in claim.findings[0].text
-
-
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
@@ -102,7 +88,6 @@ def test_an_accuracy_within_the_printed_uncertainty_decides_nothing():
         ([True, None, None], "not decided"),
         ([True, False, None], "holds in part"),
         ([False, None], "does not hold"),
-        ([None], "not decided"),
     ],
 )
 def test_a_claim_is_judged_over_all_datasets(found, verdict):

@@ -1,9 +1,12 @@
 """`bitclass serve` as a process, and raw requests to it."""
 
+import functools
 import http.client
+import http.server
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,10 +17,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from bitclass import PackedModel
+from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
 from bitclass.serving import create_server, listen
+from bitclass.text import NgramHasher
 
 COMMAND = Path(sys.executable).with_name("bitclass")
 PATIENCE = 60.0
@@ -31,6 +35,13 @@ def random_model(labels, n_bits=64, n_features=N_FEATURES, seed=0):
     )
     weights = pack(rng.standard_normal((len(labels), n_bits)) > 0)
     return PackedModel(np.asarray(labels), weights, function, temperature=3.0)
+
+
+def text_model():
+    hasher = NgramHasher()
+    X = hasher.fit_transform(["open the door", "play some music"] * 10)
+    model = BinaryCodeClassifier(32, random_state=0, refine=False).fit(X, ["door", "music"] * 10)
+    return model.packed().with_text(hasher.features_)
 
 
 def rows(n, seed=1, dtype=np.float32):
@@ -86,9 +97,59 @@ def ask_json(service, method, path, body=None, **headers):
     return status, json.loads(content)
 
 
+class Connection:
+    """A connection for the very bytes of requests, kept as long as the server keeps it."""
+
+    def __init__(self, port):
+        self.port, self.stream = port, None
+
+    def answer(self, request, keep=True, send_end=False):
+        """Status and content of the answer."""
+        if self.stream is None:
+            self.socket = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
+            self.stream = self.socket.makefile("rb")
+        self.socket.sendall(request)
+        if send_end:
+            self.socket.shutdown(socket.SHUT_WR)
+        line = self.stream.readline()
+        length, close = 0, not keep
+        while (header := self.stream.readline().strip().lower()) != b"":
+            name, _, value = header.partition(b":")
+            if name == b"content-length":
+                length = int(value)
+            close |= name == b"connection" and value.strip() == b"close"
+        content = self.stream.read(length)
+        if close:
+            self.close()
+        return int(line.split()[1]), content
+
+    def close(self):
+        if self.stream is not None:
+            self.stream.close()
+            self.socket.close()
+            self.stream = None
+
+
+@contextmanager
+def files_served(folder):
+    """Address at which the files of a folder are served."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+    handler = functools.partial(Quiet, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
 @contextmanager
 def in_thread(app):
-    """Port of an application that is served by a thread of this process."""
+    """An application that is served by a thread of this process."""
     listener = listen("127.0.0.1", 0)
     started = threading.Event()
     server = create_server(app, on_start=started.set)
@@ -97,7 +158,7 @@ def in_thread(app):
     thread.start()
     try:
         assert started.wait(PATIENCE)
-        yield SimpleNamespace(port=port)
+        yield SimpleNamespace(port=port, url=f"http://127.0.0.1:{port}/")
     finally:
         server.should_exit = True
         thread.join()

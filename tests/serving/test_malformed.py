@@ -3,7 +3,6 @@
 import copy
 import json
 import random
-import socket
 import threading
 
 import pytest
@@ -68,23 +67,10 @@ def malformed_request(rng):
                             "Transfer-Encoding: chunked\r\n\r\nxyz\r\n"])  # fmt: skip
         return f"POST /predict HTTP/1.1\r\n{host}{lines}\r\nabcde".encode(), False
     if way == 2:  # addresses that do not exist
-        path = rng.choice(
-            [
-                "/",
-                "/v2/",
-                "/v3",
-                "/../etc/passwd",
-                "/v2/models/%00",
-                "/predict/%ff",
-                "/v2/models/absent",
-                "/v2/models//infer",
-                "/%2e%2e/",
-                "/api/models/x/y",
-            ]
-        )
+        path = rng.choice(["/x", "/v2/", "/v3", "/../etc/passwd", "/v2/models/%00", "/predict/%ff",
+                           "/v2/models/absent", "/v2/models//infer", "/%2e%2e/",
+                           "/api/models/x/y"])  # fmt: skip
         path += rng.choice(["", "z", "?a=%ff", "/" * rng.randrange(1, 50)])
-        if path == "/" or path.startswith("/?"):
-            path = "/x"
         return f"GET {path} HTTP/1.1\r\n{host}\r\n".encode(), True
     if way == 3:  # another site
         name = rng.choice(["evil.example", "127.0.0.1.evil.example", "", "[", "a@127.0.0.1", ":::"])
@@ -98,42 +84,11 @@ def malformed_request(rng):
     return head.encode("latin-1") + body, True
 
 
-class Connection:
-    """A connection that is kept as long as the server keeps it."""
-
-    def __init__(self, port):
-        self.port, self.stream = port, None
-
-    def answer(self, request, keep):
-        """Status of the answer to the bytes of a request."""
-        if self.stream is None:
-            self.socket = socket.create_connection(("127.0.0.1", self.port), services.PATIENCE)
-            self.stream = self.socket.makefile("rb")
-        self.socket.sendall(request)
-        line = self.stream.readline()
-        length, close = 0, not keep
-        while (header := self.stream.readline().strip().lower()) != b"":
-            name, _, value = header.partition(b":")
-            if name == b"content-length":
-                length = int(value)
-            close |= name == b"connection" and value.strip() == b"close"
-        content = self.stream.read(length)
-        if close:
-            self.close()
-        return int(line.split()[1]), content
-
-    def close(self):
-        if self.stream is not None:
-            self.stream.close()
-            self.socket.close()
-            self.stream = None
-
-
 def test_malformed_requests_get_4xx_and_the_service_stays_up(service, loaded):
     wrong = []
 
     def send(seed):
-        rng, connection = random.Random(seed), Connection(service.port)
+        rng, connection = random.Random(seed), services.Connection(service.port)
         for _ in range(N_REQUESTS // N_CONNECTIONS):
             request, keep = malformed_request(rng)
             try:
@@ -159,20 +114,7 @@ def test_malformed_requests_get_4xx_and_the_service_stays_up(service, loaded):
 
 @pytest.mark.parametrize("header", [b"A: " + b"b" * 100_000, b"A: b\r\n" * 20_000])
 def test_a_head_of_a_request_that_does_not_end_is_refused(service, header):
-    connection = Connection(service.port)
+    connection = services.Connection(service.port)
     status, content = connection.answer(b"GET / HTTP/1.1\r\n" + header, False)
     assert status == 400
     assert "at most 65536 bytes" in json.loads(content)["error"]
-
-
-def test_nothing_is_written_to_the_log_for_malformed_requests(paths):
-    """A stranger must not be able to fill a disk, nor to write lines of their own."""
-    with services.serving(paths["words"]) as service:
-        rng = random.Random(7)
-        for _ in range(100):
-            connection = Connection(service.port)
-            connection.answer(*malformed_request(rng))
-            connection.close()
-        service.process.terminate()
-        service.process.wait(services.PATIENCE)
-        assert service.logged() == ""

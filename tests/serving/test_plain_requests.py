@@ -2,7 +2,6 @@
 
 import ast
 import base64
-import http.client
 import json
 import re
 import socket
@@ -13,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import services
+import tritonclient.http as triton
 
 from bitclass import serving
-from bitclass.serving import Limits, ServedModel, create_app, server
+from bitclass.serving import ServedModel, Service, server
 
 
 @pytest.mark.parametrize("name", ["words", "numbers"])
@@ -26,20 +26,14 @@ def test_rows_are_predicted(service, loaded, name):
     assert answer == {"model": name, "labels": loaded[name].predict(X).tolist()}
 
 
-def test_the_first_model_answers_if_none_is_named(service):
-    body = {"rows": services.rows(1).tolist()}
-    assert services.ask_json(service, "POST", "/predict", body)[1]["model"] == "words"
-
-
 def test_best_classes_with_probabilities(service, loaded):
     X = services.rows(3, dtype=np.float64)
     body = {"rows": X.tolist()}
     _, answer = services.ask_json(service, "POST", "/predict/numbers?top=4", body)
-    labels, distances, shares = loaded["numbers"].top_classes(X, 4, probabilities=True)
-    for i, row in enumerate(answer["top"]):
-        assert [each["label"] for each in row] == labels[i].tolist()
-        assert [each["distance"] for each in row] == distances[i].tolist()
-        assert [each["probability"] for each in row] == pytest.approx(shares[i], rel=1e-12)
+    labels, *numbers = loaded["numbers"].top_classes(X, 4, probabilities=True)
+    for name, values in zip(("label", "distance", "probability"), (labels, *numbers), strict=True):
+        found = [[each[name] for each in row] for row in answer["top"]]
+        np.testing.assert_allclose(found, values, rtol=1e-12)
     assert answer["labels"] == labels[:, 0].tolist()
 
 
@@ -49,24 +43,16 @@ def test_best_classes_with_probabilities(service, loaded):
         ("/predict/absent", {"rows": [[0] * 12]}, 404, "there is no model 'absent'"),
         ("/predict", b"", 400, "the body must be JSON"),
         ("/predict", b"[" * 100_000, 400, "the body must be JSON"),
-        ("/predict", b'{"rows": [[NaN]]}', 400, "the body must be JSON"),
-        ("/predict", b"\xff\xfe", 400, "the body must be JSON"),
         ("/predict", b"3", 400, "the body must be a JSON object, found 3"),
-        ("/predict", {}, 400, "one key, rows, found ''"),
         ("/predict", {"rows": [[0] * 12], "top": 3}, 400, "one key, rows, found 'rows, top'"),
         ("/predict", {"texts": ["a"]}, 400, "model words takes rows, found 'texts'"),
-        ("/predict", {"rows": []}, 400, "1 to 1000 elements, found 0"),
         ("/predict", {"rows": [[0] * 12] * 1001}, 400, "1 to 1000 elements, found 1001"),
         ("/predict", {"rows": "abc"}, 400, "found 'abc'"),
         ("/predict", {"rows": [0] * 12}, 400, "shape (n, 12), found (12,)"),
         ("/predict", {"rows": [[0] * 11]}, 400, "shape (n, 12), found (1, 11)"),
-        ("/predict", {"rows": [[[0] * 12]]}, 400, "shape (n, 12), found (1, 1, 12)"),
         ("/predict", {"rows": [[0] * 12, [0] * 11]}, 400, "the same length"),
         ("/predict", {"rows": [["a"] * 12]}, 400, "lists of numbers"),
-        ("/predict", {"rows": [[None] * 12]}, 400, "lists of numbers"),
-        ("/predict", {"rows": [{}]}, 400, "lists of numbers"),
         ("/predict?top=0", {"rows": [[0] * 12]}, 400, "from 1 to the number of classes, 40"),
-        ("/predict?top=-1", {"rows": [[0] * 12]}, 400, "top must be a number"),
         ("/predict?top=" + "9" * 5000, {"rows": [[0] * 12]}, 400, "top must be a number"),
         ("/predict", b" " * 500_001, 413, "at most 500000 bytes"),
     ],
@@ -78,16 +64,9 @@ def test_a_malformed_request_is_told_what_is_wrong(service, path, body, status, 
 
 
 def test_a_body_of_unknown_length_is_counted_as_it_arrives(service):
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=services.PATIENCE)
     body = json.dumps({"rows": services.rows(2).tolist()}).encode()
-    connection.request("POST", "/predict", iter([body[:100], body[100:]]), encode_chunked=True,
-                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
-    answer = connection.getresponse()
-    assert (answer.status, len(json.loads(answer.read())["labels"])) == (200, 2)
-    connection.request("POST", "/predict", iter([b" " * 200_000] * 3), encode_chunked=True,
-                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
-    assert connection.getresponse().status == 413
-    connection.close()
+    for parts, status in (([body[:100], body[100:]], 200), ([b" " * 200_000] * 3, 413)):
+        assert services.ask(service, "POST", "/predict", iter(parts))[0] == status
 
 
 def test_compressed_bodies_are_refused(service):
@@ -120,7 +99,7 @@ def test_further_connections_are_refused_and_served_again_when_others_end(servic
 def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
     model = ServedModel("m", services.random_model(["a", "b"]))
-    with services.in_thread(create_app([model], Limits(body_seconds=0.3))) as service:
+    with services.in_thread(Service([model], body_seconds=0.3)) as service:
         for request, status in [
             (b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{", b" 408 "),
             (b"POST /predict HTTP/1.1\r\nHost: 127", b""),
@@ -140,7 +119,7 @@ def test_what_goes_wrong_within_is_an_answer_too(monkeypatch, caplog):
 
     model = services.random_model(["a", "b"])
     monkeypatch.setattr(model, "predict", fail)
-    with services.in_thread(create_app([ServedModel("m", model)])) as service:
+    with services.in_thread(Service([ServedModel("m", model)])) as service:
         body = {"rows": services.rows(1).tolist()}
         status, answer = services.ask_json(service, "POST", "/predict", body)
         assert services.ask(service, "GET", "/v2/health/live")[0] == 200
@@ -178,61 +157,69 @@ def test_metrics_count_requests_rows_and_seconds(service):
     sample = re.compile(r'[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [-+.e0-9]+')
     lines = [line for line in after.splitlines() if not line.startswith("#")]
     assert all(sample.fullmatch(line) for line in lines)
-    seconds = [
-        line
-        for line in lines
-        if line.startswith('bitclass_request_seconds_bucket{endpoint="predict"')
-    ]
-    counts = [int(line.split()[-1]) for line in seconds]
+    bucket = 'bitclass_request_seconds_bucket{endpoint="predict"'
+    counts = [int(line.split()[-1]) for line in lines if line.startswith(bucket)]
     assert counts == sorted(counts)
 
 
-def test_images_are_predicted_as_the_extractor_and_model_do(tmp_path):
-    pytest.importorskip("PIL", reason="images need bitclass[images]")
-    import io
+def infer(service, model, kind, values):
+    tensor = triton.InferInput(kind, [len(values), 1], "BYTES")
+    tensor.set_data_from_numpy(np.array(values, dtype=object).reshape(-1, 1))
+    with triton.InferenceServerClient(f"127.0.0.1:{service.port}") as client:
+        assert client.get_model_metadata(model)["inputs"][0]["name"] == kind
+        labels = client.infer(model, [tensor]).as_numpy("label")
+    return [label.decode() for label in labels]
 
-    from PIL import Image
 
-    from bitclass.images import decode
-    from bitclass.storage import save
-    from small_network import small_network
+def test_texts_are_predicted(service, loaded):
+    texts = ["please open a door", "play music ♫", ""]
+    expected = loaded["intents"].predict(texts).tolist()
+    body = {"texts": texts}
+    status, answer = services.ask_json(service, "POST", "/predict/intents?top=2", body)
+    assert (status, answer["labels"]) == (200, expected)
+    assert infer(service, "intents", "texts", texts) == expected
+    path = "/api/models/intents/look"
+    for body, status in ((b"play music", 200), (b"\xff", 400)):
+        headers = {"Content_Type": "text/plain"}
+        found, answer = services.ask_json(service, "POST", path, body, **headers)
+        assert found == status
+    assert "UTF-8" in answer["error"] or "utf-8" in answer["error"]
 
-    extractor = small_network()
-    model = services.random_model(["a", "b", "c"], n_features=extractor.n_features)
-    model.summary["extractor"] = extractor.specification()
-    save(tmp_path / "im.safetensors", model)
-    images = []
-    for seed in range(3):
-        pixels = np.random.default_rng(seed).integers(0, 256, (40, 50, 3), dtype=np.uint8)
-        stream = io.BytesIO()
-        Image.fromarray(pixels).save(stream, "PNG")
-        images.append(stream.getvalue())
-    X = extractor.extract([extractor.prepare(decode(image, "image")) for image in images])
-    expected = model.predict(X).tolist()
-    with services.serving(tmp_path / "im.safetensors") as service:
-        encoded = [base64.b64encode(image).decode() for image in images]
-        _, answer = services.ask_json(service, "POST", "/predict", {"images": encoded})
-        assert answer["labels"] == expected
-        _, answer = services.ask_json(
-            service, "POST", "/predict?top=2", images[0], Content_Type="image/png"
-        )
-        assert (answer["labels"], len(answer["top"][0])) == (expected[:1], 2)
-        for body, status, words in [
-            ({"images": ["%%"]}, 400, "image 0 must be in base64"),
-            ({"images": [3]}, 400, "images must be a list of strings"),
-            ({"images": [encoded[0], base64.b64encode(b"x").decode()]}, 422, "image 1: cannot be"),
-        ]:
-            found, answer = services.ask_json(service, "POST", "/predict", body)
-            assert found == status
-            assert words in answer["error"]
 
-        import tritonclient.http as triton
+def test_sentence_embeddings_are_computed_from_texts():
+    model = services.random_model(["a", "b", "c"], n_features=3)
 
-        tensor = triton.InferInput("images", [3], "BYTES")
-        tensor.set_data_from_numpy(np.array(images, dtype=object))
-        with triton.InferenceServerClient(f"127.0.0.1:{service.port}") as client:
-            labels = client.infer("im", [tensor]).as_numpy("label")
-        assert [label.decode() for label in labels] == expected
+    def embed(texts):
+        return np.array([[len(text), text.count("a"), 1] for text in texts], dtype=np.float32)
+
+    texts = ["banana", "x", "a a a"]
+    with services.in_thread(Service([ServedModel("m", model, embed=embed)])) as service:
+        _, answer = services.ask_json(service, "POST", "/predict", {"texts": texts})
+    assert answer["labels"] == model.predict(embed(texts)).tolist()
+
+
+def test_images_are_predicted_as_the_extractor_and_model_do(server, served):
+    import explore_images
+
+    images = [explore_images.encoded(explore_images.drawn(kind, 5)) for kind in range(3)]
+    expected = served.model.predict(served.features(images)).tolist()
+    encoded = [base64.b64encode(image).decode() for image in images]
+    _, answer = services.ask_json(server, "POST", "/predict", {"images": encoded})
+    assert answer["labels"] == expected
+    _, answer = services.ask_json(
+        server, "POST", "/predict?top=2", images[0], Content_Type="image/png"
+    )
+    assert (answer["labels"], len(answer["top"][0])) == (expected[:1], 2)
+    assert infer(server, "drawn", "images", images) == expected
+    for body, status, words in [
+        ({"images": ["%%"]}, 400, "image 0 must be in base64"),
+        ({"images": [3]}, 400, "images must be a list of strings"),
+        ({"texts": ["abc"]}, 400, "takes images or rows, found 'texts'"),
+        ({"images": [encoded[0], base64.b64encode(b"x").decode()]}, 422, "image 1: cannot be"),
+    ]:
+        found, answer = services.ask_json(server, "POST", "/predict", body)
+        assert found == status
+        assert words in answer["error"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

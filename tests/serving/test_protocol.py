@@ -68,10 +68,8 @@ def test_best_classes_have_distances_and_probabilities(client, loaded, name, bin
     answer = client.infer(name, [input_of(X, "FP32")], outputs=outputs, parameters={"top": 7})
     labels, distances, shares = loaded[name].top_classes(X, 7, probabilities=True)
     found = answer.as_numpy("top_labels")
-    if name == "words":
-        found = np.array([each.decode() if binary else each for each in found.ravel()]).reshape(
-            9, 7
-        )
+    if name == "words" and binary:
+        found = np.vectorize(bytes.decode)(found)
     np.testing.assert_array_equal(found, labels)
     np.testing.assert_array_equal(answer.as_numpy("top_distances"), distances)
     np.testing.assert_allclose(answer.as_numpy("top_probabilities"), shares, rtol=1e-12)
@@ -143,29 +141,17 @@ def test_values_may_be_flat_or_nested(service, data):
         ({"inputs": [tensor(), tensor()]}, "inputs must be a list of one"),
         ({"inputs": ["rows"]}, "inputs[0] must be a JSON object, found 'rows'"),
         ({"inputs": [tensor(name="x")]}, "model words takes rows, found 'x'"),
-        ({"inputs": [tensor(name=["rows"])]}, "takes rows, found"),
-        ({"inputs": [tensor(name="texts", datatype="BYTES")]}, "takes rows, found 'texts'"),
         ({"inputs": [tensor(datatype="BYTES")]}, "datatype of rows must be one of BOOL"),
-        ({"inputs": [tensor(datatype=[])]}, "datatype of rows"),
-        ({"inputs": [tensor(datatype=None)]}, "datatype of rows"),
         ({"inputs": [tensor(shape=None)]}, "shape of rows must be [n, 12]"),
-        ({"inputs": [tensor(shape=[24])]}, "shape of rows"),
-        ({"inputs": [tensor(shape=[2.0, 12])]}, "shape of rows"),
-        ({"inputs": [tensor(shape=[-2, -12])]}, "shape of rows"),
         ({"inputs": [tensor(shape=[True, 12])]}, "shape of rows"),
-        ({"inputs": [tensor(shape=[0, 12], data=[])]}, "n from 1 to 1000"),
         ({"inputs": [tensor(shape=[10**30, 12])]}, "n from 1 to 1000"),
         ({"inputs": [tensor(data=None)]}, "data of rows must be a list, found None"),
-        ({"inputs": [tensor(data="0.5")]}, "data of rows must be a list"),
-        ({"inputs": [tensor(data={"0": 1})]}, "data of rows must be a list"),
         ({"inputs": [tensor(data=["0.5"] * 24)]}, "data of rows must be numbers of type FP32"),
-        ({"inputs": [tensor(data=[None] * 24)]}, "data of rows must be numbers"),
         ({"inputs": [tensor(data=[0.5] * 23)]}, "found 23 values for shape [2, 12]"),
         ({"inputs": [tensor(data=[[0.5] * 12, [0.5] * 11])]}, "data of rows"),
         ({"inputs": [tensor(data=[10**400] * 24)]}, "number is infinity"),
         ({"inputs": [tensor(data=[1e300] * 24)]}, "row 0, feature 0 is"),
         ({"inputs": [tensor(datatype="INT8", data=[300] * 24)]}, "a value is out of range"),
-        ({"inputs": [tensor(datatype="UINT8", data=[-1] * 24)]}, "a value is out of range"),
         ({"inputs": [tensor(datatype="INT8")]}, "found values of type float64"),
         ({"inputs": [tensor(parameters=[])]}, "parameters of rows must be a JSON object"),
         ({"inputs": [tensor(parameters={"binary_data_size": 96})]}, "binary_data_size of rows"),
@@ -174,7 +160,6 @@ def test_values_may_be_flat_or_nested(service, data):
         ({"inputs": [tensor()], "outputs": {}}, "outputs must be a list"),
         ({"inputs": [tensor()], "outputs": ["label"]}, "outputs[0] must be a JSON object"),
         ({"inputs": [tensor()], "outputs": [{"name": "x"}]}, "outputs[0] must be one of label"),
-        ({"inputs": [tensor()], "outputs": [{"name": ["label"]}]}, "outputs[0] must be one of"),
         ({"inputs": [tensor()], "outputs": [{"name": "label", "parameters": 1}]}, "parameters of"),
         ({"inputs": [tensor()], "id": 7}, "id must be a string"),
     ],
@@ -185,32 +170,22 @@ def test_a_malformed_request_is_told_what_is_wrong(service, request_, words):
     assert words in answer["error"]
 
 
-def binary_body(size, shape=(2, 12), tail=b"\0" * 96, **more):
-    head = {"inputs": [tensor(shape=list(shape), data=None, parameters=size) | more]}
-    content = json.dumps(head).encode()
-    return len(content), content + tail
-
-
 @pytest.mark.parametrize(
     ("size", "tail", "shift", "words"),
     [
         ({"binary_data_size": 96}, b"\0" * 95, 0, "must be the 95 bytes after the JSON"),
         ({"binary_data_size": 95}, b"\0" * 95, 0, "must have 96 bytes, found 95"),
-        ({"binary_data_size": -1}, b"\0" * 96, 0, "binary_data_size of rows"),
         ({"binary_data_size": "96"}, b"\0" * 96, 0, "binary_data_size of rows"),
-        ({"binary_data_size": 2**70}, b"\0" * 96, 0, "binary_data_size of rows"),
         ({}, b"\0" * 96, 0, "96 bytes follow the JSON, and no tensor claims them"),
         ({"binary_data_size": 96}, b"\0" * 96, 1, "must be JSON"),
-        ({"binary_data_size": 96}, b"\0" * 96, -1, "must be JSON"),
         ({"binary_data_size": 96}, b"\0" * 96, 10**6, "at most the"),
         ({"binary_data_size": 96}, b"\0" * 96, 10**13, "must be a number"),
-        ({"binary_data_size": 96}, b"\0" * 96, -(10**6), "must be a number"),
     ],
 )
 def test_malformed_binary_tensors_are_told_what_is_wrong(service, size, tail, shift, words):
-    length, content = binary_body(size, tail=tail)
-    headers = {"Inference_Header_Content_Length": str(length + shift)}
+    head = json.dumps({"inputs": [tensor(data=None, parameters=size)]}).encode()
+    headers = {"Inference_Header_Content_Length": str(len(head) + shift)}
     path = "/v2/models/words/infer"
-    status, answer = services.ask_json(service, "POST", path, content, **headers)
+    status, answer = services.ask_json(service, "POST", path, head + tail, **headers)
     assert status == 400
     assert words in answer["error"]

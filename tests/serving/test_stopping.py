@@ -9,7 +9,6 @@ import time
 import numpy as np
 import pytest
 import services
-from test_malformed import Connection
 
 N_CLIENTS = 16
 
@@ -35,7 +34,7 @@ def test_a_stop_under_load_loses_no_accepted_request(paths, loaded, number, work
     with services.serving(*paths.values(), "--workers", workers) as service:
 
         def load():
-            connection = Connection(service.port)
+            connection = services.Connection(service.port)
             first = True
             while first or connection.stream is not None:  # until the server says it was the last
                 try:
@@ -77,7 +76,7 @@ def test_a_stop_under_load_loses_no_accepted_request(paths, loaded, number, work
 
 def test_a_service_that_stops_is_not_ready_and_ends_its_connections(paths):
     with services.serving(paths["words"]) as service:
-        connection = Connection(service.port)
+        connection = services.Connection(service.port)
         ready = b"GET /v2/health/ready HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         assert connection.answer(ready, True)[0] == 200
         service.process.terminate()

@@ -17,7 +17,7 @@ import services
 
 from bitclass import PackedModel
 from bitclass.hash_function import HashFunction
-from bitclass.serving import ServedModel, create_app
+from bitclass.serving import ServedModel, Service
 from bitclass.serving.metrics import ENDPOINTS
 from bitclass.storage import save
 
@@ -107,8 +107,8 @@ def test_a_worker_that_cannot_start_ends_the_service_with_its_error(tmp_path):
     assert "extractor" in done.stderr
 
 
-def test_every_route_is_counted_under_its_name(models):
-    app = create_app([ServedModel("words", models["words"])])
+def test_every_route_is_counted_under_its_name(loaded):
+    app = Service([ServedModel("words", loaded["words"])])
     assert {route.endpoint.__name__[1:] for route in app._app.routes} | {"none"} == set(ENDPOINTS)
 
 

@@ -28,6 +28,10 @@ def dense(hasher, texts):
     return hasher.transform(texts).toarray()
 
 
+def as_bytes(texts):
+    return np.array([text.encode() for text in texts], dtype=object)
+
+
 def test_rows_have_length_one_and_rare_columns_weigh_more():
     hasher = of_words().fit(TEXTS)
     rows = dense(hasher, TEXTS)
@@ -61,22 +65,15 @@ def test_columns_of_few_documents_are_left_out():
 
 @given(LISTS, LISTS)
 @settings(max_examples=30)
-def test_batches_and_merged_counts_equal_one_fit(first, second):
-    whole = small().fit([*first, "a", *second])
+def test_batches_equal_one_fit_which_starts_anew(first, second):
+    whole = small().fit(TEXTS).fit([*first, "a", *second])
     batches = small().partial_fit(first).partial_fit(["a", *second])
-    merged = small().partial_fit(first).merge(small().fit(["a", *second]))
-    for other in (batches, merged):
-        assert other.n_documents_ == whole.n_documents_
-        np.testing.assert_array_equal(other.document_frequencies_, whole.document_frequencies_)
-        np.testing.assert_array_equal(dense(other, first), dense(whole, first))
+    assert batches.n_documents_ == whole.n_documents_ == len(first) + 1 + len(second)
+    np.testing.assert_array_equal(batches.document_frequencies_, whole.document_frequencies_)
+    np.testing.assert_array_equal(dense(batches, first), dense(whole, first))
 
 
-def test_fit_starts_anew():
-    hasher = small().fit(TEXTS).fit(["one"])
-    assert hasher.n_documents_ == 1
-
-
-@pytest.mark.parametrize("as_kind", [tuple, np.array, iter, lambda t: np.array(t, dtype=object)])
+@pytest.mark.parametrize("as_kind", [tuple, np.array, iter, as_bytes])
 def test_any_iterable_of_texts_serves(as_kind):
     hasher = small().fit(TEXTS)
     np.testing.assert_array_equal(dense(hasher, as_kind(TEXTS)), dense(hasher, TEXTS))
@@ -106,27 +103,17 @@ def test_a_table_is_not_a_list_of_texts():
                 method(X)
 
 
-def test_bytes_are_texts_too():
-    hasher = small().fit(TEXTS)
-    raw = [text.encode() for text in TEXTS]
-    np.testing.assert_array_equal(dense(hasher, raw), dense(hasher, TEXTS))
-
-
-def test_it_serves_in_a_pipeline():
+def test_it_serves_in_a_pipeline_and_is_cloned_without_its_state():
     labels = ["table", "weather", "flight", "weather", "none"]
-    pipeline = make_pipeline(NgramHasher(min_df=1), RidgeClassifier()).fit(TEXTS, labels)
+    hasher = NgramHasher(min_df=1)
+    pipeline = make_pipeline(hasher, RidgeClassifier()).fit(TEXTS, labels)
     assert pipeline.predict(["the weather", "a flight"]).tolist() == ["weather", "flight"]
-
-
-def test_it_is_cloned_without_its_state():
-    hasher = small(min_df=2).fit(TEXTS)
+    check_is_fitted(hasher)
     copied = clone(hasher)
     assert copied.get_params() == hasher.get_params()
-    check_is_fitted(hasher)
-    with pytest.raises(NotFittedError):
-        copied.transform(TEXTS)
-    with pytest.raises(NotFittedError):
-        check_is_fitted(copied)
+    for ask in (check_is_fitted, lambda copied: copied.transform(TEXTS)):
+        with pytest.raises(NotFittedError):
+            ask(copied)
 
 
 @pytest.mark.parametrize(
@@ -138,11 +125,9 @@ def test_it_is_cloned_without_its_state():
         (lambda: small(min_df=0).fit(TEXTS), "min_df must be"),
         (lambda: small(min_df=1.5).fit(TEXTS), "min_df must be"),
         (lambda: small(idf_power=-1).fit(TEXTS), "idf_power must be"),
-        (lambda: small(idf_power="1").fit(TEXTS), "idf_power must be"),
         (lambda: small(idf_power=float("nan")).fit(TEXTS), "idf_power must be"),
         (lambda: small(char_ngrams=(5, 2)).fit(TEXTS), "char_ngrams"),
         (lambda: NgramHasher(n_columns=1000).fit(TEXTS), "n_columns"),
-        (lambda: small().fit(TEXTS).merge(small(min_df=2).fit(TEXTS)), "parameters"),
     ],
 )
 def test_wrong_parameters_and_texts_are_refused(call, message):

@@ -10,26 +10,11 @@ from text_models import fitted
 
 # Pieces that break decoders: overlong forms, surrogates, cut and stray bytes, NUL, beyond Unicode.
 BROKEN = [
-    b"\x00",
-    b"\xff",
-    b"\xfe\xff",
-    b"\xc0\xaf",
-    b"\xe0\x80\xaf",
-    b"\xed\xa0\x80",
-    b"\xf0\x80\x80\x80",
-    b"\xf4\x90\x80\x80",
-    b"\xf8\x88\x80\x80\x80",
-    b"\xe2\x82",
-    b"\xf0\x9f\x98",
-    b"\x80",
-    b"\xbf\xbf",
-    b"\xc3",
-    b"\r\n",
-    b"\xe2\x80\xa8",
-    b"\xef\xbb\xbf",
-    b"\xef\xbf\xbf",
-    b"\xcc\x81" * 9,
-]
+    b"\x00", b"\xff", b"\xfe\xff", b"\xc0\xaf", b"\xe0\x80\xaf", b"\xed\xa0\x80",
+    b"\xf0\x80\x80\x80", b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xe2\x82",
+    b"\xf0\x9f\x98", b"\x80", b"\xbf\xbf", b"\xc3", b"\r\n", b"\xe2\x80\xa8",
+    b"\xef\xbb\xbf", b"\xef\xbf\xbf", b"\xcc\x81" * 9,
+]  # fmt: skip
 WHOLE = ["a", "Z", "word", "é", "Ωμέγα", "ДА", "日本", "😀", " ", "\t", "'", "İ", "ẞ", "ﬁ", "٣"]
 
 

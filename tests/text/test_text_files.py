@@ -37,18 +37,14 @@ def test_a_loaded_model_predicts_texts_as_before(problem, tmp_path, projection):
     assert again.explain(texts[0])[0][0].strip() in texts[0]
 
 
-def test_the_file_holds_the_columns_that_were_seen(problem):
+def test_the_file_holds_the_columns_that_were_seen(problem, tmp_path):
     _, model, path = problem
     tensors = read_header(path).tensors
     assert tensors["text_columns"].shape == tensors["text_idf"].shape == (len(model.text.columns),)
-    assert tensors["text_columns"].shape[0] <= 256
-
-
-def test_a_model_of_features_has_no_tensors_of_texts(problem, tmp_path):
     *_, classifier = fitted(n_columns=256)
-    classifier.save(tmp_path / "model.safetensors")
-    assert not set(TENSORS) & set(read_header(tmp_path / "model.safetensors").tensors)
-    assert load(tmp_path / "model.safetensors").text is None
+    classifier.save(tmp_path / "features.safetensors")
+    assert not set(TENSORS) & set(read_header(tmp_path / "features.safetensors").tensors)
+    assert load(tmp_path / "features.safetensors").text is None
 
 
 def test_predicting_a_loaded_model_imports_neither_scikit_learn_nor_scipy(problem):
@@ -74,16 +70,12 @@ def test_a_file_without_one_of_its_tensors_is_refused(problem, tmp_path, name):
     ("name", "change", "message"),
     [
         ("text_ngrams", lambda v: [0, 4, 1, 2], "char_ngrams must be"),
-        ("text_ngrams", lambda v: [4, 1, 1, 2], "char_ngrams must be"),
-        ("text_ngrams", lambda v: [1, 255, 1, 2], "char_ngrams must be"),
         ("text_ngrams", lambda v: [1, 4, 1, 200], "word_ngrams must be"),
         ("text_ngrams", lambda v: [0, 0, 0, 0], "must not both be None"),
         ("text_columns", lambda v: v[::-1], "columns must ascend"),
         ("text_columns", lambda v: np.where(v == v[-1], 256, v), "below 256"),
-        ("text_columns", lambda v: np.where(v == v[-1], 2**32 - 1, v), "below 256"),
         ("text_idf", lambda v: -v, "idf must hold positive numbers"),
         ("text_idf", lambda v: v * np.nan, "idf must hold positive numbers"),
-        ("text_idf", lambda v: v * np.inf, "idf must hold positive numbers"),
         ("text_idf", lambda v: np.full_like(v, 1e30), "idf must hold positive numbers"),
     ],
 )

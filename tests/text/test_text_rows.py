@@ -20,22 +20,16 @@ def small_batches(monkeypatch):
 
 
 def written(folder, kind):
-    path = folder / f"texts.{kind}"
+    rows = list(zip(LABELS, TEXTS, range(6), strict=True))
     if kind.startswith("jsonl"):
-        content = "".join(
-            json.dumps({"text": t, "label": y, "n": i}) + "\n"
-            for i, (t, y) in enumerate(zip(TEXTS, LABELS, strict=True))
-        )
+        lines = [json.dumps({"text": t, "label": y, "n": i}) for y, t, i in rows]
     elif kind.startswith("tsv"):
-        content = "label\ttext\tn\n" + "".join(
-            f"{y}\t{t}\t{i}\n" for i, (t, y) in enumerate(zip(TEXTS, LABELS, strict=True))
-        )
+        lines = ["label\ttext\tn", *("\t".join(map(str, row)) for row in rows)]
     else:
-        quoted = ['"' + text.replace('"', '""') + '"' for text in TEXTS]
-        content = "label,text,n\n" + "".join(
-            f"{y},{t},{i}\n" for i, (t, y) in enumerate(zip(quoted, LABELS, strict=True))
-        )
-    raw = content.encode()
+        doubled = [(y, t.replace('"', '""'), i) for y, t, i in rows]
+        lines = ["label,text,n", *(f'{y},"{t}",{i}' for y, t, i in doubled)]
+    raw = "".join(f"{line}\n" for line in lines).encode()
+    path = folder / f"texts.{kind}"
     path.write_bytes(gzip.compress(raw) if kind.endswith(".gz") else raw)
     return path
 
@@ -81,19 +75,13 @@ def test_missing_texts_are_refused_and_empty_ones_are_texts(tmp_path, missing):
     assert next(open_texts(table, "text", labels="y").batches()).texts == ["a", ""]
 
 
-def test_a_column_cannot_be_text_and_label(tmp_path):
+def test_columns_and_files_that_will_not_do_are_named(tmp_path):
     with pytest.raises(DataFileError, match="'text' cannot be text and label at once"):
         open_texts(written(tmp_path, "csv"), "text", labels="text")
-
-
-def test_a_column_that_is_not_there_is_named(tmp_path):
     with pytest.raises(DataFileError, match="sentence"):
         open_texts(written(tmp_path, "csv"), "sentence")
-
-
-def test_csv_that_is_not_utf_8_is_refused_by_name(tmp_path):
     path = tmp_path / "texts.csv"
-    path.write_bytes(b"label,text\na,caf\xe9\nb,tea\n")
+    path.write_bytes(b"label,text\na,caf\xe9\nb,tea\n")  # not UTF-8
     with pytest.raises(DataFileError, match=r"texts\.csv"):
         list(open_texts(path, "text", labels="label").batches())
 

@@ -22,7 +22,7 @@ def command(
     jobs: Jobs = None,
 ) -> None:
     """Serve a page that shows codes of images, and their nearest classes and images."""
-    from bitclass.serving import Gallery, ServedModel, create_app, create_server
+    from bitclass.serving import Gallery, ServedModel, Service, create_server
     from bitclass.storage import load
 
     packed = load(model)
@@ -34,5 +34,5 @@ def command(
         f"{rows.n_rows:,} images{skipped}, {len(packed.classes):,} classes: open the page at "
         f"{address(host, listener)}, stop with Ctrl-C"
     )
-    app = create_app([served], host=host)
+    app = Service([served], host=host)
     create_server(app, on_start=lambda: print(told, flush=True)).run(sockets=[listener])

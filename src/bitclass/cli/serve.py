@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,7 +62,7 @@ def command(
     """
     from bitclass._native import set_num_threads
     from bitclass._native.threads import effective_threads
-    from bitclass.serving import Limits, Metrics, create_app, create_server, fork_workers
+    from bitclass.serving import Metrics, Service, create_server, fork_workers
 
     if workers > 1 and not hasattr(os, "fork"):
         raise UsageError("--workers: this system has no fork; start several services instead")
@@ -74,22 +76,23 @@ def command(
         if names.count(name) > 1:
             raise UsageError(f"{name}: two models have this name; write NAME=MODEL")
     listener = listen_on(host, port, "use the models")
-    limits = Limits(body_bytes=int(max_body * 1e6), rows=max_rows)
     title = f"serving {', '.join(names)} at {address(host, listener)}, stop with Ctrl-C"
     metrics = Metrics(names, workers)
-    worker = fork_workers(workers, listener, title) if workers > 1 else None
-    if worker is not None:
-        metrics.use(worker.index)
-
-    def tell_started() -> None:
-        if worker is None:
-            print(title, flush=True)
-        else:
-            worker.tell_started()
-
+    index = 0
+    tell_started: Callable[[], None] = partial(print, title, flush=True)
+    if workers > 1:
+        index, tell_started = fork_workers(workers, listener, title)
+    metrics.use(index)
     # After the fork: the threads of other libraries do not survive it.
     served = [each.with_extractor() for each in plain]
-    app = create_app(served, limits, host=host, allowed_hosts=allow_host or (), metrics=metrics)
+    app = Service(
+        served,
+        max_body_bytes=int(max_body * 1e6),
+        max_rows=max_rows,
+        host=host,
+        allowed_hosts=allow_host or (),
+        metrics=metrics,
+    )
     server = create_server(app, max_connections=max_connections, on_start=tell_started)
     server.run(sockets=[listener])
 

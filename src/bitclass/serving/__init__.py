@@ -10,21 +10,19 @@ except ImportError as error:
         f"serving needs {error.name}; install it with: pip install 'bitclass[serve]'"
     ) from error
 
-from bitclass.serving.app import Limits, create_app, is_loopback
-from bitclass.serving.gallery import Gallery
+from bitclass.serving.app import Service, is_loopback
 from bitclass.serving.metrics import Metrics
 from bitclass.serving.notebook import Exploration, explore
-from bitclass.serving.served_model import ServedModel
+from bitclass.serving.served_model import Gallery, ServedModel
 from bitclass.serving.server import create_server, listen
 from bitclass.serving.workers import fork_workers
 
 __all__ = [
     "Exploration",
     "Gallery",
-    "Limits",
     "Metrics",
     "ServedModel",
-    "create_app",
+    "Service",
     "create_server",
     "explore",
     "fork_workers",

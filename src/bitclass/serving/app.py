@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -31,13 +27,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bitclass.images import ImageError
 from bitclass.serving.batching import Batcher, Prediction
-from bitclass.serving.errors import RequestError
 from bitclass.serving.explorer import Explorer
 from bitclass.serving.metrics import CONTENT_TYPE, Metrics
-from bitclass.serving.protocol import InferRequest, metadata, parse_json, response
-from bitclass.serving.served_model import ServedModel, image_content, label_value
+from bitclass.serving.protocol import (
+    Query,
+    infer_answer,
+    metadata,
+    parse_infer,
+    parse_number,
+    parse_plain,
+    plain_answer,
+)
+from bitclass.serving.served_model import ServedModel
 
-__all__ = ["Limits", "Service", "create_app", "is_loopback"]
+__all__ = ["Service", "is_loopback"]
 
 _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -50,8 +53,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
 )
-# Pages that may frame it: nobody, or notebooks of this machine.
-_NO_FRAMES = "'none'"
+# Pages that may frame it, if any may.
 _NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* vscode-webview:"
 _HEADERS = [
     (name.encode(), value.encode())
@@ -64,43 +66,21 @@ _HEADERS = [
         "cache-control": "no-store",
     }.items()
 ]
-_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What one request may take.
-
-    Parameters
-    ----------
-    body_bytes : int
-    rows : int
-        Rows, texts or images.
-    body_seconds : float
-        Time for the body to arrive.
-    """
-
-    body_bytes: int = 20 << 20
-    rows: int = 10_000
-    body_seconds: float = 30.0
-
-
-def create_app(
-    models: Sequence[ServedModel],
-    limits: Limits | None = None,
-    *,
-    host: str = "127.0.0.1",
-    allowed_hosts: Sequence[str] = (),
-    metrics: Metrics | None = None,
-    in_frames: bool = False,
-) -> Service:
-    """Make an ASGI application that serves models.
+class Service:
+    """The ASGI application: it serves models.
 
     Parameters
     ----------
     models : sequence of ServedModel
         With distinct names; the first answers where a request names none.
-    limits : Limits, optional
+    max_body_bytes : int
+        Of one request.
+    max_rows : int
+        Rows, texts or images of one request.
+    body_seconds : float
+        Time for the body of a request to arrive.
     host : str
         Address that the server listens on.
     allowed_hosts : sequence of str
@@ -109,18 +89,6 @@ def create_app(
         Those of several workers, which count together.
     in_frames : bool, default=False
         Whether notebooks of this machine may show the page.
-
-    Returns
-    -------
-    Service
-    """
-    hosts = {host.lower(), *map(str.lower, allowed_hosts)}
-    metrics = metrics or Metrics([served.name for served in models])
-    return Service(models, limits or Limits(), hosts, metrics, in_frames)
-
-
-class Service:
-    """The ASGI application, as `create_app` makes it.
 
     Attributes
     ----------
@@ -131,21 +99,26 @@ class Service:
     def __init__(
         self,
         models: Sequence[ServedModel],
-        limits: Limits,
-        hosts: set[str],
-        metrics: Metrics,
-        in_frames: bool,
+        *,
+        max_body_bytes: int = 20 << 20,
+        max_rows: int = 10_000,
+        body_seconds: float = 30.0,
+        host: str = "127.0.0.1",
+        allowed_hosts: Sequence[str] = (),
+        metrics: Metrics | None = None,
+        in_frames: bool = False,
     ) -> None:
         self.stopping = False
         self._models = {served.name: served for served in models}
         if len(self._models) != len(models) or not models:
             names = ", ".join(served.name for served in models)
             raise ValueError(f"models must have distinct names, found {names or 'none'}")
-        self._default = models[0]
-        self._limits, self._hosts = limits, hosts
-        policy = _POLICY + (_NOTEBOOKS if in_frames else _NO_FRAMES)
+        self._max_body_bytes, self._max_rows = max_body_bytes, max_rows
+        self._body_seconds = body_seconds
+        self._hosts = {host.lower(), *map(str.lower, allowed_hosts)}
+        policy = _POLICY + (_NOTEBOOKS if in_frames else "'none'")
         self._headers = [*_HEADERS, (b"content-security-policy", policy.encode())]
-        self._metrics = metrics
+        self._metrics = metrics or Metrics(list(self._models))
         self._batchers = {
             name: Batcher(served.model, partial(self._metrics.batch, name))
             for name, served in self._models.items()
@@ -179,8 +152,8 @@ class Service:
                 Route(f"{api}/images/{{row}}", self._look_at),
             ],
             exception_handlers={
-                RequestError: _refuse,
-                HTTPException: _refuse_http,
+                HTTPException: _refuse,
+                ValueError: partial(_refuse_as, 400),  # what is wrong with the values of a request
                 ImageError: partial(_refuse_as, 422),
                 ClientDisconnect: partial(_refuse_as, 400),
                 Exception: _fail,
@@ -191,8 +164,7 @@ class Service:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, with checks, headers and metrics that all answers share."""
         if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         began = time.perf_counter()
         status = 500
@@ -212,9 +184,8 @@ class Service:
             app: ASGIApp = self._app if refusal is None else refusal
             await app(scope, receive, send_more)
         finally:
-            self._metrics.end()
             endpoint = getattr(scope.get("endpoint"), "__name__", "_none")[1:]
-            self._metrics.request(endpoint, status, time.perf_counter() - began)
+            self._metrics.end(endpoint, status, time.perf_counter() - began)
 
     def _check_origin(self, scope: Scope) -> Response | None:
         """Refuse what a page of another site asks, under its own name or ours.
@@ -266,100 +237,34 @@ class Service:
         return _json({"name": self._served(request).name, "ready": True})
 
     async def _infer(self, request: Request) -> Response:
-        served = self._served(request)
-        body = await self._body(request)
+        served, body = self._served(request), await self._body(request)
         json_length = request.headers.get("inference-header-content-length")
-        asked = InferRequest.parse(body, json_length, served, self._limits.rows)
-        prediction = await self._predicted(served, asked.kind, asked.values, asked.top)
-        content, headers = response(asked, served, prediction)
+        query = parse_infer(body, json_length, served, self._max_rows)
+        prediction = await self._predicted(served, query)
+        content, headers = infer_answer(query, served, prediction)
         return Response(content, headers=headers)
 
     # Plain JSON
 
     async def _predict(self, request: Request) -> Response:
-        served = self._served(request)
-        top = request.query_params.get("top")
-        k = 0 if top is None else served.check_top(_number(top, "top"))
-        kind, values = self._parse(served, request, await self._body(request))
-        prediction = await self._predicted(served, kind, values, k)
-        answer: dict[str, Any] = {
-            "model": served.name,
-            "labels": [label_value(label) for label in prediction.labels[:, 0]],
-        }
-        if prediction.distances is not None and prediction.probabilities is not None:
-            answer["top"] = [
-                [
-                    {"label": label_value(label), "distance": distance, "probability": share}
-                    for label, distance, share in zip(*row, strict=True)
-                ]
-                for row in zip(
-                    prediction.labels,
-                    prediction.distances.tolist(),
-                    prediction.probabilities.tolist(),
-                    strict=True,
-                )
-            ]
-        return _json(answer)
-
-    def _parse(self, served: ServedModel, request: Request, body: bytes) -> tuple[str, Any]:
-        """Kind and values of a request to `/predict`."""
+        served, body = self._served(request), await self._body(request)
         content_type = request.headers.get("content-type", "")
-        if content_type.startswith("image/"):
-            served.check_kind("images")
-            return "images", [body]
-        given = parse_json(body)
-        if len(given) != 1:
-            raise RequestError(
-                f"the body must have one key, {' or '.join(served.inputs)}, found "
-                f"{', '.join(given)!r:.80}"
-            )
-        ((kind, values),) = given.items()
-        served.check_kind(kind)
-        if not isinstance(values, list) or not 1 <= len(values) <= self._limits.rows:
-            found = f"{len(values)}" if isinstance(values, list) else f"{values!r:.80}"
-            raise RequestError(
-                f"{kind} must be a list of 1 to {self._limits.rows} elements, found {found}"
-            )
-        if kind != "rows":
-            if not all(isinstance(value, str) for value in values):
-                raise RequestError(f"{kind} must be a list of strings")
-            return kind, values
-        try:
-            X = np.asarray(values)
-        except ValueError:
-            raise RequestError("rows must be lists of numbers of the same length") from None
-        if X.dtype.kind not in "biuf":
-            raise RequestError("rows must be lists of numbers")
-        return kind, X.astype(np.float64, copy=False)
+        top = request.query_params.get("top")
+        query = parse_plain(body, content_type, top, served, self._max_rows)
+        prediction = await self._predicted(served, query)
+        return _json(plain_answer(served, prediction))
 
-    async def _predicted(self, served: ServedModel, kind: str, values: Any, top: int) -> Prediction:
-        try:
-            if kind == "images":
-                values = await self._features(served, values)
-            elif kind == "texts":
-                values = await self._texts(served, values)
-            elif values.shape[1:] != (served.model.n_features,):
-                raise RequestError(
-                    f"rows must have shape (n, {served.model.n_features}), found {values.shape}"
-                )
-            return await self._batchers[served.name].predict(values, top)
-        except ImageError:
-            raise
-        except ValueError as error:
-            raise RequestError(str(error)) from error
+    async def _predicted(self, served: ServedModel, query: Query) -> Prediction:
+        X = await self._extracted(served, query.kind, query.values)
+        return await self._batchers[served.name].predict(X, query.top)
 
-    async def _features(self, served: ServedModel, values: list[Any]) -> NDArray[np.float32]:
-        images = [image_content(value, i) for i, value in enumerate(values)]
+    async def _extracted(self, served: ServedModel, kind: str, values: Any) -> Any:
+        """What the model predicts: rows, or texts if it has n-grams."""
+        extract: Any = {"images": served.features, "texts": served.embed}.get(kind)
+        if extract is None:
+            return values
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._extracting, served.features, images)
-
-    async def _texts(self, served: ServedModel, values: list[Any]) -> Any:
-        """Texts, or their embeddings where the model takes these."""
-        texts = [_text(value, i) for i, value in enumerate(values)]
-        if served.embed is None:
-            return texts
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._extracting, served.embed, texts)
+        return await loop.run_in_executor(self._extracting, extract, values)
 
     # Metrics and the page
 
@@ -372,27 +277,27 @@ class Service:
 
     async def _list_models(self, request: Request) -> Response:
         facts = [explorer.facts() for explorer in self._explorers.values()]
-        return _json({"models": facts, "max_bytes": self._limits.body_bytes})
+        return _json({"models": facts, "max_bytes": self._max_body_bytes})
 
     async def _classes(self, request: Request) -> Response:
-        search, start = request.query_params.get("search", ""), _start(request)
+        search, start = request.query_params.get("search", ""), _number(request, "start")
         return await self._explored(request, lambda explorer: explorer.classes(search, start))
 
     async def _pairs(self, request: Request) -> Response:
-        return await self._explored(request, Explorer.pairs)
+        return await self._explored(request, lambda explorer: explorer.pairs)
 
     async def _list_images(self, request: Request) -> Response:
-        label, start = request.query_params.get("label", ""), _start(request)
+        label, start = request.query_params.get("label", ""), _number(request, "start")
         wrong = request.query_params.get("wrong") == "1"
         return await self._explored(request, lambda explorer: explorer.images(label, wrong, start))
 
     async def _look_at(self, request: Request) -> Response:
-        row = _row(request)
+        row = _number(request, "row")
         return await self._explored(request, lambda explorer: explorer.look_at(row))
 
     async def _small_image(self, request: Request) -> Response:
         explorer = self._explorers[self._served(request).name]
-        content = await asyncio.to_thread(explorer.small_image, _row(request))
+        content = await asyncio.to_thread(explorer.small_image, _number(request, "row"))
         return Response(content, headers={"content-type": "image/jpeg"})
 
     async def _look(self, request: Request) -> Response:
@@ -401,11 +306,12 @@ class Service:
         is_text = content_type == "text/plain" and served.inputs[0] == "texts"
         is_image = content_type.startswith("image/") or content_type == "application/octet-stream"
         if not is_text and not (is_image and served.inputs[0] == "images"):
-            raise RequestError(
-                f"model {served.name} takes {served.inputs[0]}, found {content_type!r:.80}", 415
+            raise HTTPException(
+                415, f"model {served.name} takes {served.inputs[0]}, found {content_type!r:.80}"
             )
         body = await self._body(request)
-        X: Any = await (self._texts if is_text else self._features)(served, [body])
+        content = body.decode() if is_text else body
+        X = await self._extracted(served, served.inputs[0], [content])
         return await self._explored(request, lambda explorer: explorer.look(X))
 
     async def _explored(
@@ -417,10 +323,10 @@ class Service:
     # What requests bring
 
     def _served(self, request: Request) -> ServedModel:
-        name = request.path_params.get("model", self._default.name)
+        name = request.path_params.get("model", next(iter(self._models)))
         if name not in self._models:
-            raise RequestError(
-                f"there is no model {name!r:.80}; there are {', '.join(self._models)}", 404
+            raise HTTPException(
+                404, f"there is no model {name!r:.80}; there are {', '.join(self._models)}"
             )
         return self._models[name]
 
@@ -428,23 +334,23 @@ class Service:
         """The body of a request, unless it is too large or too slow."""
         encoding = request.headers.get("content-encoding", "identity")
         if encoding != "identity":
-            raise RequestError(f"content-encoding must be identity, found {encoding!r:.80}", 415)
-        limit = self._limits.body_bytes
+            raise HTTPException(415, f"content-encoding must be identity, found {encoding!r:.80}")
+        limit = self._max_body_bytes
         length = request.headers.get("content-length", "0")
-        too_large = RequestError(f"the body must have at most {limit} bytes", 413)
+        too_large = HTTPException(413, f"the body must have at most {limit} bytes")
         if len(length) > 18 or int(length) > limit:
             raise too_large
         parts, size = [], 0
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
+            async with asyncio.timeout(self._body_seconds):
                 async for part in request.stream():
                     size += len(part)
                     if size > limit:
                         raise too_large
                     parts.append(part)
         except TimeoutError:
-            seconds = self._limits.body_seconds
-            raise RequestError(f"the body must arrive within {seconds:g} seconds", 408) from None
+            message = f"the body must arrive within {self._body_seconds:g} seconds"
+            raise HTTPException(408, message) from None
         return b"".join(parts)
 
 
@@ -464,8 +370,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def _number(request: Request, name: str) -> int:
+    """A number of the address; 0 if it is not there."""
+    text = request.path_params.get(name) or request.query_params.get(name, "0")
+    return parse_number(text, name)
+
+
 def _json(value: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, headers={"content-type": "application/json"})
+    content = value if isinstance(value, bytes) else orjson.dumps(value)
+    return Response(content, status, headers={"content-type": "application/json"})
 
 
 def _error(status: int, message: str) -> Response:
@@ -473,11 +386,6 @@ def _error(status: int, message: str) -> Response:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestError)
-    return _error(error.status, str(error))
-
-
-async def _refuse_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     answer = _error(error.status_code, error.detail)
     answer.headers.update(error.headers or {})
@@ -490,27 +398,3 @@ async def _refuse_as(status: int, request: Request, error: Exception) -> Respons
 
 async def _fail(request: Request, error: Exception) -> Response:
     return _error(500, "internal error; the log of the server has the details")
-
-
-def _text(value: str | bytes, i: int) -> str:
-    try:
-        return value.decode() if isinstance(value, bytes) else value
-    except UnicodeDecodeError as error:
-        raise RequestError(f"text {i} must be UTF-8: {error}") from None
-
-
-def _number(text: str, name: str) -> int:
-    if not _NUMBER.fullmatch(text):
-        raise RequestError(f"{name} must be a number, found {text!r:.80}")
-    return int(text)
-
-
-def _start(request: Request) -> int:
-    return _number(request.query_params.get("start", "0"), "start")
-
-
-def _row(request: Request) -> int:
-    row = request.path_params["row"]
-    if not _NUMBER.fullmatch(row):
-        raise RequestError(f"there is no image {row!r:.80}", 404)
-    return int(row)

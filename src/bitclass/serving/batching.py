@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,26 +21,8 @@ __all__ = ["Batcher", "Prediction"]
 MAX_BATCH_ROWS = 4096
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Predicted classes of n rows, best first.
-
-    Attributes
-    ----------
-    labels : ndarray of shape (n, k)
-    distances : ndarray of shape (n, k), int32, or None
-        None, as `probabilities`, where only the best class was asked for.
-    probabilities : ndarray of shape (n, k) or None
-    """
-
-    labels: NDArray[Any]
-    distances: NDArray[np.int32] | None = None
-    probabilities: NDArray[np.float64] | None = None
-
-    def part(self, rows: slice) -> Prediction:
-        """Prediction of some of the rows."""
-        values = (self.labels, self.distances, self.probabilities)
-        return Prediction(*(None if value is None else value[rows] for value in values))  # type: ignore[arg-type]
+#: Labels (n, k), best first; where best classes were asked for, their distances and probabilities.
+Prediction = tuple[NDArray[Any], ...]
 
 
 @dataclass
@@ -101,7 +84,7 @@ class Batcher:
                 for job, answer in zip(jobs, answers, strict=True):
                     if job.answer.done():  # its client has gone
                         continue
-                    if isinstance(answer, Prediction):
+                    if isinstance(answer, tuple):
                         job.answer.set_result(answer)
                     else:
                         job.answer.set_exception(answer)
@@ -125,26 +108,24 @@ class Batcher:
         return jobs
 
     def _answers(self, jobs: Sequence[_Job]) -> Sequence[Prediction | Exception]:
+        parts = [job.X for job in jobs]
         try:
             if len(jobs) == 1:
-                return [self._predict(jobs[0].X, jobs[0].top)]
-            prediction = self._predict(_joined([job.X for job in jobs]), jobs[0].top)
+                return [self._predict(parts[0], jobs[0].top)]
+            if isinstance(parts[0], list):
+                X: Any = [text for part in parts for text in part]
+            else:
+                X = np.concatenate(parts)
+            prediction = self._predict(X, jobs[0].top)
         except Exception as error:
             if len(jobs) == 1:
                 return [error]
             # What is wrong with one of them must not fail the others.
             return [self._answers([job])[0] for job in jobs]
-        ends = np.cumsum([len(job.X) for job in jobs]).tolist()
-        starts = [0, *ends[:-1]]
-        return [prediction.part(slice(*span)) for span in zip(starts, ends, strict=True)]
+        ends = accumulate((len(part) for part in parts), initial=0)
+        return [tuple(values[i:j] for values in prediction) for i, j in pairwise(ends)]
 
     def _predict(self, X: Any, top: int) -> Prediction:
         if top:
-            return Prediction(*self._model.top_classes(X, top, probabilities=True))
-        return Prediction(self._model.predict(X)[:, None])
-
-
-def _joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    return [text for part in parts for text in part]
+            return tuple(self._model.top_classes(X, top, probabilities=True))
+        return (self._model.predict(X)[:, None],)

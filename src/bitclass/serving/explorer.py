@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
 
 from bitclass._native import HammingIndex
 from bitclass.images import ImageError, centre_square, decode
-from bitclass.serving.errors import RequestError
-from bitclass.serving.gallery import N_CLASSES
-from bitclass.serving.served_model import ServedModel, label_value
+from bitclass.serving.served_model import N_CLASSES, Gallery, ServedModel, label_value
 
 __all__ = ["Explorer"]
 
@@ -42,7 +41,7 @@ class Explorer:
 
     def __init__(self, served: ServedModel) -> None:
         self._served, self._model, self._gallery = served, served.model, served.gallery
-        self._small = functools.lru_cache(_KEPT_SMALL_IMAGES)(self._make_small)
+        self.small_image = functools.lru_cache(_KEPT_SMALL_IMAGES)(self._small_image)
 
     def facts(self) -> dict[str, Any]:
         """Sizes of the model and the gallery."""
@@ -56,7 +55,7 @@ class Explorer:
             "extractor": None if extractor is None else extractor.name,
             "ngrams": self._model.text is not None,
             "images": 0 if gallery is None else len(gallery),
-            "labelled": gallery is not None and gallery.images.labels is not None,
+            "labelled": gallery is not None and gallery.labels is not None,
         }
 
     def classes(self, search: str = "", start: int = 0) -> dict[str, Any]:
@@ -79,16 +78,14 @@ class Explorer:
         found = [i for i, name in enumerate(names) if wanted in name.casefold()]
         listed = found[start : start + N_LISTED]
         nearest, distances = self._nearest_other(np.array(listed, dtype=np.int64))
-        answer = [
-            {"class": i, "label": names[i]}
-            | ({"nearest": names[j], "distance": distance} if j >= 0 else {})
-            for i, j, distance in zip(listed, nearest.tolist(), distances.tolist(), strict=True)
-        ]
-        counts = self._image_counts
-        if counts is not None:
-            for each in answer:
-                n_images, n_wrong = counts.get(str(each["label"]), (0, 0))
-                each |= {"images": n_images, "wrong": n_wrong}
+        answer = []
+        for i, j, distance in zip(listed, nearest.tolist(), distances.tolist(), strict=True):
+            answer.append({"class": i, "label": names[i]})
+            if j >= 0:
+                answer[-1] |= {"nearest": names[j], "distance": distance}
+            if self._image_counts is not None:
+                n_images, n_wrong = self._image_counts
+                answer[-1] |= {"images": n_images[names[i]], "wrong": n_wrong[names[i]]}
         return {"total": len(found), "classes": answer}
 
     @functools.cached_property
@@ -96,27 +93,12 @@ class Explorer:
         return [str(label_value(label)) for label in self._model.classes]
 
     @functools.cached_property
-    def _image_counts(self) -> dict[str, tuple[int, int]] | None:
+    def _image_counts(self) -> tuple[Counter[str], Counter[str]] | None:
         """Number of images per label of the gallery, and of those assigned to other classes."""
-        if self._gallery is None or self._gallery.images.labels is None:
+        gallery = self._gallery
+        if gallery is None or gallery.labels is None:
             return None
-        labels = self._gallery.images.labels.astype(str)
-        n_images, n_wrong = Counter(labels.tolist()), Counter(labels[self._wrong].tolist())
-        return {label: (n, n_wrong[label]) for label, n in n_images.items()}
-
-    @functools.cached_property
-    def _predicted(self) -> NDArray[np.str_]:
-        assert self._gallery is not None
-        return np.array([str(label_value(label)) for label in self._gallery.classes[0][:, 0]])
-
-    @functools.cached_property
-    def _wrong(self) -> NDArray[np.bool_]:
-        """Whether each image of a labelled gallery is assigned to another class than its own."""
-        assert self._gallery is not None
-        labels = self._gallery.images.labels
-        assert labels is not None
-        wrong: NDArray[np.bool_] = self._predicted != labels.astype(str)
-        return wrong
+        return Counter(gallery.labels.tolist()), Counter(gallery.labels[gallery.wrong].tolist())
 
     @functools.cached_property
     def _index(self) -> HammingIndex:
@@ -131,53 +113,38 @@ class Explorer:
         found, distances = self._index.top_k(self._model.weights[classes], 2)
         # Equal codes come in the order of the classes, so the class itself may be second, or
         # not among them at all.
-        own_first = found[:, 0] == classes
-        rows = np.arange(len(classes))
-        other = np.where(own_first, 1, 0)
+        rows, other = np.arange(len(classes)), np.where(found[:, 0] == classes, 1, 0)
         return found[rows, other], distances[rows, other]
 
     @functools.cached_property
-    def _pairs(self) -> dict[str, Any]:
-        if self._image_counts is not None and self._wrong.any():
-            assert self._gallery is not None
-            assert self._gallery.images.labels is not None
-            labels = self._gallery.images.labels.astype(str)[self._wrong].tolist()
-            counts = Counter(zip(labels, self._predicted[self._wrong].tolist(), strict=True))
+    def pairs(self) -> dict[str, Any]:
+        """Pairs of classes that are most easily confused.
+
+        The pairs of label and predicted class with the most images of the gallery. Where that has
+        no errors to show, the pairs of classes whose codes are nearest; none above
+        `MAX_PAIRED_CLASSES` classes.
+        """
+        gallery = self._gallery
+        if gallery is not None and gallery.labels is not None and gallery.wrong.any():
+            labels, predicted = gallery.labels[gallery.wrong], gallery.predicted[gallery.wrong]
+            counts = Counter(zip(labels.tolist(), predicted.tolist(), strict=True))
             pairs = [
                 {"label": label, "other": other, "images": n}
                 for (label, other), n in counts.most_common(N_PAIRS)
             ]
             return {"by": "images", "pairs": pairs}
-        if len(self._model.classes) > MAX_PAIRED_CLASSES:
+        if not 2 <= len(self._model.classes) <= MAX_PAIRED_CLASSES:
             return {"by": "distance", "pairs": []}
         classes = np.arange(len(self._model.classes))
         nearest, distances = self._nearest_other(classes)
-        found = {
-            (min(i, j), max(i, j)): distance
-            for i, j, distance in zip(
-                classes.tolist(), nearest.tolist(), distances.tolist(), strict=True
-            )
-            if j >= 0
-        }
-        ordered = sorted(found.items(), key=lambda item: (item[1], item[0]))[:N_PAIRS]
+        both = np.sort(np.stack([classes, nearest], axis=1), axis=1)
+        found = np.unique(np.column_stack([distances, both]), axis=0)[:N_PAIRS]
         names = self._names
         pairs = [
             {"label": names[i], "other": names[j], "distance": distance}
-            for (i, j), distance in ordered
+            for distance, i, j in found.tolist()
         ]
         return {"by": "distance", "pairs": pairs}
-
-    def pairs(self) -> dict[str, Any]:
-        """Pairs of classes that are most easily confused.
-
-        Returns
-        -------
-        dict
-            The pairs of label and predicted class with the most images of the gallery. Where
-            that has no errors to show, the pairs of classes whose codes are nearest; none
-            above `MAX_PAIRED_CLASSES` classes.
-        """
-        return self._pairs
 
     def images(self, label: str = "", wrong: bool = False, start: int = 0) -> dict[str, Any]:
         """Images of the gallery.
@@ -200,14 +167,13 @@ class Explorer:
         if gallery is None:
             return {"total": 0, "images": []}
         chosen = np.ones(len(gallery), dtype=np.bool_)
-        labels = gallery.images.labels
         if label:
-            chosen &= (self._predicted if labels is None else labels.astype(str)) == label
-        if wrong and labels is not None:
-            chosen &= self._wrong
+            chosen &= (gallery.predicted if gallery.labels is None else gallery.labels) == label
+        if wrong and gallery.labels is not None:
+            chosen &= gallery.wrong
         rows = np.flatnonzero(chosen)
         listed = rows[start : start + N_IMAGES].tolist()
-        return {"total": len(rows), "images": [self._image(row) for row in listed]}
+        return {"total": len(rows), "images": [_image(gallery, row) for row in listed]}
 
     def look(self, X: Any) -> dict[str, Any]:
         """Code, nearest classes and nearest images of one row or text.
@@ -223,42 +189,24 @@ class Explorer:
             most for and against it, and their shares of all that is said.
         """
         k = min(N_CLASSES, len(self._model.classes))
-        labels, *numbers = (each[0] for each in self._model.top_classes(X, k, probabilities=True))
-        answer = self._near(self._model.encode(X)[0], [labels, *numbers])
+        classes = [each[0] for each in self._model.top_classes(X, k, probabilities=True)]
+        answer = self._near(self._model.encode(X)[0], classes)
         if self._model.text is not None and isinstance(X[0], str) and len(X[0]) <= MAX_EXPLAINED:
-            for found, label in zip(answer["classes"], labels.tolist(), strict=True):
+            for found, label in zip(answer["classes"], classes[0].tolist(), strict=True):
                 told = self._model.explain(X[0], label, n_ngrams=5 * MAX_EXPLAINED)
                 strongest = sorted(told, key=lambda each: -abs(each[1]))[:N_NGRAMS]
                 found["ngrams"] = sorted(strongest, key=lambda each: -each[1])
         return answer
 
     def look_at(self, row: int) -> dict[str, Any]:
-        """Code, nearest classes and nearest images of an image of the gallery.
-
-        Raises
-        ------
-        RequestError
-            If there is no such image.
-        """
-        gallery = self._check(row)
+        """Code, nearest classes and nearest images of an image of the gallery."""
+        gallery = self._with_row(row)
         classes = [each[row] for each in gallery.classes]
-        return self._image(row) | self._near(gallery.codes[row], classes, row)
+        return _image(gallery, row) | self._near(gallery.codes[row], classes, row)
 
-    def small_image(self, row: int) -> bytes:
-        """The central square of an image of the gallery as a small JPEG.
-
-        Raises
-        ------
-        RequestError
-            If there is no such image.
-        ImageError
-            If it cannot be read any more.
-        """
-        self._check(row)
-        return self._small(row)
-
-    def _make_small(self, row: int) -> bytes:
-        images = self._check(row).images
+    def _small_image(self, row: int) -> bytes:
+        """The central square of an image of the gallery as a small JPEG."""
+        images = self._with_row(row).images
         try:
             content = images.read(row)
         except OSError as error:
@@ -269,49 +217,42 @@ class Explorer:
         decode(pixels, images.names[row]).save(stream, "JPEG", quality=88)
         return stream.getvalue()
 
-    def _check(self, row: int) -> Any:
+    def _with_row(self, row: int) -> Gallery:
+        """The gallery, if it has such an image."""
         n_images = 0 if self._gallery is None else len(self._gallery)
-        if not 0 <= row < n_images:
-            raise RequestError(f"there is no image {row}; there are {n_images}", 404)
+        if self._gallery is None or not 0 <= row < n_images:
+            raise HTTPException(404, f"there is no image {row}; there are {n_images}")
         return self._gallery
-
-    def _image(self, row: int) -> dict[str, Any]:
-        assert self._gallery is not None
-        labels = self._gallery.images.labels
-        image = {
-            "row": row,
-            "name": self._gallery.images.names[row].encode(errors="replace").decode(),
-            "label": None if labels is None else label_value(str(labels[row])),
-        }
-        if labels is not None and self._wrong[row]:
-            image["predicted"] = str(self._predicted[row])
-        return image
 
     def _near(
         self, code: NDArray[np.uint8], classes: list[NDArray[Any]], row: int | None = None
     ) -> dict[str, Any]:
-        near = [] if self._gallery is None else self._gallery.nearest(code, N_IMAGES, row)
-        return {
-            "bits": self._bits(code),
-            "classes": self._best_classes(*classes),
-            "images": [self._image(each) | {"distance": distance} for each, distance in near],
-        }
-
-    def _best_classes(
-        self, labels: NDArray[Any], distances: NDArray[Any], probabilities: NDArray[Any]
-    ) -> list[dict[str, Any]]:
-        """The best classes, (k,) each, as `PackedModel.top_classes` returns them."""
-        return [
+        """What is near a code: labels, distances, probabilities (k,) of classes, and images."""
+        gallery, images = self._gallery, []
+        if gallery is not None:
+            found, distances = self._gallery_index.top_k(
+                code[None, :], min(len(gallery), N_IMAGES + 1)
+            )
+            images = [
+                _image(gallery, other) | {"distance": distance}
+                for other, distance in zip(found[0].tolist(), distances[0].tolist(), strict=True)
+                if other != row
+            ]
+        best = [
             {
                 "label": str(label_value(label)),
                 "distance": distance,
                 "probability": probability,
                 "bits": self._bits(self._weights[label]),
             }
-            for label, distance, probability in zip(
-                labels.tolist(), distances.tolist(), probabilities.tolist(), strict=True
-            )
+            for label, distance, probability in zip(*(c.tolist() for c in classes), strict=True)
         ]
+        return {"bits": self._bits(code), "classes": best, "images": images[:N_IMAGES]}
+
+    @functools.cached_property
+    def _gallery_index(self) -> HammingIndex:
+        assert self._gallery is not None
+        return HammingIndex(self._gallery.codes)
 
     @functools.cached_property
     def _weights(self) -> dict[Any, NDArray[np.uint8]]:
@@ -321,3 +262,14 @@ class Explorer:
     def _bits(self, code: NDArray[np.uint8]) -> str:
         bits = np.unpackbits(code, count=self._model.n_bits, bitorder="little")
         return "".join(map(str, bits.tolist()))
+
+
+def _image(gallery: Gallery, row: int) -> dict[str, Any]:
+    image = {
+        "row": row,
+        "name": gallery.images.names[row].encode(errors="replace").decode(),
+        "label": None if gallery.labels is None else label_value(str(gallery.labels[row])),
+    }
+    if gallery.wrong[row]:
+        image["predicted"] = str(gallery.predicted[row])
+    return image

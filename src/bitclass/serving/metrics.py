@@ -40,7 +40,8 @@ class Metrics:
     Examples
     --------
     >>> metrics = Metrics(["digits"])
-    >>> metrics.request("infer", 200, 0.002)
+    >>> metrics.begin()
+    >>> metrics.end("infer", 200, 0.002)
     >>> metrics.batch("digits", n_requests=3, n_rows=12)
     >>> 'bitclass_requests_total{endpoint="infer",status="200"} 1' in metrics.text()
     True
@@ -81,12 +82,8 @@ class Metrics:
         """Count a request that is to be answered."""
         self._in_progress[0] += 1
 
-    def end(self) -> None:
-        """Count it as answered, or given up."""
-        self._in_progress[0] -= 1
-
-    def request(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count an answered request.
+    def end(self, endpoint: str, status: int, seconds: float) -> None:
+        """Count it as answered, or given up.
 
         Parameters
         ----------
@@ -97,6 +94,7 @@ class Metrics:
             From the end of its headers to the end of the answer.
         """
         i = ENDPOINTS.index(endpoint)
+        self._in_progress[0] -= 1
         self._requests[i, status] += 1
         _add(self._seconds[i], _SECONDS, seconds)
 
@@ -114,28 +112,33 @@ class Metrics:
 
     def text(self) -> str:
         """All metrics of all workers, as a scraper reads them."""
-        names = self._all.dtype.names or ()
-        total: dict[str, Any] = {name: self._all[name].sum(axis=0) for name in names}
-        lines = _head("bitclass_requests_total", "counter", "Requests answered.")
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        total: dict[str, Any] = {
+            name: self._all[name].sum(axis=0) for name in self._all.dtype.names or ()
+        }
+        name = "bitclass_requests_total"
+        yield from _head(name, "counter", "Requests answered.")
         for i, status in np.argwhere(total["requests"]).tolist():
             labels = f'endpoint="{ENDPOINTS[i]}",status="{status}"'
-            lines.append(f"bitclass_requests_total{{{labels}}} {total['requests'][i, status]:.0f}")
-        lines += _head("bitclass_requests_in_progress", "gauge", "Requests not answered yet.")
-        lines.append(f"bitclass_requests_in_progress {total['in_progress']:.0f}")
-        lines += _head("bitclass_request_seconds", "histogram", "Time to answer a request.")
+            yield f"{name}{{{labels}}} {total['requests'][i, status]:.0f}"
+        name = "bitclass_requests_in_progress"
+        yield from _head(name, "gauge", "Requests not answered yet.")
+        yield f"{name} {total['in_progress']:.0f}"
+        name = "bitclass_request_seconds"
+        yield from _head(name, "histogram", "Time to answer a request.")
         for endpoint, counts in zip(ENDPOINTS, total["seconds"], strict=True):
             if counts.any():
-                label = f'endpoint="{endpoint}"'
-                lines += _histogram("bitclass_request_seconds", label, _SECONDS, counts)
-        lines += _head(
-            "bitclass_predict_requests_total", "counter", "Requests answered by predict calls."
-        )
+                yield from _histogram(name, f'endpoint="{endpoint}"', _SECONDS, counts)
+        name = "bitclass_predict_requests_total"
+        yield from _head(name, "counter", "Requests answered by predict calls.")
         for model, count in zip(self._models, total["batched"], strict=True):
-            lines.append(f'bitclass_predict_requests_total{{model="{model}"}} {count:.0f}')
-        lines += _head("bitclass_predict_rows", "histogram", "Rows per predict call.")
+            yield f'{name}{{model="{model}"}} {count:.0f}'
+        name = "bitclass_predict_rows"
+        yield from _head(name, "histogram", "Rows per predict call.")
         for model, counts in zip(self._models, total["rows"], strict=True):
-            lines += _histogram("bitclass_predict_rows", f'model="{model}"', _ROWS, counts)
-        return "\n".join(lines) + "\n"
+            yield from _histogram(name, f'model="{model}"', _ROWS, counts)
 
 
 def _add(histogram: NDArray[np.float64], bounds: Sequence[float], value: float) -> None:

@@ -11,9 +11,8 @@ from typing import Any, Self
 
 from bitclass.images import ImageSet, image_rows, open_images
 from bitclass.model import PackedModel
-from bitclass.serving.app import create_app
-from bitclass.serving.gallery import Gallery
-from bitclass.serving.served_model import ServedModel
+from bitclass.serving.app import Service
+from bitclass.serving.served_model import Gallery, ServedModel
 from bitclass.serving.server import create_server, listen
 from bitclass.storage import load
 
@@ -46,7 +45,7 @@ class Exploration:
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         self._served, self._height = served, height
         started = threading.Event()
-        self._server = create_server(create_app([served], in_frames=True), on_start=started.set)
+        self._server = create_server(Service([served], in_frames=True), on_start=started.set)
         self._thread = threading.Thread(
             target=self._server.run, args=([listener],), name="bitclass-explore", daemon=True
         )

@@ -1,13 +1,15 @@
-"""Tensors of the Open Inference Protocol, version 2: JSON, and the binary extension.
+"""Requests and answers: Open Inference Protocol, version 2, and plain JSON.
 
-Each tensor of a request is a JSON object; its values are there as "data", or follow the JSON as
-bytes. The header Inference-Header-Content-Length tells where the JSON ends.
+A tensor of the Open Inference Protocol is a JSON object; its values are there as "data", or follow
+the JSON as bytes. The header Inference-Header-Content-Length tells where the JSON ends. What is
+wrong with a request is a ValueError.
 """
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +18,17 @@ import orjson
 from numpy.typing import NDArray
 
 from bitclass.serving.batching import Prediction
-from bitclass.serving.errors import RequestError
 from bitclass.serving.served_model import ServedModel, label_value
 
-__all__ = ["InferRequest", "metadata", "parse_json", "response"]
+__all__ = [
+    "Query",
+    "infer_answer",
+    "metadata",
+    "parse_infer",
+    "parse_number",
+    "parse_plain",
+    "plain_answer",
+]
 
 _TYPES = {
     "BOOL": np.dtype(np.bool_),
@@ -29,185 +38,236 @@ _TYPES = {
 }
 _OUTPUTS = ("label", "top_labels", "top_probabilities", "top_distances")
 _DEFAULT_TOP = 5
-
-
-def parse_json(content: bytes | memoryview) -> dict[str, Any]:
-    """The JSON object of a request.
-
-    Raises
-    ------
-    RequestError
-        If it is none.
-    """
-    try:
-        value = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise RequestError(f"the body must be JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise RequestError(f"the body must be a JSON object, found {value!r:.80}")
-    return value
+_JSON_NAMES = {dict: "a JSON object", list: "a list", str: "a string", bool: "true or false"}
 
 
 @dataclass(frozen=True)
-class InferRequest:
-    """A request to `/v2/models/NAME/infer`.
+class Query:
+    """What a client asks.
 
     Attributes
     ----------
-    kind : str
-        Name of the input tensor.
-    values : ndarray of shape (n, d), or list of n str or bytes
+    kind : {"rows", "texts", "images"}
+    values : ndarray of shape (n, d), list of n str, or list of n bytes
+    top : int
+        Number of best classes; 0 for the label alone.
     outputs : dict of str to bool
         Names of the tensors to answer, and whether in binary.
-    top : int
-        Number of best classes; 0 where no output needs them.
     id : str or None
     """
 
     kind: str
-    values: NDArray[Any] | list[str | bytes]
-    outputs: dict[str, bool]
+    values: Any
     top: int
-    id: str | None = field(default=None)
-
-    @classmethod
-    def parse(
-        cls, body: bytes, json_length: str | None, served: ServedModel, max_rows: int
-    ) -> InferRequest:
-        """Read a request.
-
-        Parameters
-        ----------
-        body : bytes
-        json_length : str or None
-            Value of the header Inference-Header-Content-Length.
-        served : ServedModel
-        max_rows : int
-
-        Raises
-        ------
-        RequestError
-            Naming what is wrong.
-        """
-        end = len(body)
-        if json_length is not None:
-            if not (json_length.isascii() and json_length.isdigit() and len(json_length) < 12):
-                raise RequestError(
-                    f"Inference-Header-Content-Length must be a number, found {json_length!r:.80}"
-                )
-            end = int(json_length)
-            if end > len(body):
-                raise RequestError(
-                    f"Inference-Header-Content-Length must be at most the {len(body)} bytes of "
-                    f"the body, found {end}"
-                )
-        request = parse_json(memoryview(body)[:end])
-        parameters = _object(request.get("parameters", {}), "parameters")
-        inputs = request.get("inputs")
-        if not isinstance(inputs, list) or len(inputs) != 1:
-            raise RequestError(f"inputs must be a list of one tensor: {' or '.join(served.inputs)}")
-        tensor = _object(inputs[0], "inputs[0]")
-        kind = tensor.get("name")
-        served.check_kind(kind)
-        values = _values(tensor, memoryview(body)[end:], served, max_rows)
-        outputs = _outputs(request, parameters)
-        top = 0
-        if outputs.keys() != {"label"}:
-            default = min(_DEFAULT_TOP, len(served.model.classes))
-            top = served.check_top(parameters.get("top", default))
-        identifier = request.get("id")
-        if identifier is not None and not isinstance(identifier, str):
-            raise RequestError(f"id must be a string, found {identifier!r:.80}")
-        return cls(str(kind), values, outputs, top, identifier)
+    outputs: dict[str, bool] = field(default_factory=dict)
+    id: str | None = None
 
 
-def _object(value: Any, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise RequestError(f"{name} must be a JSON object, found {value!r:.80}")
+def parse_plain(
+    body: bytes, content_type: str, top: str | None, served: ServedModel, max_rows: int
+) -> Query:
+    """Read a request to `/predict`.
+
+    Parameters
+    ----------
+    body : bytes
+        An image file, or JSON.
+    content_type : str
+    top : str or None
+        Of the address.
+    served : ServedModel
+    max_rows : int
+    """
+    n_best = 0 if top is None else _check_top(parse_number(top, "top"), served)
+    if content_type.startswith("image/"):
+        _check_kind("images", served)
+        return Query("images", [body], n_best)
+    given = _parse_json(body)
+    if len(given) != 1:
+        raise ValueError(
+            f"the body must have one key, {' or '.join(served.inputs)}, found "
+            f"{', '.join(given)!r:.80}"
+        )
+    ((kind, values),) = given.items()
+    _check_kind(kind, served)
+    if not isinstance(values, list) or not 1 <= len(values) <= max_rows:
+        found = f"{len(values)}" if isinstance(values, list) else f"{values!r:.80}"
+        raise ValueError(f"{kind} must be a list of 1 to {max_rows} elements, found {found}")
+    if kind != "rows":
+        if not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{kind} must be a list of strings")
+        return Query(kind, _decoded(kind, values), n_best)
+    try:
+        X = np.asarray(values)
+    except ValueError:
+        raise ValueError("rows must be lists of numbers of the same length") from None
+    if X.dtype.kind not in "biuf":
+        raise ValueError("rows must be lists of numbers")
+    n_features = served.model.n_features
+    if X.shape[1:] != (n_features,):
+        raise ValueError(f"rows must have shape (n, {n_features}), found {X.shape}")
+    return Query(kind, X.astype(np.float64, copy=False), n_best)
+
+
+def plain_answer(served: ServedModel, prediction: Prediction) -> bytes:
+    """Labels, and the best classes if they were asked for, as JSON."""
+    labels, *numbers = prediction
+    answer: dict[str, Any] = {
+        "model": served.name,
+        "labels": [label_value(label) for label in labels[:, 0]],
+    }
+    if numbers:
+        answer["top"] = [
+            [
+                {"label": label_value(label), "distance": distance, "probability": probability}
+                for label, distance, probability in zip(*row, strict=True)
+            ]
+            for row in zip(labels, *(each.tolist() for each in numbers), strict=True)
+        ]
+    return orjson.dumps(answer)
+
+
+def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_rows: int) -> Query:
+    """Read a request to `/v2/models/NAME/infer`.
+
+    Parameters
+    ----------
+    body : bytes
+    json_length : str or None
+        Value of the header Inference-Header-Content-Length.
+    served : ServedModel
+    max_rows : int
+    """
+    end = len(body)
+    if json_length is not None:
+        end = parse_number(json_length, "Inference-Header-Content-Length")
+        if end > len(body):
+            raise ValueError(
+                f"Inference-Header-Content-Length must be at most the {len(body)} bytes of the "
+                f"body, found {end}"
+            )
+    request = _parse_json(memoryview(body)[:end])
+    parameters = _checked(request.get("parameters", {}), dict, "parameters")
+    inputs = request.get("inputs")
+    if not isinstance(inputs, list) or len(inputs) != 1:
+        expected = " or ".join(served.inputs)
+        raise ValueError(f"inputs must be a list of one tensor: {expected}")
+    tensor = _checked(inputs[0], dict, "inputs[0]")
+    kind = tensor.get("name")
+    _check_kind(kind, served)
+    values = _values(tensor, memoryview(body)[end:], served, max_rows)
+    outputs = _outputs(request, parameters)
+    top = 0
+    if outputs.keys() != {"label"}:
+        default = min(_DEFAULT_TOP, len(served.model.classes))
+        top = _check_top(parameters.get("top", default), served)
+    identifier = request.get("id")
+    if identifier is not None:
+        _checked(identifier, str, "id")
+    return Query(str(kind), values, top, outputs, identifier)
+
+
+def parse_number(text: str, name: str) -> int:
+    """A number of an address or header."""
+    if not re.fullmatch(r"[0-9]{1,11}", text):
+        raise ValueError(f"{name} must be a number, found {text!r:.80}")
+    return int(text)
+
+
+def _parse_json(content: bytes | memoryview) -> Any:
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"the body must be JSON: {error}") from None
+    return _checked(value, dict, "the body")
+
+
+def _checked(value: Any, expected: type, name: str) -> Any:
+    if not isinstance(value, expected):
+        raise ValueError(f"{name} must be {_JSON_NAMES[expected]}, found {value!r:.80}")
     return value
 
 
-def _flag(parameters: Mapping[str, Any], name: str, default: bool) -> bool:
-    value = parameters.get(name, default)
-    if not isinstance(value, bool):
-        raise RequestError(f"parameter {name} must be true or false, found {value!r:.80}")
-    return value
+def _check_kind(kind: Any, served: ServedModel) -> None:
+    if kind not in served.inputs:
+        expected = " or ".join(served.inputs)
+        raise ValueError(f"model {served.name} takes {expected}, found {kind!r:.80}")
 
 
-def _outputs(request: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, bool]:
-    binary = _flag(parameters, "binary_data_output", False)
+def _check_top(top: Any, served: ServedModel) -> int:
+    n_classes = len(served.model.classes)
+    if type(top) is not int or not 1 <= top <= n_classes:
+        raise ValueError(
+            f"top must be an integer from 1 to the number of classes, {n_classes}, "
+            f"found {top!r:.80}"
+        )
+    return top
+
+
+def _outputs(request: dict[str, Any], parameters: dict[str, Any]) -> dict[str, bool]:
+    """Names of the tensors to answer, and whether in binary."""
+    name = "binary_data_output"
+    binary = _checked(parameters.get(name, False), bool, f"parameter {name}")
     wanted = request.get("outputs")
     if wanted is None or wanted == []:
-        names = _OUTPUTS if "top" in parameters else _OUTPUTS[:1]
-        return dict.fromkeys(names, binary)
-    if not isinstance(wanted, list):
-        raise RequestError(f"outputs must be a list, found {wanted!r:.80}")
+        return dict.fromkeys(_OUTPUTS if "top" in parameters else _OUTPUTS[:1], binary)
     outputs = {}
-    for i, each in enumerate(wanted):
-        output = _object(each, f"outputs[{i}]")
+    for i, each in enumerate(_checked(wanted, list, "outputs")):
+        output = _checked(each, dict, f"outputs[{i}]")
         name = output.get("name")
         if not isinstance(name, str) or name not in _OUTPUTS:
-            raise RequestError(
-                f"outputs[{i}] must be one of {', '.join(_OUTPUTS)}, found {name!r:.80}"
-            )
-        about = _object(output.get("parameters", {}), f"parameters of output {name}")
-        outputs[name] = _flag(about, "binary_data", binary)
+            expected = ", ".join(_OUTPUTS)
+            raise ValueError(f"outputs[{i}] must be one of {expected}, found {name!r:.80}")
+        about = _checked(output.get("parameters", {}), dict, f"parameters of output {name}")
+        outputs[name] = _checked(about.get("binary_data", binary), bool, "parameter binary_data")
     return outputs
 
 
-def _values(
-    tensor: Mapping[str, Any], rest: memoryview, served: ServedModel, max_rows: int
-) -> NDArray[Any] | list[str | bytes]:
+def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, max_rows: int) -> Any:
     """Values of the input tensor, whose bytes, if it is binary, are the rest of the body."""
     kind, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
-    if kind == "rows":
-        expected: tuple[int, ...] = (served.model.n_features,)
-        if not isinstance(datatype, str) or datatype not in _TYPES:
-            raise RequestError(
-                f"datatype of {kind} must be one of {', '.join(_TYPES)}, found {datatype!r:.80}"
-            )
-    else:
-        expected = () if isinstance(shape, list) and len(shape) == 1 else (1,)
-        if datatype != "BYTES":
-            raise RequestError(f"datatype of {kind} must be BYTES, found {datatype!r:.80}")
+    is_rows = kind == "rows"
+    types = list(_TYPES) if is_rows else ["BYTES"]
+    if datatype not in types:
+        expected = ", ".join(types)
+        raise ValueError(f"datatype of {kind} must be one of {expected}, found {datatype!r:.80}")
+    tails = [[served.model.n_features]] if is_rows else [[], [1]]
     if (
         not isinstance(shape, list)
         or not all(type(size) is int for size in shape)
-        or len(shape) != 1 + len(expected)
-        or tuple(shape[1:]) != expected
+        or shape[1:] not in tails
         or not 1 <= shape[0] <= max_rows
     ):
-        text = ", ".join(["n", *map(str, expected if kind == "rows" else ())])
-        raise RequestError(
-            f"shape of {kind} must be [{text}] with n from 1 to {max_rows}, found {shape!r:.80}"
+        expected = ", ".join(["n", *map(str, tails[0])])
+        raise ValueError(
+            f"shape of {kind} must be [{expected}] with n from 1 to {max_rows}, found {shape!r:.80}"
         )
-    about = _object(tensor.get("parameters", {}), f"parameters of {kind}")
+    about = _checked(tensor.get("parameters", {}), dict, f"parameters of {kind}")
     size = about.get("binary_data_size")
     if size is None:
         if len(rest):
-            raise RequestError(f"{len(rest)} bytes follow the JSON, and no tensor claims them")
-        data = tensor.get("data")
-        return _strings(data, shape[0], kind) if kind != "rows" else _numbers(data, datatype, shape)
+            raise ValueError(f"{len(rest)} bytes follow the JSON, and no tensor claims them")
+        data = _checked(tensor.get("data"), list, f"data of {kind}")
+        return _numbers(data, datatype, shape) if is_rows else _strings(data, shape[0], kind)
     if type(size) is not int or size != len(rest) or "data" in tensor:
-        raise RequestError(
+        raise ValueError(
             f"binary_data_size of {kind} must be the {len(rest)} bytes after the JSON, with no "
             f"data beside them, found {size!r:.80}"
         )
-    if kind != "rows":
+    if not is_rows:
         return _byte_strings(rest, shape[0], kind)
     dtype = _TYPES[datatype]
-    if size != math.prod(shape) * dtype.itemsize:
-        raise RequestError(
-            f"{kind} of shape {shape} and datatype {datatype} must have "
-            f"{math.prod(shape) * dtype.itemsize} bytes, found {size}"
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if size != n_bytes:
+        raise ValueError(
+            f"{kind} of shape {shape} and datatype {datatype} must have {n_bytes} bytes, "
+            f"found {size}"
         )
     return np.frombuffer(rest, dtype).reshape(shape)
 
 
-def _numbers(data: Any, datatype: str, shape: list[int]) -> NDArray[Any]:
+def _numbers(data: list[Any], datatype: str, shape: list[int]) -> NDArray[Any]:
     """Values that JSON holds flat or nested."""
-    if not isinstance(data, list):
-        raise RequestError(f"data of rows must be a list, found {data!r:.80}")
     dtype = _TYPES[datatype]
     try:
         values = np.asarray(data)
@@ -221,55 +281,57 @@ def _numbers(data: Any, datatype: str, shape: list[int]) -> NDArray[Any]:
             raise ValueError("a value is out of range")
         return converted
     except ValueError as error:
-        raise RequestError(f"data of rows must be numbers of type {datatype}: {error}") from None
+        raise ValueError(f"data of rows must be numbers of type {datatype}: {error}") from None
 
 
-def _strings(data: Any, n: int, kind: str) -> list[str | bytes]:
-    if isinstance(data, list) and all(isinstance(each, list) for each in data):
+def _strings(data: list[Any], n: int, kind: str) -> list[Any]:
+    """Texts or images that JSON holds flat or nested."""
+    if all(isinstance(each, list) for each in data):
         data = [each for part in data for each in part]
-    if (
-        not isinstance(data, list)
-        or len(data) != n
-        or not all(isinstance(each, str) for each in data)
-    ):
-        raise RequestError(f"data of {kind} must be a list of {n} strings, found {data!r:.80}")
-    return data
+    if len(data) != n or not all(isinstance(each, str) for each in data):
+        raise ValueError(f"data of {kind} must be a list of {n} strings, found {data!r:.80}")
+    return _decoded(kind, data)
 
 
-def _byte_strings(content: memoryview, n: int, kind: str) -> list[str | bytes]:
+def _byte_strings(content: memoryview, n: int, kind: str) -> list[Any]:
     """Elements of a binary tensor of BYTES, each after its length of four bytes."""
-    values: list[str | bytes] = []
+    values: list[bytes] = []
     at = 0
     while at < len(content) and len(values) < n:
         length = int.from_bytes(content[at : at + 4], "little")
         values.append(bytes(content[at + 4 : at + 4 + length]))
         at += 4 + length
     if at != len(content) or len(values) != n:
-        raise RequestError(
+        raise ValueError(
             f"{kind} must be {n} elements, each its length in 4 bytes and so many bytes; the "
             f"lengths do not fit the {len(content)} bytes"
         )
-    return values
+    return values if kind == "images" else _decoded(kind, values)
+
+
+def _decoded(kind: str, values: list[Any]) -> list[Any]:
+    """Contents of images, which JSON holds in base64, or texts, which may be UTF-8."""
+    decoded: list[Any] = []
+    for i, value in enumerate(values):
+        try:
+            if kind == "images":
+                decoded.append(base64.b64decode(value, validate=True))
+            else:
+                decoded.append(value.decode() if isinstance(value, bytes) else value)
+        except ValueError as error:
+            expected = "in base64" if kind == "images" else "UTF-8"
+            raise ValueError(f"{kind[:-1]} {i} must be {expected}: {error}") from None
+    return decoded
 
 
 def metadata(served: ServedModel) -> dict[str, Any]:
-    """Names, types and shapes of the tensors of a model.
-
-    Returns
-    -------
-    dict
-        The answer to `/v2/models/NAME`. A request has one of the inputs.
-    """
-    shapes = {"rows": [-1, served.model.n_features]}
+    """Names, types and shapes of the tensors of a model: the answer to `/v2/models/NAME`."""
+    rows = {"name": "rows", "datatype": "FP32", "shape": [-1, served.model.n_features]}
     return {
         "name": served.name,
         "platform": "bitclass",
         "inputs": [
-            {
-                "name": kind,
-                "datatype": "FP32" if kind == "rows" else "BYTES",
-                "shape": shapes.get(kind, [-1]),
-            }
+            rows if kind == "rows" else {"name": kind, "datatype": "BYTES", "shape": [-1]}
             for kind in served.inputs
         ],
         "outputs": [
@@ -284,31 +346,17 @@ def _output_types(served: ServedModel) -> dict[str, str]:
     return dict(zip(_OUTPUTS, (label, label, "FP64", "INT32"), strict=True))
 
 
-def response(
-    request: InferRequest, served: ServedModel, prediction: Prediction
+def infer_answer(
+    query: Query, served: ServedModel, prediction: Prediction
 ) -> tuple[bytes, dict[str, str]]:
-    """The answer to a request.
-
-    Returns
-    -------
-    content : bytes
-    headers : dict
-    """
-    values = {
-        "label": prediction.labels[:, 0],
-        "top_labels": prediction.labels,
-        "top_probabilities": prediction.probabilities,
-        "top_distances": prediction.distances,
-    }
+    """Content and headers of the answer to a request to `/v2/models/NAME/infer`."""
+    names = ("top_labels", "top_distances", "top_probabilities")
+    values = {"label": prediction[0][:, 0]} | dict(zip(names, prediction, strict=False))
     types = _output_types(served)
     tensors, blobs = [], []
-    for name, binary in request.outputs.items():
-        array, datatype = np.asarray(values[name]), types[name]
-        tensor: dict[str, Any] = {
-            "name": name,
-            "datatype": datatype,
-            "shape": list(array.shape),
-        }
+    for name, binary in query.outputs.items():
+        array, datatype = values[name], types[name]
+        tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
         if binary:
             blob = _bytes_of(array, datatype)
             tensor["parameters"] = {"binary_data_size": len(blob)}
@@ -319,8 +367,8 @@ def response(
             tensor["data"] = array.ravel().tolist()
         tensors.append(tensor)
     answer: dict[str, Any] = {"model_name": served.name, "outputs": tensors}
-    if request.id is not None:
-        answer["id"] = request.id
+    if query.id is not None:
+        answer["id"] = query.id
     head = orjson.dumps(answer)
     if not blobs:
         return head, {"content-type": "application/json"}

@@ -1,28 +1,84 @@
-"""A model under its name: what it takes, and what its labels are in JSON."""
+"""A model under its name: what it takes, the images that the page shows, labels in JSON."""
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.images import Extractor, decode, recorded_extractor
+from bitclass.images import Extractor, ImageRows, ImageSet, decode, recorded_extractor
 from bitclass.model import PackedModel
-from bitclass.serving.errors import RequestError
-from bitclass.serving.gallery import Gallery
 
-__all__ = ["InputKind", "ServedModel", "image_content", "label_value"]
+__all__ = ["N_CLASSES", "Gallery", "ServedModel", "label_value"]
 
-InputKind = Literal["rows", "texts", "images"]
-
+#: Number of best classes that the page shows.
+N_CLASSES = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Images in which the page finds similar ones.
+
+    Parameters
+    ----------
+    images : ImageSet
+        n images, at least one.
+    codes : ndarray of shape (n, ceil(n_bits / 8)), uint8
+    classes : tuple of ndarray of shape (n, k)
+        Labels, distances and probabilities of the best classes of each image.
+    """
+
+    images: ImageSet
+    codes: NDArray[np.uint8]
+    classes: tuple[NDArray[Any], ...]
+
+    @classmethod
+    def of_rows(cls, rows: ImageRows, model: PackedModel) -> Self:
+        """Make a gallery of images by their features.
+
+        Parameters
+        ----------
+        rows : ImageRows
+        model : PackedModel
+
+        Returns
+        -------
+        Gallery
+        """
+        k = min(N_CLASSES, len(model.classes))
+        codes, classes = [], []
+        for batch in rows.batches():
+            codes.append(model.encode(batch.X))
+            classes.append(model.top_classes(batch.X, k, probabilities=True))
+        joined = tuple(np.concatenate(parts) for parts in zip(*classes, strict=True))
+        return cls(rows.images, np.concatenate(codes), joined)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @cached_property
+    def labels(self) -> NDArray[np.str_] | None:
+        """Label of each image, if these are known."""
+        return None if self.images.labels is None else self.images.labels.astype(str)
+
+    @cached_property
+    def predicted(self) -> NDArray[np.str_]:
+        """Predicted label of each image."""
+        return np.array([str(label_value(label)) for label in self.classes[0][:, 0]])
+
+    @cached_property
+    def wrong(self) -> NDArray[np.bool_]:
+        """Whether each image has another label than the predicted one; False without labels."""
+        known = self.predicted if self.labels is None else self.labels
+        return np.asarray(self.predicted != known)
 
 
 @dataclass(frozen=True)
@@ -82,35 +138,13 @@ class ServedModel:
         return dataclasses.replace(self, extractor=extractor, embed=embed)
 
     @property
-    def inputs(self) -> tuple[InputKind, ...]:
+    def inputs(self) -> tuple[str, ...]:
         """Kinds of input that the model takes, the most natural first."""
         if self.extractor is not None:
             return ("images", "rows")
         if self.embed is not None or self.model.text is not None:
             return ("texts", "rows")
         return ("rows",)
-
-    def check_kind(self, kind: Any) -> None:
-        """Refuse input that the model does not take."""
-        if kind not in self.inputs:
-            raise RequestError(
-                f"model {self.name} takes {' or '.join(self.inputs)}, found {kind!r:.80}"
-            )
-
-    def check_top(self, top: Any) -> int:
-        """The number of best classes that a request asks for.
-
-        Raises
-        ------
-        RequestError
-        """
-        n_classes = len(self.model.classes)
-        if type(top) is not int or not 1 <= top <= n_classes:
-            raise RequestError(
-                f"top must be an integer from 1 to the number of classes, {n_classes}, "
-                f"found {top!r:.80}"
-            )
-        return top
 
     def features(self, images: list[bytes]) -> NDArray[np.float32]:
         """Features of image files, shape (n, d).
@@ -126,16 +160,6 @@ class ServedModel:
             for i, content in enumerate(images)
         ]
         return np.concatenate(rows)
-
-
-def image_content(value: str | bytes, i: int) -> bytes:
-    """Content of an image file, which JSON holds in base64."""
-    if isinstance(value, bytes):
-        return value
-    try:
-        return base64.b64decode(value, validate=True)
-    except ValueError as error:
-        raise RequestError(f"image {i} must be in base64: {error}") from None
 
 
 def label_value(label: Any) -> str | int | float | bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -93,19 +92,10 @@ class _Server(uvicorn.Server):
         await asyncio.sleep(STOP_SECONDS)
         await super().shutdown(sockets)
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle signals; unlike uvicorn's, a stop that was asked for is no failure."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; uvicorn's would then end the process by the same signal, as a failure."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 class _Protocol(HttpToolsProtocol):
@@ -114,8 +104,7 @@ class _Protocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head_bytes = 0
-        self._in_head = True
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_timer: asyncio.TimerHandle | None = None  # while the head has not arrived
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -126,10 +115,10 @@ class _Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+        too_long = self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES
+        if too_long and not self.transport.is_closing():
             self.send_400_response(
                 f"the head of a request must have at most {MAX_HEAD_BYTES} bytes"
             )
@@ -152,11 +141,10 @@ class _Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _expect_head(self) -> None:
-        self._in_head, self._head_bytes = True, 0
+        self._head_bytes = 0
         self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def _head_arrived(self) -> None:
-        self._in_head = False
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None

@@ -8,34 +8,16 @@ import signal
 import socket
 import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import NoReturn
 
-__all__ = ["Worker", "fork_workers"]
+__all__ = ["fork_workers"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-@dataclass(frozen=True)
-class Worker:
-    """What a worker process is told.
-
-    Attributes
-    ----------
-    index : int
-        From 0 to the number of workers - 1.
-    started : int
-        Descriptor to close once requests are accepted, after a byte was written to it.
-    """
-
-    index: int
-    started: int
-
-    def tell_started(self) -> None:
-        """Tell the parent that requests are accepted."""
-        os.write(self.started, b".")
-        os.close(self.started)
+#: Index of a worker, and what it calls when it accepts requests.
+Worker = tuple[int, Callable[[], None]]
 
 
 def fork_workers(n_workers: int, listener: socket.socket, title: str) -> Worker:
@@ -54,7 +36,10 @@ def fork_workers(n_workers: int, listener: socket.socket, title: str) -> Worker:
 
     Returns
     -------
-    Worker
+    index : int
+        Of the worker, from 0 to the number of workers - 1.
+    tell_started : callable
+        To be called when the worker accepts requests.
 
     Raises
     ------
@@ -103,7 +88,7 @@ class _Parent:
             self._become_worker()
             os.close(read)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-            return Worker(index, write)
+            return index, partial(_tell, write)
         self._indices[process] = index
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.close(write)
@@ -141,3 +126,8 @@ class _Parent:
         self._stop(signal.SIGTERM, None)
         codes = [self._ended()[1] for _ in list(self._indices)]
         raise SystemExit(max(codes, default=0) or 1)
+
+
+def _tell(descriptor: int) -> None:
+    os.write(descriptor, b".")
+    os.close(descriptor)

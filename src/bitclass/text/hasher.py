@@ -86,8 +86,7 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
         NgramHasher
         """
         counts, n_documents = self._counted(X)
-        if not (counts >= self.min_df).any():
-            raise ValueError(_no_columns(n_documents, self.min_df))
+        self._check_columns(counts, n_documents)
         return self._set(counts, n_documents)
 
     def partial_fit(self, X: Iterable[str | bytes], y: Any = None) -> Self:
@@ -112,26 +111,6 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
             )
         return self._set(self.document_frequencies_ + counts, self.n_documents_ + n_documents)
 
-    def merge(self, other: NgramHasher) -> Self:
-        """Add the counts of another hasher, fitted on other documents with the same parameters.
-
-        Parameters
-        ----------
-        other : NgramHasher
-
-        Returns
-        -------
-        NgramHasher
-        """
-        self._check_fitted()
-        other._check_fitted()
-        if self.get_params() != other.get_params():
-            raise ValueError(f"other must have the parameters of this hasher, found {other!r}")
-        return self._set(
-            self.document_frequencies_ + other.document_frequencies_,
-            self.n_documents_ + other.n_documents_,
-        )
-
     def transform(self, X: Iterable[str | bytes]) -> sp.csr_matrix:
         """Rows of texts.
 
@@ -143,15 +122,16 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
         -------
         CSR matrix of shape (n, n_columns), float32
         """
-        self._check_fitted()
         self.check_columns()
         return csr_rows(self.features_, as_texts(X))
 
     def check_columns(self) -> None:
         """Raise ValueError where the texts so far have no n-gram in `min_df` of them."""
-        self._check_fitted()
-        if not (self.document_frequencies_ >= self.min_df).any():
-            raise ValueError(_no_columns(self.n_documents_, self.min_df))
+        if not hasattr(self, "features_"):
+            raise NotFittedError(
+                "this NgramHasher is not fitted yet: call fit or partial_fit before"
+            )
+        self._check_columns(self.document_frequencies_, self.n_documents_)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "features_")
@@ -190,18 +170,12 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
         self.n_documents_ = n_documents
         return self
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "features_"):
-            raise NotFittedError(
-                "this NgramHasher is not fitted yet: call fit or partial_fit before"
+    def _check_columns(self, counts: NDArray[np.int64], n_documents: int) -> None:
+        if not (counts >= self.min_df).any():
+            raise ValueError(
+                f"X must hold texts with n-grams that occur in at least min_df={self.min_df} of "
+                f"them, found none in {n_documents} texts: they may be empty, or all different"
             )
-
-
-def _no_columns(n_documents: int, min_df: int) -> str:
-    return (
-        f"X must hold texts with n-grams that occur in at least min_df={min_df} of them, found "
-        f"none in {n_documents} texts: they may be empty, or all different"
-    )
 
 
 def csr_rows(features: NgramFeatures, texts: list[str | bytes]) -> sp.csr_matrix:

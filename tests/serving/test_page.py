@@ -42,6 +42,38 @@ def text(browser, selector):
     return browser.value(f"document.querySelector({json.dumps(selector)}).textContent")
 
 
+def texts(browser, selector):
+    return of_each(browser, selector, "e.textContent")
+
+
+def of_each(browser, selector, expression):
+    """Value of an expression for each element e."""
+    return browser.value(
+        f"[...document.querySelectorAll({json.dumps(selector)})].map(e => {expression})"
+    )
+
+
+def fill(browser, identifier, value, event):
+    """Give a field a value, as somebody does who types or chooses it."""
+    browser.value(
+        f"""(() => {{
+          const field = document.getElementById({json.dumps(identifier)});
+          field.value = {json.dumps(value)};
+          field.dispatchEvent(new Event({json.dumps(event)}, {{bubbles: true}}));
+        }})()"""
+    )
+
+
+def click(browser, identifier):
+    browser.value(f"document.getElementById({json.dumps(identifier)}).click()")
+
+
+def wait_for_text(browser, identifier, expected):
+    browser.wait_for(
+        f"document.getElementById({json.dumps(identifier)}).textContent === {json.dumps(expected)}"
+    )
+
+
 def dropped(browser, content, name, kind, event, target="document.body"):
     """Send a file to the page in an event, as a browser does when somebody drops or pastes one."""
     data = base64.b64encode(content).decode()
@@ -64,45 +96,39 @@ def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, ex
     answer = explorer.look(served.features([image.read_bytes()]))
     n_set = answer["bits"].count("1")
     assert text(browser, "#code-text") == f"Its code: 96 bits, {n_set} set"
-    assert browser.value("document.querySelector('#code svg').getAttribute('aria-label')") == (
-        f"Its code: 96 bits, {n_set} set"
-    )
     # Every bit that is set is a square, and every one that is not another.
+    squares = "e.getAttribute('d').split('M').length - 1"
     for name, n_squares in (("set", n_set), ("clear", 96 - n_set), ("other", 0)):
-        path = f"document.querySelector('#code svg path.{name}').getAttribute('d')"
-        assert browser.value(f"{path}.split('M').length - 1") == n_squares
-    names = browser.value(
-        "[...document.querySelectorAll('#classes .name')].map(e => e.textContent)"
+        assert sum(of_each(browser, f"#code svg path.{name}", squares)) == n_squares
+    found = answer["classes"]
+    assert texts(browser, "#classes .name") == [each["label"] for each in found]
+    assert found[0]["label"] == "<b>bars"
+    marked = "[...e.querySelectorAll('path.other')].map(p => p.getAttribute('d')).join('')"
+    different = [squares.count("M") for squares in of_each(browser, "#classes svg", marked)]
+    assert different == [each["distance"] for each in found]
+    numbers = of_each(
+        browser, "#classes .numbers", "[...e.querySelectorAll('span')].map(s => s.textContent)"
     )
-    assert names == [each["label"] for each in answer["classes"]]
-    assert names[0] == "<b>bars"
-    numbers = browser.value(
-        "[...document.querySelectorAll('#classes .numbers')].map(e => "
-        "[...e.querySelectorAll('span')].map(s => s.textContent))"
-    )
-    for found, (share, distance) in zip(answer["classes"], numbers, strict=True):
-        assert distance == f"{found['distance']} bit{'s' if found['distance'] != 1 else ''}"
+    for each, (share, distance) in zip(found, numbers, strict=True):
+        assert distance == f"{each['distance']} bit{'s' if each['distance'] != 1 else ''}"
         assert share == "< 0.1 %" or float(share[:-2]) == pytest.approx(
-            100 * found["probability"], abs=0.051
+            100 * each["probability"], abs=0.051
         )
-    shown = browser.value(
-        "[...document.querySelectorAll('#near a')].map(a => a.getAttribute('href'))"
-    )
+    shown = of_each(browser, "#near a", "e.getAttribute('href')")
     assert shown == [f"#image-{each['row']}" for each in answer["images"]]
     browser.wait_for("document.getElementById('shown').naturalWidth === 48")
     assert text(browser, "#status").startswith("Nearest class: <b>bars, ")
-
-
-def test_bits_that_differ_are_marked(browser, image, explorer, served):
-    browser.choose_file("#file", image)
-    looked_at(browser, image.name)
-    marked = browser.value(
-        "[...document.querySelectorAll('#classes svg')].map(svg => "
-        "[...svg.querySelectorAll('path.other')].map(p => p.getAttribute('d')).join(''))"
-        ".map(squares => squares.split('M').length - 1)"
-    )
-    answer = explorer.look(served.features([image.read_bytes()]))
-    assert marked == [found["distance"] for found in answer["classes"]]
+    assert browser.value("document.getElementById('why-section').hidden")  # of texts only
+    # Every control and image has a name.
+    tree = browser.call("Accessibility.getFullAXTree")["nodes"]
+    wanted = {"button", "link", "image", "textbox", "searchbox", "checkbox", "combobox", "heading"}
+    nameless = [
+        node for node in tree
+        if not node.get("ignored") and node["role"]["value"] in wanted
+        and not node.get("name", {}).get("value")
+    ]  # fmt: skip
+    assert nameless == []
+    assert browser.value("document.documentElement.lang") == "en"
 
 
 @pytest.mark.parametrize("event", ["drop", "paste"])
@@ -163,9 +189,7 @@ def test_the_page_is_used_with_the_keyboard_alone(browser):
 
 def test_the_choice_of_a_file_shows_that_it_has_the_focus(browser):
     browser.value("document.getElementById('file').focus()")
-    assert (
-        browser.value("getComputedStyle(document.getElementById('drop')).outlineStyle") == "solid"
-    )
+    assert of_each(browser, "#drop", "getComputedStyle(e).outlineStyle") == ["solid"]
     assert browser.value("document.getElementById('file').labels[0].id") == "drop"
 
 
@@ -178,14 +202,8 @@ def test_names_of_files_and_classes_are_text_and_never_markup(browser):
     browser.value("location.hash = '#image-36'")
     looked_at(browser, f"stripes: stripes/{explore_images.HOSTILE_NAME}")
     browser.wait_for("[...document.images].every(i => i.complete)")
-    assert (
-        browser.value("document.querySelectorAll('b, i, img[src=x], [onerror], [onload]').length")
-        == 0
-    )
-    names = browser.value(
-        "[...document.querySelectorAll('#classes .name')].map(e => e.textContent)"
-    )
-    assert set(names) == set(explore_images.CLASSES)
+    assert texts(browser, "b, i, img[src=x], [onerror], [onload]") == []
+    assert set(texts(browser, "#classes .name")) == set(explore_images.CLASSES)
 
 
 def test_only_the_last_question_is_answered(browser):
@@ -215,21 +233,11 @@ def test_nothing_sticks_out_at_any_width_and_text_is_legible(browser, image, wid
     browser.choose_file("#file", image)
     looked_at(browser, image.name)
     assert browser.value("document.documentElement.scrollWidth") <= width
-    assert (
-        browser.value(
-            "[...document.querySelectorAll('main *')].filter(e => "
-            "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
-        )
-        == []
-    )
-    low = browser.value(CONTRASTS)
-    assert low == []
-    small = browser.value(
-        "[...document.querySelectorAll('.button, .images a, .list a, .controls "
-        "input[type=search], select')].filter(e => e.offsetParent && "
-        "e.getBoundingClientRect().height < 40).length"
-    )
-    assert small == 0
+    assert max(of_each(browser, "main *", "e.getBoundingClientRect().right")) <= width + 1
+    assert browser.value(CONTRASTS) == []
+    controls = ".button, .images a, .list a, .controls input[type=search], select"
+    height = "e.offsetParent ? e.getBoundingClientRect().height : 40"
+    assert min(of_each(browser, controls, height)) >= 40
 
 
 # Texts whose contrast with what lies behind them is below 4.5, the limit of WCAG AA.
@@ -260,90 +268,56 @@ CONTRASTS = """
 """
 
 
-def test_every_control_and_image_has_a_name(browser, image):
-    browser.choose_file("#file", image)
-    looked_at(browser, image.name)
-    tree = browser.call("Accessibility.getFullAXTree")["nodes"]
-    wanted = {"button", "link", "image", "textbox", "searchbox", "checkbox", "combobox", "heading"}
-    nameless = [
-        node for node in tree
-        if not node.get("ignored") and node["role"]["value"] in wanted
-        and not node.get("name", {}).get("value")
-    ]  # fmt: skip
-    assert nameless == []
-    assert browser.value("document.documentElement.lang") == "en"
-
-
-def names(browser, selector):
-    return browser.value(
-        f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)"
-    )
-
-
-def typed(browser, text):
-    browser.value(
-        f"""(() => {{
-          const field = document.getElementById("search");
-          field.value = {json.dumps(text)};
-          field.dispatchEvent(new Event("input", {{bubbles: true}}));
-        }})()"""
-    )
-
-
 def test_classes_are_searched_and_lead_to_their_images(browser):
-    assert sorted(names(browser, "#list strong")) == sorted(explore_images.CLASSES)
-    typed(browser, "RING")
-    browser.wait_for("document.getElementById('list-text').textContent === '1 class'")
-    assert names(browser, "#list strong") == ["rings & dots"]
+    assert sorted(texts(browser, "#list strong")) == sorted(explore_images.CLASSES)
+    fill(browser, "search", "RING", "input")
+    wait_for_text(browser, "list-text", "1 class")
+    assert texts(browser, "#list strong") == ["rings & dots"]
     browser.value("document.querySelector('#list a').click()")
-    browser.wait_for("document.getElementById('images-text').textContent === '12 images'")
+    wait_for_text(browser, "images-text", "12 images")
     assert text(browser, "#images-title") == "Images of rings & dots"
-    assert names(browser, "#images a span:first-of-type") == ["rings & dots"] * 12
-    browser.value("document.getElementById('all').click()")
-    browser.wait_for("document.getElementById('images-text').textContent === '48 images'")
-    typed(browser, "absent")
-    browser.wait_for("document.getElementById('list-text').textContent === '0 classes'")
+    assert texts(browser, "#images a span:first-of-type") == ["rings & dots"] * 12
+    click(browser, "all")
+    wait_for_text(browser, "images-text", "48 images")
+    fill(browser, "search", "absent", "input")
+    wait_for_text(browser, "list-text", "0 classes")
 
 
 def test_more_images_are_added_until_all_are_shown(browser):
-    assert browser.value("document.querySelectorAll('#images li').length") == 24
-    browser.value("document.getElementById('more-images').click()")
+    assert len(texts(browser, "#images li")) == 24
+    click(browser, "more-images")
     browser.wait_for("document.querySelectorAll('#images li').length === 48")
     assert browser.value("document.getElementById('more-images').hidden")
 
 
 def test_wrongly_classified_images_are_filtered(browser, explorer):
     n_wrong = explorer.images(wrong=True)["total"]
-    browser.value("document.getElementById('wrong').click()")
-    expected = f"{n_wrong} image{'s' if n_wrong != 1 else ''}"
-    browser.wait_for(f"document.getElementById('images-text').textContent === {expected!r}")
-    pairs = explorer.pairs()["pairs"]
-    assert len(names(browser, "#pairs li")) == len(pairs)
+    click(browser, "wrong")
+    wait_for_text(browser, "images-text", f"{n_wrong} image{'s' if n_wrong != 1 else ''}")
+    assert len(texts(browser, "#pairs li")) == len(explorer.pairs["pairs"])
 
 
-def test_another_model_is_chosen(browser, server):
-    browser.value(
-        """(() => {
-          const choice = document.getElementById("model");
-          choice.value = "rows";
-          choice.dispatchEvent(new Event("change"));
-        })()"""
-    )
+def test_another_model_is_chosen(browser, served):
+    fill(browser, "model", "rows", "change")
     browser.wait_for("location.search === '?model=rows' && document.querySelector('#list li')")
     browser.wait_for("document.querySelectorAll('#pairs li').length")
-    assert "512 features" in text(browser, "#facts")
-    assert names(browser, "#list a") == []  # there are no images that a class could lead to
+    assert f"{served.model.n_features:,} features" in text(browser, "#facts")
+    assert texts(browser, "#list a") == []  # there are no images that a class could lead to
     assert text(browser, "#pairs .hint").endswith("apart")
     assert browser.value("document.getElementById('drop').hidden")
+
+
+def classify(browser, server, asked):
+    browser.go(f"{server.url}?model=texts")
+    browser.wait_for("document.querySelector('#list li')")
+    fill(browser, "text", asked, "input")
+    click(browser, "classify")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_text_is_classified(browser, server, width):
     browser.screen(width)
-    browser.go(f"{server.url}?model=texts")
-    browser.wait_for("document.querySelector('#list li')")
-    browser.value("document.getElementById('text').value = 'some <b>music</b>'")
-    browser.value("document.getElementById('classify').click()")
+    classify(browser, server, "some <b>music</b>")
     looked_at(browser, "some <b>music</b>")
     assert text(browser, "#classes .name") == "music"
     assert browser.value("document.getElementById('shown').hidden")
@@ -351,37 +325,22 @@ def test_a_text_is_classified(browser, server, width):
     assert browser.value(CONTRASTS) == []
 
 
-def reasons(browser):
-    return list(zip(names(browser, "#why .ngram"), names(browser, "#why .share"), strict=True))
-
-
 def test_the_n_grams_that_speak_for_a_class_are_listed(browser, server, texts_explorer):
-    browser.go(f"{server.url}?model=texts")
-    browser.wait_for("document.querySelector('#list li')")
-    browser.value("document.getElementById('text').value = 'some <b>music</b>'")
-    browser.value("document.getElementById('classify').click()")
+    classify(browser, server, "some <b>music</b>")
     looked_at(browser, "some <b>music</b>")
     answer, minus = texts_explorer.look(["some <b>music</b>"])["classes"], "\u2212"
-    assert names(browser, "#why-class option") == ["music", "door"]
+    assert texts(browser, "#why-class option") == ["music", "door"]
     for i, found in enumerate(answer):
-        browser.value(
-            f"""(() => {{
-              const choice = document.getElementById("why-class");
-              choice.value = {i};
-              choice.dispatchEvent(new Event("change"));
-            }})()"""
-        )
-        shown = reasons(browser)
-        assert len(shown) == len(found["ngrams"]) > 5
-        for (ngram, share), (name, number) in zip(found["ngrams"], shown, strict=True):
-            assert name.replace("␣", " ") == ngram
-            assert number == f"{minus if share < 0 else '+'}{100 * abs(share):.1f} %"
-        bars = browser.value(
-            "[...document.querySelectorAll('#why .signed div')].map(e => "
-            "[e.className, e.getBoundingClientRect().width > 0])"
-        )
-        assert [bar for bar, _ in bars] == [
-            "against" if share < 0 else "for" for _, share in found["ngrams"]
+        fill(browser, "why-class", i, "change")
+        assert len(found["ngrams"]) > 5
+        shown = [name.replace("␣", " ") for name in texts(browser, "#why .ngram")]
+        assert shown == [ngram for ngram, _ in found["ngrams"]]
+        shares = [share for _, share in found["ngrams"]]
+        assert texts(browser, "#why .share") == [
+            f"{minus if share < 0 else '+'}{100 * abs(share):.1f} %" for share in shares
+        ]
+        assert of_each(browser, "#why .signed div", "e.className") == [
+            "against" if share < 0 else "for" for share in shares
         ]
     assert answer[0]["ngrams"][0][1] > 0 > answer[1]["ngrams"][-1][1]
 
@@ -391,16 +350,7 @@ def test_the_n_grams_that_speak_for_a_class_are_listed(browser, server, texts_ex
     [("日本語", "The model knows no n-gram of this text"), ("music " * 400, "too long")],
 )
 def test_a_text_that_cannot_be_explained_is_told_so(browser, server, asked, told):
-    browser.go(f"{server.url}?model=texts")
-    browser.wait_for("document.querySelector('#list li')")
-    browser.value(f"document.getElementById('text').value = {json.dumps(asked)}")
-    browser.value("document.getElementById('classify').click()")
+    classify(browser, server, asked)
     browser.wait_for(f"document.getElementById('why-text').textContent.includes({told!r})")
-    assert reasons(browser) == []
+    assert texts(browser, "#why .ngram") == []
     assert browser.value("document.getElementById('why-class').offsetParent === null")
-
-
-def test_images_have_no_n_grams(browser, image):
-    browser.choose_file("#file", image)
-    looked_at(browser, image.name)
-    assert browser.value("document.getElementById('why-section').hidden")

@@ -1,17 +1,15 @@
 """examples/browser: onnxruntime-web predicts in a browser what bitclass predicts here."""
 
-import functools
-import http.server
 import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import chromium
 import pytest
+import services
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / "build" / "browser" / "node_modules"
@@ -25,11 +23,6 @@ pytestmark = [
 ]
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.fixture
 def address(tmp_path):
     """The example, with its model, as its README serves it."""
@@ -37,13 +30,8 @@ def address(tmp_path):
     shutil.copytree(ROOT / "examples" / "browser", folder)
     subprocess.run([sys.executable, folder / "make_model.py"], check=True)
     (folder / "node_modules").symlink_to(PACKAGES)
-    handler = functools.partial(Quiet, directory=folder)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    with services.files_served(folder) as address:
+        yield address
 
 
 @pytest.mark.parametrize("width", [390, 1280])

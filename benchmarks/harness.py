@@ -1,0 +1,274 @@
+"""What the benchmarks share: data, models, timing, processes of their own, and pages of results."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+import bitclass
+from bitclass import PackedModel
+from bitclass.hash_function import HashFunction
+
+RESULTS = Path(__file__).parent / "results"
+BUILD = Path(__file__).parents[1] / "build"
+DATA = Path(os.environ.get("BITCLASS_DATA", Path(__file__).parents[2] / "shared" / "data"))
+#: Titles of the real datasets, the quickest to learn first.
+NAMES = {
+    "letter16": "letters",
+    "caltech101_cnn1280": "Caltech-101",
+    "clinc150_minilm384": "CLINC-150",
+    "cifar10_gist512": "CIFAR-10 GIST",
+    "tinyimagenet100_cnn1280": "Tiny-ImageNet-100",
+    "omniglot1623_cnn1280": "Omniglot, 1,623 classes",
+}
+
+Table = Sequence[Mapping[str, Any]]
+
+
+class Rows(NamedTuple):
+    """Training and test rows: X (n, d) float32, labels (n,)."""
+
+    X: NDArray[np.float32]
+    y: NDArray[Any]
+    X_test: NDArray[np.float32]
+    y_test: NDArray[Any]
+
+
+def load(path: Path) -> Rows:
+    """The rows of a dataset as they are published."""
+    with np.load(path, allow_pickle=False) as arrays:
+        X, X_test = (arrays[key].astype(np.float32) for key in ("X_train", "X_test"))
+        return Rows(X, arrays["y_train"], X_test, arrays["y_test"])
+
+
+def present(names: Iterable[str], folder: Path = DATA) -> dict[str, Path]:
+    """Files of the datasets that are there; an error if none is."""
+    paths = {name: folder / f"{name}.npz" for name in names}
+    there = {name: path for name, path in paths.items() if path.exists()}
+    for name in sorted(set(paths) - set(there)):
+        print(f"{name} is not in {folder}: skipped")
+    if not there:
+        raise SystemExit(f"no data in {folder}; set BITCLASS_DATA, or give --data")
+    return there
+
+
+def random_model(
+    labels: NDArray[Any],
+    n_features: int,
+    n_bits: int,
+    *,
+    standardised: bool = False,
+    precision: str = "int8",
+    rescore: int = 0,
+) -> PackedModel:
+    """A model with random parameters, which predicts as fast as a trained one."""
+    rng = np.random.default_rng(0)
+    centre = scale = None
+    if standardised:
+        centre = rng.standard_normal(n_features, dtype=np.float32)
+        scale = rng.uniform(0.5, 2.0, n_features).astype(np.float32)
+    projection = rng.standard_normal((n_features, n_bits), dtype=np.float32) / n_features**0.5
+    function = HashFunction(
+        projection.astype(np.float32),
+        np.zeros(n_bits),
+        centre=centre,
+        scale=scale,
+        precision=precision,
+    )
+    return PackedModel(labels, random_codes(len(labels), n_bits), function, rescore=rescore)
+
+
+def random_codes(n: int, n_bits: int, seed: int = 0) -> NDArray[np.uint8]:
+    """Packed codes (n, n_bits / 8)."""
+    return np.random.default_rng(seed).integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
+
+
+def seconds_of(work: Callable[[], Any], rounds: int = 1) -> float:
+    """Median seconds of some work."""
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def measure(work: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of each piece of work, all done once a round, in turn.
+
+    Work of less than a millisecond is repeated within a round. A pause before each lets the threads
+    of the one before go to sleep: those of OpenBLAS spin on for a while after a call.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    repeats = {name: max(1, int(2e-3 / max(1e-7, seconds_of(one)))) for name, one in work.items()}
+    for _ in range(rounds):
+        for name, one in work.items():
+            time.sleep(0.1)
+            start = time.perf_counter()
+            for _ in range(repeats[name]):
+                one()
+            seconds[name].append((time.perf_counter() - start) / repeats[name])
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+@contextmanager
+def threads_of_all(n_threads: int) -> Iterator[None]:
+    """Hold BLAS, OpenMP and our own pool to one number of threads."""
+    before = bitclass.set_num_threads(n_threads)
+    try:
+        with threadpool_limits(n_threads):
+            yield
+    finally:
+        bitclass.set_num_threads(before)
+
+
+def in_child(
+    *arguments: str, threads: int | None = None, time_limit: float | None = None
+) -> dict[str, Any] | list[Any]:
+    """The last line that this script prints in a process of its own, which is JSON.
+
+    A dictionary with the key "failed", the reason, if the process fails or takes too long.
+    """
+    environment = dict(os.environ)
+    if threads is not None:
+        libraries = ("OMP", "OPENBLAS", "MKL", "RAYON", "BITCLASS")
+        environment |= {f"{name}_NUM_THREADS": str(threads) for name in libraries}
+    command = [sys.executable, "-W", "ignore", sys.argv[0], *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=time_limit, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"over {time_limit:.0f} s"}
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"failed": f"failed: {reason[:120]}"}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def peak_mb(reset: bool = False) -> float:
+    """The most memory that this process has had, since it was last reset."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    return _kilobytes("/proc/self/status", "VmHWM") / 1e3
+
+
+def pss_mb(process: int | str = "self") -> float:
+    """Proportional set size of a process: a page that n processes share counts 1/n in each."""
+    return _kilobytes(f"/proc/{process}/smaps_rollup", "Pss") / 1e3
+
+
+def _kilobytes(path: str, name: str) -> float:
+    lines = Path(path).read_text().splitlines()
+    return 1.024 * int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
+
+
+def sweep(
+    path: Path,
+    cells: Iterable[Mapping[str, Any]],
+    values: Sequence[str],
+    run: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
+) -> list[dict[str, str]]:
+    """Run the cells that are not in a CSV file yet, one line each; all lines of the file.
+
+    A cell without a result is tried again by the next sweep.
+    """
+    done = list(csv.DictReader(path.open())) if path.exists() else []
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a", newline="") as file:
+        writer: csv.DictWriter[str] | None = None
+        for cell in cells:
+            texts = {key: str(value) for key, value in cell.items()}
+            if any(texts.items() <= row.items() for row in done):
+                continue
+            found = run(cell)
+            print(*texts.values(), found, flush=True)
+            if found is None:
+                continue
+            writer = writer or csv.DictWriter(file, [*cell, *values], restval="")
+            if not done:
+                writer.writeheader()
+            row = texts | {key: str(found.get(key, "")) for key in values}
+            writer.writerow(row)
+            file.flush()
+            done.append(row)
+    return done
+
+
+def write_page(
+    name: str, title: str, note: str, tables: Mapping[str, Table], with_machine: bool = True
+) -> None:
+    """Write `results/NAME.md` and print it.
+
+    Parameters
+    ----------
+    name : str
+    title : str
+    note : str
+        What the numbers are, and the command that measures them.
+    tables : mapping of str to sequence of mappings
+        Rows by the heading of their table; a row has its values by column.
+    with_machine : bool
+        Whether it was measured here and now.
+    """
+    parts = [f"# {title}", f"{note} {machine()}" if with_machine else note]
+    for heading, rows in tables.items():
+        if rows:
+            parts += [*([f"## {heading}"] if heading else []), markdown(rows)]
+    text = "\n\n".join(parts) + "\n"
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text)
+    print(text)
+
+
+def markdown(rows: Table) -> str:
+    """A table, its columns those of the first row."""
+    lines = [f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|"]
+    lines += [f"| {' | '.join(map(_cell, row.values()))} |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
+
+
+def machine() -> str:
+    """Processor, cores and versions of this machine."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    names = ("numpy", "scipy", "scikit-learn", "faiss-cpu", "bitclass")
+    return (
+        f"{next(models, platform.processor())}, {len(os.sched_getaffinity(0))} cores, "
+        f"Python {platform.python_version()}, {', '.join(f'{n} {_version(n)}' for n in names)}; "
+        f"kernels: {bitclass.get_config()['simd']}."
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
