@@ -14,8 +14,6 @@
 namespace bitclass {
 namespace {
 
-constexpr Levels<EncodeKernels> kLevels = BITCLASS_LEVELS(encode_kernels);
-
 // Rows a thread takes at a time: a multiple of every level's tile.
 constexpr std::size_t kRowsPerChunk = 96;
 
@@ -55,20 +53,20 @@ std::size_t pack_in_chunks(Kernel kernel, const Float* scores, std::size_t n, st
 
 std::size_t pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
                 int n_threads) {
-    return pack_in_chunks(kLevels.current().pack_float32, scores, n, n_bits, intercept, codes, n_threads);
+    return pack_in_chunks(kernels().encode.pack_float32, scores, n, n_bits, intercept, codes, n_threads);
 }
 
 std::size_t pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
                 std::uint8_t* codes, int n_threads) {
-    return pack_in_chunks(kLevels.current().pack_float64, scores, n, n_bits, intercept, codes, n_threads);
+    return pack_in_chunks(kernels().encode.pack_float64, scores, n, n_bits, intercept, codes, n_threads);
 }
 
 void widen(const Features& halves, float* wide, int n_threads) {
-    const EncodeKernels& kernels = kLevels.current();
+    const EncodeKernels& level = kernels().encode;
     parallel_for(chunks_of(halves.n_rows, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t end = std::min((chunk + 1) * kRowsPerChunk, halves.n_rows);
         for (std::size_t i = chunk * kRowsPerChunk; i < end; ++i) {
-            kernels.widen(static_cast<const Half*>(halves.row(i)), halves.n_features, wide + i * halves.n_features);
+            level.widen(static_cast<const Half*>(halves.row(i)), halves.n_features, wide + i * halves.n_features);
         }
     });
 }
@@ -76,7 +74,7 @@ void widen(const Features& halves, float* wide, int n_threads) {
 Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits,
                                const double* thresholds, const double* steps, const float* centre,
                                const float* inverse_scale)
-    : kernels_(kLevels.current()), n_features_(n_features), n_bits_(n_bits), steps_(steps, steps + n_bits) {
+    : kernels_(kernels().encode), n_features_(n_features), n_bits_(n_bits), steps_(steps, steps + n_bits) {
     if (n_features == 0 || n_features > kMaxFeatures) {
         throw std::invalid_argument("projection: int8 precision takes 1 to " + std::to_string(kMaxFeatures) +
                                     " features, found " + std::to_string(n_features));
@@ -89,8 +87,8 @@ Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_feature
     if (!std::all_of(thresholds, thresholds + n_bits, [](double threshold) { return std::isfinite(threshold); })) {
         throw std::invalid_argument("thresholds: expected finite numbers only");
     }
-    n_padded_ = kernels_.int8_padded_features(n_features);
-    const std::size_t n_columns = kernels_.int8_padded_columns(n_bits);
+    n_padded_ = chunks_of(n_features, kernels_.int8_feature_step) * kernels_.int8_feature_step;
+    const std::size_t n_columns = chunks_of(n_bits, kernels_.int8_column_step) * kernels_.int8_column_step;
     weights_ = AlignedArray<std::uint8_t>(n_padded_ * n_columns * kernels_.int8_weight_bytes);
     kernels_.int8_lay_out(weights, n_features, n_bits, weights_.data());
     starts_ = AlignedArray<std::int32_t>(n_columns);
@@ -120,7 +118,7 @@ Int8Panels Int8Projection::panels() const {
 std::size_t Int8Projection::encode_rows(const Features& features, std::size_t start, std::size_t n,
                                         std::uint8_t* codes, const Int8Activations& activations) const {
     const Int8Panels prepared = panels();
-    return kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room(prepared)), codes,
+    return kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room * n_padded_), codes,
                                 activations);
 }
 
@@ -195,14 +193,14 @@ std::size_t rescore_scores(Pack pack, Activate activate, const Float* scores, st
 std::size_t rescore(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
                     const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
                     std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
-    return rescore_scores(kLevels.current().pack_float32, kLevels.current().activate_float32, scores, n, n_bits,
+    return rescore_scores(kernels().encode.pack_float32, kernels().encode.activate_float32, scores, n, n_bits,
                           intercept, index, scale, n_candidates, k, indices, products, distances, n_threads);
 }
 
 std::size_t rescore(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
                     const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
                     std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
-    return rescore_scores(kLevels.current().pack_float64, kLevels.current().activate_float64, scores, n, n_bits,
+    return rescore_scores(kernels().encode.pack_float64, kernels().encode.activate_float64, scores, n, n_bits,
                           intercept, index, scale, n_candidates, k, indices, products, distances, n_threads);
 }
 

@@ -66,32 +66,19 @@ struct EncodeKernels {
                              const float* scale, std::int8_t* activations, std::size_t stride);
     void (*widen)(const Half* values, std::size_t n, float* wide);
 
-    // The int8 projection: sizes of its layout, the place of a weight in it, and the encoding of
-    // rows [start, start + n) with room for int8_room(panels) bytes. Encoding returns the first of
+    // The int8 projection: its layout, with features and columns padded to multiples of a step, and the encoding of
+    // rows [start, start + n) with room for int8_room bytes per padded feature. Encoding returns the first of
     // these rows, counted from start, with an entry that is not finite in float32, or n; such a row is
     // encoded as zeros.
-    std::size_t (*int8_padded_features)(std::size_t n_features);
-    std::size_t (*int8_padded_columns)(std::size_t n_bits);
+    std::size_t int8_feature_step;
+    std::size_t int8_column_step;
     std::size_t int8_weight_bytes;
     int int8_row_offset;
+    std::size_t int8_room;
     void (*int8_lay_out)(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, void* panels);
-    std::size_t (*int8_room)(const Int8Panels& panels);
     std::size_t (*int8_encode)(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
                                void* room, std::uint8_t* codes, const Int8Activations& activations);
 };
-
-namespace portable {
-extern const EncodeKernels encode_kernels;
-}
-namespace avx2 {
-extern const EncodeKernels encode_kernels;
-}
-namespace avx512 {
-extern const EncodeKernels encode_kernels;
-}
-namespace neon {
-extern const EncodeKernels encode_kernels;
-}
 
 inline std::size_t packed_width(std::size_t n_bits) { return (n_bits + 7) / 8; }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "encode.hpp"
+#include "dispatch.hpp"
 #include "pool.hpp"
 
 namespace bitclass {
@@ -14,7 +14,7 @@ constexpr std::size_t kTextsPerChunk = 32;
 
 void text_scores(const NgramHasher& hasher, const SparseProjection& projection, const std::string_view* texts,
                  std::size_t n, float* scores) {
-    const SparseKernels& kernels = sparse_kernels();
+    const SparseKernels& level = kernels().sparse;
     NgramHasher::Row row(hasher);
     std::vector<SparseEntry> entries;
     for (std::size_t i = 0; i < n; ++i) {
@@ -31,9 +31,9 @@ void text_scores(const NgramHasher& hasher, const SparseProjection& projection, 
         }
         float* out = scores + i * projection.n_bits;
         if (projection.floats != nullptr) {
-            kernels.add_floats(entries.data(), entries.size(), projection.floats, projection.n_bits, out);
+            level.add_floats(entries.data(), entries.size(), projection.floats, projection.n_bits, out);
         } else {
-            kernels.add_bytes(entries.data(), entries.size(), projection.bytes, projection.n_bits, out);
+            level.add_bytes(entries.data(), entries.size(), projection.bytes, projection.n_bits, out);
         }
         if (projection.steps == nullptr) continue;
         for (std::size_t bit = 0; bit < projection.n_bits; ++bit) out[bit] *= projection.steps[bit];

@@ -9,18 +9,6 @@
 
 namespace bitclass {
 
-// clang-format off
-namespace portable { extern const SparseKernels sparse; }
-namespace avx2 { extern const SparseKernels sparse; }
-namespace avx512 { extern const SparseKernels sparse; }
-namespace neon { extern const SparseKernels sparse; }
-// clang-format on
-
-const SparseKernels& sparse_kernels() {
-    static constexpr Levels<SparseKernels> levels = BITCLASS_LEVELS(sparse);
-    return levels.current();
-}
-
 namespace {
 
 constexpr std::size_t kRowsPerChunk = 32;
@@ -29,10 +17,10 @@ constexpr float kDecay = 0.99f;  // of the running mean of squared gradients
 constexpr float kTiny = 1e-20f;
 
 void add(const SparseEntry* entries, std::size_t n, const float* table, std::size_t n_bits, float* sums) {
-    sparse_kernels().add_floats(entries, n, table, n_bits, sums);
+    kernels().sparse.add_floats(entries, n, table, n_bits, sums);
 }
 void add(const SparseEntry* entries, std::size_t n, const std::int8_t* table, std::size_t n_bits, float* sums) {
-    sparse_kernels().add_bytes(entries, n, table, n_bits, sums);
+    kernels().sparse.add_bytes(entries, n, table, n_bits, sums);
 }
 
 template <class T>
@@ -114,20 +102,20 @@ void sparse_step(const SparseRows& rows, const float* gradients, float size, flo
     const std::size_t n_present = bounds.size();
     bounds.push_back(by_column.size());
 
-    const SparseKernels& kernels = sparse_kernels();
+    const SparseKernels& level = kernels().sparse;
     parallel_for(chunks_of(n_present, kColumnsPerChunk), n_threads, [&](std::size_t chunk) {
         std::vector<float> gradient(n_bits);
         const std::size_t end = std::min(n_present, (chunk + 1) * kColumnsPerChunk);
         for (std::size_t at = chunk * kColumnsPerChunk; at < end; ++at) {
             const std::size_t column = by_column[bounds[at]].column;
-            kernels.add_floats(entries.data() + bounds[at], bounds[at + 1] - bounds[at], gradients, n_bits,
+            level.add_floats(entries.data() + bounds[at], bounds[at + 1] - bounds[at], gradients, n_bits,
                                gradient.data());
-            const float square = kernels.mean_square(gradient.data(), n_bits);
+            const float square = level.mean_square(gradient.data(), n_bits);
             if (!(square > kTiny)) continue;  // nothing to learn here
             squares[column] = kDecay * squares[column] + (1.0f - kDecay) * square;
             ++counts[column];
             const double unbiased = squares[column] / (1.0 - std::pow(double{kDecay}, counts[column]));
-            kernels.subtract(projection + column * n_bits, gradient.data(),
+            level.subtract(projection + column * n_bits, gradient.data(),
                              static_cast<float>(size / std::sqrt(unbiased)), n_bits);
         }
     });

@@ -46,8 +46,6 @@ struct SparseKernels {
     float (*mean_square)(const float* gradient, std::size_t n_bits);
 };
 
-const SparseKernels& sparse_kernels();
-
 // scores (n, n_bits) = rows times projection (k, n_bits), times steps (n_bits,) where these are not null.
 void sparse_scores(const SparseRows& rows, const KeptColumns& kept, const float* projection, const float* steps,
                    std::size_t n_bits, float* scores, int n_threads);

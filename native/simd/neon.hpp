@@ -1,31 +1,56 @@
-#include <arm_neon.h>
+// 64-bit ARM.
 
-#include <cstring>
-#include <limits>
-#include <type_traits>
+constexpr std::size_t kVectorBytes = 16;
+#include "vectors.hpp"
 
-#include "encode.hpp"
+struct Isa : IsaDefaults<Isa> {
+    static Bytes count(Bytes bytes) { return (Bytes)vcntq_u8((uint8x16_t)bytes); }
 
-namespace bitclass::neon {
+    using IsaDefaults<Isa>::below;
+    static std::uint64_t below(const Bytes* distances, std::uint8_t limit) {
+        const uint8x16_t bit_of_lane = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
+        uint8x16_t bits[4];
+        for (int i = 0; i < 4; ++i) {
+            bits[i] = vandq_u8(vcltq_u8((uint8x16_t)distances[i], vdupq_n_u8(limit)), bit_of_lane);
+        }
+        const uint8x16_t pairs = vpaddq_u8(vpaddq_u8(bits[0], bits[1]), vpaddq_u8(bits[2], bits[3]));
+        return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(pairs, pairs)), 0);
+    }
 
-#include "activation.hpp"
-#include "encode_int8.hpp"
-#include "encode_pack.hpp"
+    static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
+        const uint8x16_t bit_of_lane = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
+        int32x4_t sum = vdupq_n_s32(0);
+        for (std::size_t w = 0; w < 2 * length; ++w) {
+            const auto word = static_cast<std::uint32_t>(row[w / 2] >> 32 * (w % 2));
+            for (int half = 0; half < 2; ++half) {
+                const uint8x8_t low = vdup_n_u8(static_cast<std::uint8_t>(word >> 16 * half));
+                const uint8x8_t high = vdup_n_u8(static_cast<std::uint8_t>(word >> (16 * half + 8)));
+                const uint8x16_t set = vtstq_u8(vcombine_u8(low, high), bit_of_lane);
+                const int8x16_t values = vld1q_s8(activations + 32 * w + 16 * half);
+                sum = vpadalq_s16(sum, vpaddlq_s8(vbslq_s8(set, values, vnegq_s8(values))));
+            }
+        }
+        return vaddvq_s32(sum);
+    }
 
-namespace {
+    static Floats widen(const std::int8_t* from) {
+        return Floats{static_cast<float>(from[0]), static_cast<float>(from[1]), static_cast<float>(from[2]),
+                      static_cast<float>(from[3])};
+    }
+};
 
-float32x4_t load(const float* x) { return vld1q_f32(x); }
-float32x4_t load(const Half* x) {
+float32x4_t floats_of(const float* x) { return vld1q_f32(x); }
+float32x4_t floats_of(const Half* x) {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const std::uint16_t*>(x))));
 }
-float32x4_t load(const double* x) {
+float32x4_t floats_of(const double* x) {
     return vcombine_f32(vcvt_f32_f64(vld1q_f64(x)), vcvt_f32_f64(vld1q_f64(x + 2)));
 }
 
 template <bool kStandardise, class Source>
 float32x4_t entries(const Source* x, const float* centre, const float* inverse_scale, int at) {
-    if constexpr (!kStandardise) return load(x + at);
-    return vmulq_f32(vsubq_f32(load(x + at), vld1q_f32(centre + at)), vld1q_f32(inverse_scale + at));
+    if constexpr (!kStandardise) return floats_of(x + at);
+    return vmulq_f32(vsubq_f32(floats_of(x + at), vld1q_f32(centre + at)), vld1q_f32(inverse_scale + at));
 }
 
 // Column by column: two products of bytes up to 127 fit in 16 bits, and are then added in pairs.
@@ -83,9 +108,7 @@ struct Tile {
     }
 
     static std::uint8_t sign_bits(const std::int32_t* sums, const double* thresholds, float factor) {
-        unsigned bits = 0;
-        for (int k = 0; k < 8; ++k) bits |= unsigned{sums[k] + thresholds[k] * double{factor} >= 0} << k;
-        return static_cast<std::uint8_t>(bits);
+        return reached(sums, thresholds, double{factor});
     }
 };
 
@@ -98,29 +121,8 @@ struct Signs {
         return static_cast<std::uint8_t>(vaddvq_u32(vandq_u32(low, bits)) | vaddvq_u32(vandq_u32(high, bits)) << 4);
     }
     static std::uint8_t bits_of_8(const double* scores, const double* intercept) {
-        unsigned bits = 0;
-        for (int k = 0; k < 8; ++k) bits |= unsigned{scores[k] + intercept[k] >= 0} << k;
-        return static_cast<std::uint8_t>(bits);
+        return reached(scores, intercept, 1.0);
     }
     static constexpr std::size_t kHalves = 4;
-    static void widen(const Half* values, float* wide) { vst1q_f32(wide, load(values)); }
+    static void widen(const Half* values, float* wide) { vst1q_f32(wide, floats_of(values)); }
 };
-
-}  // namespace
-
-const EncodeKernels encode_kernels = {
-    &pack<Signs, float>,
-    &pack<Signs, double>,
-    &activate<float>,
-    &activate<double>,
-    &widen<Signs>,
-    &padded_features<Tile>,
-    &padded_columns<Tile>,
-    sizeof(Tile::Weight),
-    Tile::kRowOffset,
-    &lay_out<Tile>,
-    &room<Tile>,
-    &encode<Tile>,
-};
-
-}  // namespace bitclass::neon

@@ -1,29 +1,64 @@
-#include <immintrin.h>
+// AVX2 with F16C.
 
-#include <cstring>
-#include <limits>
-#include <type_traits>
+constexpr std::size_t kVectorBytes = 32;
+#include "vectors.hpp"
 
-#include "encode.hpp"
+struct Isa : IsaDefaults<Isa> {
+    static Bytes count(Bytes bytes) {
+        const __m256i of_nibble = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,  //
+                                                   0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+        const __m256i nibble = _mm256_set1_epi8(15);
+        const __m256i low = _mm256_shuffle_epi8(of_nibble, _mm256_and_si256((__m256i)bytes, nibble));
+        const __m256i shifted = _mm256_srli_epi32((__m256i)bytes, 4);
+        return (Bytes)_mm256_add_epi8(low, _mm256_shuffle_epi8(of_nibble, _mm256_and_si256(shifted, nibble)));
+    }
 
-namespace bitclass::avx2 {
+    using IsaDefaults<Isa>::below;
+    static std::uint64_t below(const Bytes* distances, std::uint8_t limit) {
+        const __m256i limits = _mm256_set1_epi8(static_cast<char>(limit));
+        std::uint64_t at_least = 0;
+        for (int half = 0; half < 2; ++half) {
+            const __m256i values = (__m256i)distances[half];
+            const __m256i equal = _mm256_cmpeq_epi8(_mm256_max_epu8(values, limits), values);
+            at_least |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(equal))} << 32 * half;
+        }
+        return ~at_least;
+    }
 
-#include "activation.hpp"
-#include "encode_int8.hpp"
-#include "encode_pack.hpp"
+    static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
+        const __m256i byte_of_lane = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,  //
+                                                      2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+        const __m256i bit_of_lane = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201ull));
+        __m256i sum = _mm256_setzero_si256();
+        for (std::size_t w = 0; w < 2 * length; ++w) {
+            const auto word = static_cast<std::uint32_t>(row[w / 2] >> 32 * (w % 2));
+            const __m256i bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(word)), byte_of_lane);
+            const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit_of_lane), bit_of_lane);
+            const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(activations + 32 * w));
+            const __m256i negated = _mm256_sub_epi8(_mm256_setzero_si256(), values);
+            const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_blendv_epi8(negated, values, set));
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        }
+        __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+        four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+        return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+    }
 
-namespace {
+    static Floats widen(const std::int8_t* from) {
+        return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+    }
+};
 
-__m256 load(const float* x) { return _mm256_loadu_ps(x); }
-__m256 load(const Half* x) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))); }
-__m256 load(const double* x) {
+__m256 floats_of(const float* x) { return _mm256_loadu_ps(x); }
+__m256 floats_of(const Half* x) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))); }
+__m256 floats_of(const double* x) {
     return _mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(x + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(x)));
 }
 
 template <bool kStandardise, class Source>
 __m256 entries(const Source* x, const float* centre, const float* inverse_scale, int at) {
-    if constexpr (!kStandardise) return load(x + at);
-    return _mm256_mul_ps(_mm256_sub_ps(load(x + at), _mm256_load_ps(centre + at)), _mm256_load_ps(inverse_scale + at));
+    if constexpr (!kStandardise) return floats_of(x + at);
+    return _mm256_mul_ps(_mm256_sub_ps(floats_of(x + at), _mm256_load_ps(centre + at)), _mm256_load_ps(inverse_scale + at));
 }
 
 // The byte products of AVX2 saturate, so rows and weights are held in 16 bits, where pairs of
@@ -148,24 +183,5 @@ struct Signs {
         return static_cast<std::uint8_t>(bits);
     }
     static constexpr std::size_t kHalves = 8;
-    static void widen(const Half* values, float* wide) { _mm256_storeu_ps(wide, load(values)); }
+    static void widen(const Half* values, float* wide) { _mm256_storeu_ps(wide, floats_of(values)); }
 };
-
-}  // namespace
-
-const EncodeKernels encode_kernels = {
-    &pack<Signs, float>,
-    &pack<Signs, double>,
-    &activate<float>,
-    &activate<double>,
-    &widen<Signs>,
-    &padded_features<Tile>,
-    &padded_columns<Tile>,
-    sizeof(Tile::Weight),
-    Tile::kRowOffset,
-    &lay_out<Tile>,
-    &room<Tile>,
-    &encode<Tile>,
-};
-
-}  // namespace bitclass::avx2

@@ -1,20 +1,36 @@
-#include <cstring>
-#include <limits>
-#include <type_traits>
+// Any processor: vectors of 16 bytes as the compiler makes them.
 
-#include "encode.hpp"
+constexpr std::size_t kVectorBytes = 16;
+#include "vectors.hpp"
 
-namespace bitclass::portable {
+struct Isa : IsaDefaults<Isa> {
+    static Bytes count(Bytes bytes) {
+        using Words = Vector<std::uint32_t>;  // shifts of bytes are slow
+        Words x = (Words)bytes;
+        x -= (x >> 1) & 0x55555555u;
+        x = (x & 0x33333333u) + ((x >> 2) & 0x33333333u);
+        return (Bytes)((x + (x >> 4)) & 0x0f0f0f0fu);
+    }
 
-#include "activation.hpp"
-#include "encode_int8.hpp"
-#include "encode_pack.hpp"
+    static std::int32_t product_of(const std::uint64_t* row, std::size_t length, const std::int8_t* activations) {
+        std::int32_t sum = 0;
+        for (std::size_t w = 0; w < length; ++w) {
+            for (std::size_t k = 0; k < 64; ++k) {
+                sum += activations[64 * w + k] * (2 * static_cast<std::int32_t>(row[w] >> k & 1) - 1);
+            }
+        }
+        return sum;
+    }
 
-namespace {
+    static Floats widen(const std::int8_t* from) {
+        return Floats{static_cast<float>(from[0]), static_cast<float>(from[1]), static_cast<float>(from[2]),
+                      static_cast<float>(from[3])};
+    }
+};
 
-float load(const float* x) { return *x; }
-float load(const double* x) { return static_cast<float>(*x); }
-float load(const Half* x) {
+float floats_of(const float* x) { return *x; }
+float floats_of(const double* x) { return static_cast<float>(*x); }
+float floats_of(const Half* x) {
     // The exponent and fraction of a half, moved to their places in a float, are too small by a
     // power of two that makes up for the different bias; the product is exact, subnormals included.
     const std::uint32_t magnitude = (x->bits & 0x7fffu) << 13;
@@ -31,8 +47,8 @@ float load(const Half* x) {
 
 template <bool kStandardise, class Source>
 float entry(const Source* x, const float* centre, const float* inverse_scale, std::size_t j) {
-    if constexpr (!kStandardise) return load(x + j);
-    return (load(x + j) - centre[j]) * inverse_scale[j];
+    if constexpr (!kStandardise) return floats_of(x + j);
+    return (floats_of(x + j) - centre[j]) * inverse_scale[j];
 }
 
 // Column by column: compilers know sums of products of 16-bit numbers.
@@ -94,38 +110,15 @@ struct Tile {
     }
 
     static std::uint8_t sign_bits(const std::int32_t* sums, const double* thresholds, float factor) {
-        unsigned bits = 0;
-        for (int k = 0; k < 8; ++k) bits |= unsigned{sums[k] + thresholds[k] * double{factor} >= 0} << k;
-        return static_cast<std::uint8_t>(bits);
+        return reached(sums, thresholds, double{factor});
     }
 };
 
 struct Signs {
     template <class Float>
     static std::uint8_t bits_of_8(const Float* scores, const Float* intercept) {
-        unsigned bits = 0;
-        for (int k = 0; k < 8; ++k) bits |= unsigned{scores[k] + intercept[k] >= 0} << k;
-        return static_cast<std::uint8_t>(bits);
+        return reached(scores, intercept, Float{1});
     }
     static constexpr std::size_t kHalves = 1;
-    static void widen(const Half* values, float* wide) { *wide = load(values); }
+    static void widen(const Half* values, float* wide) { *wide = floats_of(values); }
 };
-
-}  // namespace
-
-const EncodeKernels encode_kernels = {
-    &pack<Signs, float>,
-    &pack<Signs, double>,
-    &activate<float>,
-    &activate<double>,
-    &widen<Signs>,
-    &padded_features<Tile>,
-    &padded_columns<Tile>,
-    sizeof(Tile::Weight),
-    Tile::kRowOffset,
-    &lay_out<Tile>,
-    &room<Tile>,
-    &encode<Tile>,
-};
-
-}  // namespace bitclass::portable
