@@ -41,25 +41,26 @@ std::size_t first_bad_row(std::size_t n_rows, int n_threads, Visit visit) {
     return first.load();
 }
 
-template <class Float, class Kernel>
-std::size_t pack_in_chunks(Kernel kernel, const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
-                    std::uint8_t* codes, int n_threads) {
-    return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
-        return kernel(scores + start * n_bits, rows, n_bits, intercept, codes + start * packed_width(n_bits));
-    });
+std::size_t pack_rows(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes) {
+    return kernels().encode.pack_float32(scores, n, n_bits, intercept, codes);
+}
+std::size_t pack_rows(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+                      std::uint8_t* codes) {
+    return kernels().encode.pack_float64(scores, n, n_bits, intercept, codes);
 }
 
 }  // namespace
 
-std::size_t pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
-                int n_threads) {
-    return pack_in_chunks(kernels().encode.pack_float32, scores, n, n_bits, intercept, codes, n_threads);
+template <class Float>
+std::size_t pack_signs(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+                       std::uint8_t* codes, int n_threads) {
+    return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
+        return pack_rows(scores + start * n_bits, rows, n_bits, intercept, codes + start * packed_width(n_bits));
+    });
 }
 
-std::size_t pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
-                std::uint8_t* codes, int n_threads) {
-    return pack_in_chunks(kernels().encode.pack_float64, scores, n, n_bits, intercept, codes, n_threads);
-}
+template std::size_t pack_signs(const float*, std::size_t, std::size_t, const float*, std::uint8_t*, int);
+template std::size_t pack_signs(const double*, std::size_t, std::size_t, const double*, std::uint8_t*, int);
 
 void widen(const Features& halves, float* wide, int n_threads) {
     const EncodeKernels& level = kernels().encode;
@@ -169,39 +170,30 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
     });
 }
 
-namespace {
-
-template <class Float, class Pack, class Activate>
-std::size_t rescore_scores(Pack pack, Activate activate, const Float* scores, std::size_t n, std::size_t n_bits,
-                           const Float* intercept, const HammingIndex& index, const float* scale,
-                           std::size_t n_candidates, std::size_t k, std::int64_t* indices, std::int32_t* products,
-                           std::int32_t* distances, int n_threads) {
+template <class Float>
+std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
+                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
     const std::size_t stride = activation_stride(packed_width(n_bits));
     return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
+        const Float* const values = scores + start * n_bits;
         std::vector<std::uint8_t> codes(rows * packed_width(n_bits));
         std::vector<std::int8_t> active(rows * stride);
-        const std::size_t bad = pack(scores + start * n_bits, rows, n_bits, intercept, codes.data());
-        activate(scores + start * n_bits, rows, n_bits, intercept, scale, active.data(), stride);
+        const std::size_t bad = pack_rows(values, rows, n_bits, intercept, codes.data());
+        if constexpr (sizeof(Float) == sizeof(float)) {
+            kernels().encode.activate_float32(values, rows, n_bits, intercept, scale, active.data(), stride);
+        } else {
+            kernels().encode.activate_float64(values, rows, n_bits, intercept, scale, active.data(), stride);
+        }
         index.rescored(codes.data(), active.data(), rows, n_candidates, k, indices + start * k, products + start * k,
                        distances + start * k);
         return bad;
     });
 }
 
-}  // namespace
-
-std::size_t rescore(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
-                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
-                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
-    return rescore_scores(kernels().encode.pack_float32, kernels().encode.activate_float32, scores, n, n_bits,
-                          intercept, index, scale, n_candidates, k, indices, products, distances, n_threads);
-}
-
-std::size_t rescore(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
-                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
-                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
-    return rescore_scores(kernels().encode.pack_float64, kernels().encode.activate_float64, scores, n, n_bits,
-                          intercept, index, scale, n_candidates, k, indices, products, distances, n_threads);
-}
+template std::size_t rescore(const float*, std::size_t, std::size_t, const float*, const HammingIndex&, const float*,
+                             std::size_t, std::size_t, std::int64_t*, std::int32_t*, std::int32_t*, int);
+template std::size_t rescore(const double*, std::size_t, std::size_t, const double*, const HammingIndex&, const float*,
+                             std::size_t, std::size_t, std::int64_t*, std::int32_t*, std::int32_t*, int);
 
 }  // namespace bitclass

@@ -78,7 +78,7 @@ private:
     std::int64_t exponent_ = INT64_MIN / 4;
 };
 
-constexpr double kRelativeTolerance = 1e-12;  // as in the reference
+constexpr double kRelativeTolerance = 1e-12;  // RELATIVE_TOLERANCE of training.py
 constexpr std::size_t kClassesPerTile = 64;
 constexpr std::size_t kMaxTasks = 512;
 constexpr std::size_t kMinBlocksPerTask = 4;
