@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from bitclass import BinaryCodeClassifier, PackedModel
-from bitclass._native import HammingIndex, Projection
+from bitclass._native import HammingIndex
 from bitclass.hash_function import HashFunction
 from tables import write_page
 from timing import Row, compare, measure, threads_of_all
@@ -69,14 +69,14 @@ def encode(threads: int) -> Iterator[Row]:
     scale = rng.uniform(0.5, 2.0, 4096).astype(np.float32)
     t = np.zeros(128)
     kinds = {
-        "int8": (Projection(P, t, precision="int8"), 2.0, 3.5),
+        "int8": (HashFunction(P, t, precision="int8"), 2.0, 3.5),
         # As learned models do it: rows are standardised before they are quantised.
         "int8, standardised": (
-            Projection(P, t, precision="int8", centre=centre, scale=scale),
+            HashFunction(P, t, precision="int8", centre=centre, scale=scale),
             2.0,
             3.5,
         ),
-        "float32": (Projection(P, t), 0.9, 1.0),
+        "float32": (HashFunction(P, t, precision="float32"), 0.9, 1.0),
     }
     for kind, (hash_function, floor, aim) in kinds.items():
         yield compare(
@@ -90,7 +90,7 @@ def encode(threads: int) -> Iterator[Row]:
             aim=aim,
         )
     half = X.astype(np.float16)
-    hash_function = Projection(P, np.zeros(128), precision="int8")
+    hash_function = HashFunction(P, np.zeros(128), precision="int8")
     yield compare(
         "the same from float16, int8",
         "NumPy X @ P, float32",

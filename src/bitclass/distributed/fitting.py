@@ -17,8 +17,8 @@ from distributed import Client
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from bitclass._native.threads import training_threads
 from bitclass.array_api import is_foreign, take, to_host
-from bitclass.blas import training_threads
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.distributed.cluster import named_errors, results, worker_addresses, worker_threads
 from bitclass.distributed.partitions import (
