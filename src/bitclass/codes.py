@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["MAX_BITS", "hamming", "pack", "packed_width", "sign", "unpack"]
 
-#: Longest code: sums and differences of two half margins must fit into int16.
-MAX_BITS = int(np.iinfo(np.int16).max) // 2
+#: Longest code that is learned: the look-ups of training have 16-bit indices (native/training.hpp).
+MAX_BITS = 8191
 
 
 def sign(values: ArrayLike) -> NDArray[np.int8]:
