@@ -49,16 +49,10 @@ struct Isa : IsaDefaults<Isa> {
     }
 };
 
-__m256 floats_of(const float* x) { return _mm256_loadu_ps(x); }
-__m256 floats_of(const Half* x) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))); }
-__m256 floats_of(const double* x) {
-    return _mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(x + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(x)));
-}
-
-template <bool kStandardise, class Source>
-__m256 entries(const Source* x, const float* centre, const float* inverse_scale, int at) {
-    if constexpr (!kStandardise) return floats_of(x + at);
-    return _mm256_mul_ps(_mm256_sub_ps(floats_of(x + at), _mm256_load_ps(centre + at)), _mm256_load_ps(inverse_scale + at));
+Floats floats_of(const float* x) { return (Floats)_mm256_loadu_ps(x); }
+Floats floats_of(const Half* x) { return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))); }
+Floats floats_of(const double* x) {
+    return (Floats)_mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(x + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(x)));
 }
 
 // The byte products of AVX2 saturate, so rows and weights are held in 16 bits, where pairs of
@@ -71,88 +65,16 @@ struct Tile {
     static constexpr std::size_t kMinColumns = 8;  // of a register
     static constexpr std::size_t kColumns = 16;
     static constexpr std::size_t kStep = 16;
+    static constexpr std::size_t kTogether = 2;
 
-    static std::size_t place(std::size_t feature, std::size_t column, std::size_t n_columns, std::size_t) {
-        return (feature / 2 * n_columns + column) * 2 + feature % 2;
+    static Integers add_products(Integers sums, Integers features, Integers weights) {
+        return sums + (Integers)_mm256_madd_epi16((__m256i)features, (__m256i)weights);
     }
 
-    template <std::size_t kRows, std::size_t kRegisters>
-    static void multiply_registers(const Row* rows, std::size_t n_padded, const Weight* panel,
-                                   const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
-        __m256i sum[kRows][kRegisters];
-        for (std::size_t i = 0; i < kRows; ++i) {
-            for (std::size_t c = 0; c < kRegisters; ++c) {
-                sum[i][c] = _mm256_load_si256(reinterpret_cast<const __m256i*>(starts + 8 * c));
-            }
-        }
-        Upcoming fetch = upcoming;  // a copy, which can stay in registers
-        for (std::size_t j = 0; j < n_padded; j += 2) {
-            __m256i weights[kRegisters];
-#pragma GCC unroll 2
-            for (std::size_t c = 0; c < kRegisters; ++c) {
-                weights[c] = _mm256_load_si256(reinterpret_cast<const __m256i*>(panel + 16 * c));
-            }
-#pragma GCC unroll 6
-            for (std::size_t i = 0; i < kRows; ++i) {
-                std::int32_t pair;
-                std::memcpy(&pair, rows + i * n_padded + j, sizeof(pair));
-                const __m256i features = _mm256_set1_epi32(pair);
-#pragma GCC unroll 2
-                for (std::size_t c = 0; c < kRegisters; ++c) {
-                    sum[i][c] = _mm256_add_epi32(sum[i][c], _mm256_madd_epi16(features, weights[c]));
-                }
-            }
-            panel += 16 * kRegisters;
-            fetch.fetch_line();
-        }
-        upcoming = fetch;
-        for (std::size_t i = 0; i < kRows; ++i) {
-            for (std::size_t c = 0; c < kRegisters; ++c) {
-                _mm256_store_si256(reinterpret_cast<__m256i*>(sums + 8 * (i * kRegisters + c)), sum[i][c]);
-            }
-        }
-    }
-
-    template <std::size_t kRows>
-    static void multiply(const Row* rows, std::size_t n_padded, const Weight* panel, std::size_t columns,
-                         const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
-        if (columns == kColumns) {
-            multiply_registers<kRows, 2>(rows, n_padded, panel, starts, sums, upcoming);
-        } else {
-            multiply_registers<kRows, 1>(rows, n_padded, panel, starts, sums, upcoming);
-        }
-    }
-
-    struct Largest {
-        __m256i of[2];
-    };
-    static Largest none() { return {{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
-    template <bool kStandardise, class Source>
-    static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
-        const __m256i magnitude = _mm256_set1_epi32(kMagnitudeBits);
-        for (int part = 0; part < 2; ++part) {
-            const __m256i entry = _mm256_castps_si256(entries<kStandardise>(x, centre, inverse_scale, 8 * part));
-            so_far.of[part] = _mm256_max_epi32(so_far.of[part], _mm256_and_si256(entry, magnitude));
-        }
-        return so_far;
-    }
-    static std::uint32_t value(const Largest& largest) {
-        const __m256i eight = _mm256_max_epi32(largest.of[0], largest.of[1]);
-        const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-        const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-        return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1))));
-    }
-
-    template <bool kStandardise, class Source>
-    static void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,
-                         Row* quantised) {
-        __m256i of[2];
-        for (int part = 0; part < 2; ++part) {
-            const __m256 entry = entries<kStandardise>(x, centre, inverse_scale, 8 * part);
-            of[part] = _mm256_cvtps_epi32(_mm256_mul_ps(entry, _mm256_set1_ps(factor)));
-        }
+    static void quantise(const Floats* scaled, Row* quantised) {
+        const __m256i low = _mm256_cvtps_epi32((__m256)scaled[0]), high = _mm256_cvtps_epi32((__m256)scaled[1]);
         // Packing works within 128-bit lanes; the permutation puts the quarters back in order.
-        const __m256i mixed = _mm256_packs_epi32(of[0], of[1]);
+        const __m256i mixed = _mm256_packs_epi32(low, high);
         _mm256_store_si256(reinterpret_cast<__m256i*>(quantised), _mm256_permute4x64_epi64(mixed, 0xd8));
     }
 
@@ -183,5 +105,5 @@ struct Signs {
         return static_cast<std::uint8_t>(bits);
     }
     static constexpr std::size_t kHalves = 8;
-    static void widen(const Half* values, float* wide) { _mm256_storeu_ps(wide, floats_of(values)); }
+    static void widen(const Half* values, float* wide) { store(wide, floats_of(values)); }
 };

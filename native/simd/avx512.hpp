@@ -108,18 +108,12 @@ struct Isa : IsaDefaults<Isa> {
     }
 };
 
-__m512 floats_of(const float* x) { return _mm512_loadu_ps(x); }
-__m512 floats_of(const Half* x) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))); }
-__m512 floats_of(const double* x) {
+Floats floats_of(const float* x) { return (Floats)_mm512_loadu_ps(x); }
+Floats floats_of(const Half* x) { return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))); }
+Floats floats_of(const double* x) {
     const __m256 low = _mm512_cvtpd_ps(_mm512_loadu_pd(x));
     const __m256 high = _mm512_cvtpd_ps(_mm512_loadu_pd(x + 8));
-    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
-}
-
-template <bool kStandardise, class Source>
-__m512 entries(const Source* x, const float* centre, const float* inverse_scale, int at) {
-    if constexpr (!kStandardise) return floats_of(x + at);
-    return _mm512_mul_ps(_mm512_sub_ps(floats_of(x + at), _mm512_load_ps(centre + at)), _mm512_load_ps(inverse_scale + at));
+    return (Floats)_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
 }
 
 // VNNI multiplies unsigned by signed bytes, four features at a time.
@@ -131,85 +125,15 @@ struct Tile {
     static constexpr std::size_t kMinColumns = 16;  // of a register
     static constexpr std::size_t kColumns = 64;
     static constexpr std::size_t kStep = 64;
+    static constexpr std::size_t kTogether = 4;
 
-    static std::size_t place(std::size_t feature, std::size_t column, std::size_t n_columns, std::size_t) {
-        return (feature / 4 * n_columns + column) * 4 + feature % 4;
-    }
-
-    template <std::size_t kRows, std::size_t kRegisters>
-    static void multiply_registers(const Row* rows, std::size_t n_padded, const Weight* panel,
-                                   const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
-        __m512i sum[kRows][kRegisters];
-        for (std::size_t i = 0; i < kRows; ++i) {
-            for (std::size_t c = 0; c < kRegisters; ++c) sum[i][c] = _mm512_load_si512(starts + 16 * c);
-        }
-        Upcoming fetch = upcoming;  // a copy, which can stay in registers
-        for (std::size_t j = 0; j < n_padded; j += 4) {
-            __m512i weights[kRegisters];
-#pragma GCC unroll 4
-            for (std::size_t c = 0; c < kRegisters; ++c) weights[c] = _mm512_load_si512(panel + 64 * c);
-#pragma GCC unroll 6
-            for (std::size_t i = 0; i < kRows; ++i) {
-                std::int32_t four;
-                std::memcpy(&four, rows + i * n_padded + j, sizeof(four));
-                const __m512i features = _mm512_set1_epi32(four);
-#pragma GCC unroll 4
-                for (std::size_t c = 0; c < kRegisters; ++c) {
-                    sum[i][c] = _mm512_dpbusd_epi32(sum[i][c], features, weights[c]);
-                }
-            }
-            panel += 64 * kRegisters;
-            fetch.fetch_line();
-        }
-        upcoming = fetch;
-        for (std::size_t i = 0; i < kRows; ++i) {
-            for (std::size_t c = 0; c < kRegisters; ++c) {
-                _mm512_store_si512(sums + 16 * (i * kRegisters + c), sum[i][c]);
-            }
-        }
+    static Integers add_products(Integers sums, Integers features, Integers weights) {
+        return (Integers)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)features, (__m512i)weights);
     }
 
-    template <std::size_t kRows>
-    static void multiply(const Row* rows, std::size_t n_padded, const Weight* panel, std::size_t columns,
-                         const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
-        switch (columns / kMinColumns) {
-            case 1: return multiply_registers<kRows, 1>(rows, n_padded, panel, starts, sums, upcoming);
-            case 2: return multiply_registers<kRows, 2>(rows, n_padded, panel, starts, sums, upcoming);
-            case 3: return multiply_registers<kRows, 3>(rows, n_padded, panel, starts, sums, upcoming);
-            default: return multiply_registers<kRows, 4>(rows, n_padded, panel, starts, sums, upcoming);
-        }
-    }
-
-    struct Largest {
-        __m512i of[4];  // four, not to wait for the one before
-    };
-    static Largest none() {
-        const __m512i zero = _mm512_setzero_si512();
-        return {{zero, zero, zero, zero}};
-    }
-    template <bool kStandardise, class Source>
-    static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
-        const __m512i magnitude = _mm512_set1_epi32(kMagnitudeBits);
-        for (int part = 0; part < 4; ++part) {
-            const __m512i entry = _mm512_castps_si512(entries<kStandardise>(x, centre, inverse_scale, 16 * part));
-            so_far.of[part] = _mm512_max_epi32(so_far.of[part], _mm512_and_si512(entry, magnitude));
-        }
-        return so_far;
-    }
-    static std::uint32_t value(const Largest& largest) {
-        const __m512i low = _mm512_max_epi32(largest.of[0], largest.of[1]);
-        const __m512i high = _mm512_max_epi32(largest.of[2], largest.of[3]);
-        return static_cast<std::uint32_t>(_mm512_reduce_max_epi32(_mm512_max_epi32(low, high)));
-    }
-
-    template <bool kStandardise, class Source>
-    static void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,
-                         Row* quantised) {
+    static void quantise(const Floats* scaled, Row* quantised) {
         __m512i of[4];
-        for (int part = 0; part < 4; ++part) {
-            const __m512 entry = entries<kStandardise>(x, centre, inverse_scale, 16 * part);
-            of[part] = _mm512_cvtps_epi32(_mm512_mul_ps(entry, _mm512_set1_ps(factor)));
-        }
+        for (int part = 0; part < 4; ++part) of[part] = _mm512_cvtps_epi32((__m512)scaled[part]);
         // Packing works within 128-bit lanes; the permutation puts the quarters back in order.
         const __m512i mixed = _mm512_packs_epi16(_mm512_packs_epi32(of[0], of[1]), _mm512_packs_epi32(of[2], of[3]));
         const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -234,5 +158,5 @@ struct Signs {
         return _mm512_cmp_pd_mask(sum, _mm512_setzero_pd(), _CMP_GE_OQ);
     }
     static constexpr std::size_t kHalves = 16;
-    static void widen(const Half* values, float* wide) { _mm512_storeu_ps(wide, floats_of(values)); }
+    static void widen(const Half* values, float* wide) { store(wide, floats_of(values)); }
 };

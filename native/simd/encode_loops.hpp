@@ -3,18 +3,16 @@
 // Rows are quantised a few at a time into a room that stays in the cache, then multiplied with the panels of the
 // projection, a tile of rows and columns at a time whose sums stay in registers over all features.
 //
-// `Tile` offers
+// A level has floats_of, a vector of floats from numbers of any type. Its `Tile` offers
 //   Row, Weight         element types of quantised rows and of the panels
 //   kRowOffset          what is added to quantised values to make them fit Row
 //   kRows               rows of a tile
 //   kColumns            columns of a panel, a multiple of 8; the last panel may have fewer,
 //   kMinColumns         in steps of this, also a multiple of 8
 //   kStep               features quantised together; rows are padded to a multiple of it
-//   place               index of a weight in its panel
-//   multiply            the sums of kRows rows, or of one, with a panel; may fetch what comes next
-//   largest, quantise   over kStep features
-//   value               the bits of the largest magnitude; magnitudes are compared as the integers their
-//                       bits are, where infinity exceeds every number and NaN infinity
+//   kTogether           features whose products `add_products` adds up, for the columns of a register; 0 where
+//                       `multiply` goes column by column
+//   quantise            kStep scaled entries to the nearest integers, ties to even
 //   sign_bits           which of 8 sums reach their threshold
 // `Signs` offers
 //   bits_of_8           which of 8 scores, float or double, reach 0 with their intercepts
@@ -123,11 +121,29 @@ void widen(const Half* values, std::size_t n, float* wide) {
 
 // -- Eight-bit integers
 
+// Memory that is fetched while tiles are multiplied, line by line: the rows to quantise next.
+struct Upcoming {
+    std::uintptr_t at;
+    std::uintptr_t end;
+
+    void fetch_line() {
+        __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);  // into the second-level cache
+        at = at + 64 < end ? at + 64 : end;
+    }
+};
+
 // n, filled up to a multiple of a step.
 constexpr std::size_t padded(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
 
 std::size_t columns_of_panel(std::size_t first, std::size_t n_columns) {
     return n_columns - first < Tile::kColumns ? n_columns - first : Tile::kColumns;
+}
+
+// Index of a weight in its panel.
+inline std::size_t place(std::size_t feature, std::size_t column, std::size_t n_columns, std::size_t n_padded) {
+    if constexpr (Tile::kTogether == 0) return column * n_padded + feature;
+    constexpr std::size_t kTogether = Tile::kTogether > 0 ? Tile::kTogether : 1;
+    return (feature / kTogether * n_columns + column) * kTogether + feature % kTogether;
 }
 
 void lay_out(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, void* memory) {
@@ -138,7 +154,7 @@ void lay_out(const std::int8_t* weights, std::size_t n_features, std::size_t n_b
         auto* const panel = static_cast<Tile::Weight*>(memory) + first * n_padded;
         for (std::size_t j = 0; j < n_features; ++j) {
             for (std::size_t c = 0; c < columns && first + c < n_bits; ++c) {
-                panel[Tile::place(j, c, columns, n_padded)] = weights[j * n_bits + first + c];
+                panel[place(j, c, columns, n_padded)] = weights[j * n_bits + first + c];
             }
         }
     }
@@ -172,6 +188,46 @@ void by_stretches(std::size_t n, Visit visit) {
     for (std::size_t from = 0; from < n; from += kStretch) visit(from, n - from < kStretch ? n : from + kStretch);
 }
 
+// Vectors of entries that are quantised together.
+constexpr std::size_t kEntryParts = Tile::kStep * sizeof(float) / kVectorBytes;
+
+template <bool kStandardise, class Source>
+inline Floats entries(const Source* x, const float* centre, const float* inverse_scale, std::size_t part) {
+    const std::size_t at = part * (kVectorBytes / sizeof(float));
+    if constexpr (!kStandardise) return floats_of(x + at);
+    return (floats_of(x + at) - load<Floats>(centre + at)) * load<Floats>(inverse_scale + at);
+}
+
+// Magnitudes are compared as the integers their bits are, where infinity exceeds every number and NaN infinity.
+struct Largest {
+    Integers of[kEntryParts] = {};  // several, not to wait for the one before
+
+    template <bool kStandardise, class Source>
+    void see(const Source* x, const float* centre, const float* inverse_scale) {
+        for (std::size_t part = 0; part < kEntryParts; ++part) {
+            const auto entry = (Integers)entries<kStandardise>(x, centre, inverse_scale, part) & kMagnitudeBits;
+            of[part] = entry > of[part] ? entry : of[part];
+        }
+    }
+    float value() const {
+        Integers most = of[0];
+        for (std::size_t part = 1; part < kEntryParts; ++part) most = of[part] > most ? of[part] : most;
+        std::int32_t of_lane[kVectorBytes / 4], largest = 0;
+        std::memcpy(of_lane, &most, sizeof of_lane);
+        for (const std::int32_t magnitude : of_lane) largest = magnitude > largest ? magnitude : largest;
+        return load<float>(&largest);
+    }
+};
+
+template <bool kStandardise, class Source>
+inline void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor, Tile::Row* quantised) {
+    Floats scaled[kEntryParts];
+    for (std::size_t part = 0; part < kEntryParts; ++part) {
+        scaled[part] = entries<kStandardise>(x, centre, inverse_scale, part) * factor;
+    }
+    Tile::quantise(scaled, quantised);
+}
+
 // Quantises rows and sets the factors from their entries to the integers. Returns the first row that
 // is not finite, or count.
 template <bool kStandardise, std::size_t kMaxRows, class Source>
@@ -183,32 +239,27 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     const float* const inverse_scale = panels.inverse_scale;
     const Source* x[kMaxRows];
     Source last[kMaxRows][Tile::kStep] = {};  // what is left over a multiple of kStep, with zeros
-    Tile::Largest largest[kMaxRows];
+    Largest largest[kMaxRows];
     for (std::size_t i = 0; i < count; ++i) {
         x[i] = static_cast<const Source*>(features.row(first + i));
         for (std::size_t j = 0; j < rest; ++j) last[i][j] = x[i][whole + j];
-        largest[i] = Tile::none();
     }
     std::size_t first_bad = count;
 
     by_stretches(whole, [&](std::size_t from, std::size_t to) {
         for (std::size_t i = 0; i < count; ++i) {
-            Tile::Largest so_far = largest[i];
+            Largest so_far = largest[i];
             for (std::size_t j = from; j < to; j += Tile::kStep) {
-                so_far = Tile::largest<kStandardise>(so_far, x[i] + j, at<kStandardise>(centre, j),
-                                                              at<kStandardise>(inverse_scale, j));
+                so_far.template see<kStandardise>(x[i] + j, at<kStandardise>(centre, j), at<kStandardise>(inverse_scale, j));
             }
             largest[i] = so_far;
         }
     });
     for (std::size_t i = 0; i < count; ++i) {
         if (rest > 0) {
-            largest[i] = Tile::largest<kStandardise>(largest[i], last[i], at<kStandardise>(centre, whole),
-                                                              at<kStandardise>(inverse_scale, whole));
+            largest[i].template see<kStandardise>(last[i], at<kStandardise>(centre, whole), at<kStandardise>(inverse_scale, whole));
         }
-        const std::uint32_t magnitude = Tile::value(largest[i]);
-        float most;
-        std::memcpy(&most, &magnitude, sizeof(most));
+        const float most = largest[i].value();
         factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMost / most : 0.0f;
         if (!(most <= kMaxEntry) && first_bad == count) first_bad = i;
     }
@@ -217,7 +268,7 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         for (std::size_t i = 0; i < count; ++i) {
             Tile::Row* const row = quantised + i * panels.n_padded;
             for (std::size_t j = from; j < to; j += Tile::kStep) {
-                Tile::quantise<kStandardise>(x[i] + j, at<kStandardise>(centre, j),
+                quantise<kStandardise>(x[i] + j, at<kStandardise>(centre, j),
                                                       at<kStandardise>(inverse_scale, j), factors[i], row + j);
             }
         }
@@ -225,7 +276,7 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     for (std::size_t i = 0; i < count; ++i) {
         Tile::Row* const row = quantised + i * panels.n_padded;
         if (rest > 0) {
-            Tile::quantise<kStandardise>(last[i], at<kStandardise>(centre, whole),
+            quantise<kStandardise>(last[i], at<kStandardise>(centre, whole),
                                                   at<kStandardise>(inverse_scale, whole), factors[i], row + whole);
         }
         if (factors[i] == 0.0f) {
@@ -234,6 +285,51 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         }
     }
     return first_bad;
+}
+
+// Sums of kRows rows with kRegisters registers of columns, which stay in registers over all features.
+template <class Level, std::size_t kRows, std::size_t kRegisters>
+void multiply_registers(const Tile::Row* rows, std::size_t n_padded, const Tile::Weight* panel,
+                        const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
+    constexpr std::size_t kSums = kVectorBytes / sizeof(std::int32_t);
+    constexpr std::size_t kWeights = kVectorBytes / sizeof(Tile::Weight);
+    Integers sum[kRows][kRegisters];
+    for (std::size_t i = 0; i < kRows; ++i) {
+        for (std::size_t c = 0; c < kRegisters; ++c) sum[i][c] = load<Integers>(starts + kSums * c);
+    }
+    Upcoming fetch = upcoming;  // a copy, which can stay in registers
+    for (std::size_t j = 0; j < n_padded; j += Tile::kTogether) {
+        Integers weights[kRegisters];
+#pragma GCC unroll 4
+        for (std::size_t c = 0; c < kRegisters; ++c) weights[c] = load<Integers>(panel + kWeights * c);
+#pragma GCC unroll 6
+        for (std::size_t i = 0; i < kRows; ++i) {
+            const Integers features = Integers{} + load<std::int32_t>(rows + i * n_padded + j);
+#pragma GCC unroll 4
+            for (std::size_t c = 0; c < kRegisters; ++c) {
+                sum[i][c] = Level::add_products(sum[i][c], features, weights[c]);
+            }
+        }
+        panel += kWeights * kRegisters;
+        fetch.fetch_line();
+    }
+    upcoming = fetch;
+    for (std::size_t i = 0; i < kRows; ++i) {
+        for (std::size_t c = 0; c < kRegisters; ++c) store(sums + kSums * (i * kRegisters + c), sum[i][c]);
+    }
+}
+
+template <class Level, std::size_t kRows, std::size_t kRegisters = Tile::kColumns / Tile::kMinColumns>
+void multiply(const Tile::Row* rows, std::size_t n_padded, const Tile::Weight* panel, std::size_t columns,
+              const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
+    if constexpr (Tile::kTogether == 0) {
+        Level::multiply(rows, n_padded, panel, columns, starts, sums);
+    } else if constexpr (kRegisters > 0) {
+        if (columns != kRegisters * Tile::kMinColumns) {
+            return multiply<Level, kRows, kRegisters - 1>(rows, n_padded, panel, columns, starts, sums, upcoming);
+        }
+        multiply_registers<Level, kRows, kRegisters>(rows, n_padded, panel, starts, sums, upcoming);
+    }
 }
 
 template <std::size_t kRows>
@@ -246,7 +342,7 @@ void encode_tile(const Int8Panels& panels, const Tile::Row* rows, const float* f
     for (std::size_t first = 0; first < n_columns; first += Tile::kColumns) {
         const std::size_t columns = columns_of_panel(first, n_columns);
         alignas(64) std::int32_t sums[kRows * Tile::kColumns];
-        Tile::multiply<kRows>(rows, panels.n_padded, weights + first * panels.n_padded, columns,
+        multiply<Tile, kRows>(rows, panels.n_padded, weights + first * panels.n_padded, columns,
                                        panels.starts + first, sums, upcoming);
         for (std::size_t i = 0; i < kRows; ++i) {
             for (std::size_t c = 0; c < columns && (first + c) / 8 < width; c += 8) {

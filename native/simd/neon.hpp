@@ -39,18 +39,12 @@ struct Isa : IsaDefaults<Isa> {
     }
 };
 
-float32x4_t floats_of(const float* x) { return vld1q_f32(x); }
-float32x4_t floats_of(const Half* x) {
-    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const std::uint16_t*>(x))));
+Floats floats_of(const float* x) { return load<Floats>(x); }
+Floats floats_of(const Half* x) {
+    return (Floats)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const std::uint16_t*>(x))));
 }
-float32x4_t floats_of(const double* x) {
-    return vcombine_f32(vcvt_f32_f64(vld1q_f64(x)), vcvt_f32_f64(vld1q_f64(x + 2)));
-}
-
-template <bool kStandardise, class Source>
-float32x4_t entries(const Source* x, const float* centre, const float* inverse_scale, int at) {
-    if constexpr (!kStandardise) return floats_of(x + at);
-    return vmulq_f32(vsubq_f32(floats_of(x + at), vld1q_f32(centre + at)), vld1q_f32(inverse_scale + at));
+Floats floats_of(const double* x) {
+    return (Floats)vcombine_f32(vcvt_f32_f64(vld1q_f64(x)), vcvt_f32_f64(vld1q_f64(x + 2)));
 }
 
 // Column by column: two products of bytes up to 127 fit in 16 bits, and are then added in pairs.
@@ -62,14 +56,10 @@ struct Tile {
     static constexpr std::size_t kMinColumns = 8;
     static constexpr std::size_t kColumns = 8;
     static constexpr std::size_t kStep = 16;
+    static constexpr std::size_t kTogether = 0;
 
-    static std::size_t place(std::size_t feature, std::size_t column, std::size_t, std::size_t n_padded) {
-        return column * n_padded + feature;
-    }
-
-    template <std::size_t kRows>
     static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,
-                         const std::int32_t* starts, std::int32_t* sums, Upcoming&) {
+                         const std::int32_t* starts, std::int32_t* sums) {
         for (std::size_t first = 0; first < columns; first += 4) {
             int32x4_t sum[4] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
             for (std::size_t j = 0; j < n_padded; j += 16) {
@@ -84,26 +74,9 @@ struct Tile {
         }
     }
 
-    using Largest = int32x4_t;
-    static Largest none() { return vdupq_n_s32(0); }
-    template <bool kStandardise, class Source>
-    static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
-        for (int part = 0; part < 4; ++part) {
-            const int32x4_t entry = vreinterpretq_s32_f32(entries<kStandardise>(x, centre, inverse_scale, 4 * part));
-            so_far = vmaxq_s32(so_far, vandq_s32(entry, vdupq_n_s32(kMagnitudeBits)));
-        }
-        return so_far;
-    }
-    static std::uint32_t value(Largest largest) { return static_cast<std::uint32_t>(vmaxvq_s32(largest)); }
-
-    template <bool kStandardise, class Source>
-    static void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,
-                         Row* quantised) {
+    static void quantise(const Floats* scaled, Row* quantised) {
         int16x4_t of[4];
-        for (int part = 0; part < 4; ++part) {
-            const float32x4_t entry = entries<kStandardise>(x, centre, inverse_scale, 4 * part);
-            of[part] = vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(entry, factor)));
-        }
+        for (int part = 0; part < 4; ++part) of[part] = vqmovn_s32(vcvtnq_s32_f32((float32x4_t)scaled[part]));
         vst1q_s8(quantised, vcombine_s8(vqmovn_s16(vcombine_s16(of[0], of[1])), vqmovn_s16(vcombine_s16(of[2], of[3]))));
     }
 
@@ -124,5 +97,5 @@ struct Signs {
         return reached(scores, intercept, 1.0);
     }
     static constexpr std::size_t kHalves = 4;
-    static void widen(const Half* values, float* wide) { vst1q_f32(wide, floats_of(values)); }
+    static void widen(const Half* values, float* wide) { store(wide, floats_of(values)); }
 };

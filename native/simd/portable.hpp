@@ -28,28 +28,27 @@ struct Isa : IsaDefaults<Isa> {
     }
 };
 
-float floats_of(const float* x) { return *x; }
-float floats_of(const double* x) { return static_cast<float>(*x); }
-float floats_of(const Half* x) {
+float float_of(double x) { return static_cast<float>(x); }
+float float_of(Half x) {
     // The exponent and fraction of a half, moved to their places in a float, are too small by a
     // power of two that makes up for the different bias; the product is exact, subnormals included.
-    const std::uint32_t magnitude = (x->bits & 0x7fffu) << 13;
+    const std::uint32_t magnitude = (x.bits & 0x7fffu) << 13;
     float value;
     std::memcpy(&value, &magnitude, sizeof(value));
     value *= 0x1p112f;
     std::uint32_t bits;
     std::memcpy(&bits, &value, sizeof(bits));
-    if ((x->bits & 0x7c00u) == 0x7c00u) bits = magnitude | 0x7f800000u;  // infinities and NaN
-    bits |= (x->bits & 0x8000u) << 16;
+    if ((x.bits & 0x7c00u) == 0x7c00u) bits = magnitude | 0x7f800000u;  // infinities and NaN
+    bits |= (x.bits & 0x8000u) << 16;
     std::memcpy(&value, &bits, sizeof(value));
     return value;
 }
 
-template <bool kStandardise, class Source>
-float entry(const Source* x, const float* centre, const float* inverse_scale, std::size_t j) {
-    if constexpr (!kStandardise) return floats_of(x + j);
-    return (floats_of(x + j) - centre[j]) * inverse_scale[j];
+template <class Source>
+Floats floats_of(const Source* x) {
+    return Floats{float_of(x[0]), float_of(x[1]), float_of(x[2]), float_of(x[3])};
 }
+Floats floats_of(const float* x) { return load<Floats>(x); }
 
 // Column by column: compilers know sums of products of 16-bit numbers.
 struct Tile {
@@ -60,14 +59,10 @@ struct Tile {
     static constexpr std::size_t kMinColumns = 8;
     static constexpr std::size_t kColumns = 8;
     static constexpr std::size_t kStep = 16;
+    static constexpr std::size_t kTogether = 0;
 
-    static std::size_t place(std::size_t feature, std::size_t column, std::size_t, std::size_t n_padded) {
-        return column * n_padded + feature;
-    }
-
-    template <std::size_t kRows>
     static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,
-                         const std::int32_t* starts, std::int32_t* sums, Upcoming&) {
+                         const std::int32_t* starts, std::int32_t* sums) {
         for (std::size_t c = 0; c < columns; ++c, panel += n_padded) {
             std::int32_t sum = starts[c];
             for (std::size_t j = 0; j < n_padded; ++j) sum += std::int32_t{row[j]} * panel[j];
@@ -75,36 +70,14 @@ struct Tile {
         }
     }
 
-    struct Largest {
-        std::int32_t of[4];
-    };
-    static Largest none() { return {{0, 0, 0, 0}}; }
-    template <bool kStandardise, class Source>
-    static Largest largest(Largest so_far, const Source* x, const float* centre, const float* inverse_scale) {
-        for (std::size_t j = 0; j < kStep; ++j) {
-            const float value = entry<kStandardise>(x, centre, inverse_scale, j);
-            std::int32_t magnitude;
-            std::memcpy(&magnitude, &value, sizeof(magnitude));
-            magnitude &= kMagnitudeBits;
-            if (magnitude > so_far.of[j % 4]) so_far.of[j % 4] = magnitude;
-        }
-        return so_far;
-    }
-    static std::uint32_t value(const Largest& largest) {
-        std::int32_t most = 0;
-        for (const std::int32_t magnitude : largest.of) most = magnitude > most ? magnitude : most;
-        return static_cast<std::uint32_t>(most);
-    }
-
-    template <bool kStandardise, class Source>
-    static void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,
-                         Row* quantised) {
+    static void quantise(const Floats* scaled, Row* quantised) {
         // Floats of this size are integers: adding it rounds to the nearest, ties to even.
         constexpr float kRounder = 0x1.8p23f;
+        float entries[kStep];
+        std::memcpy(entries, scaled, sizeof entries);
         for (std::size_t j = 0; j < kStep; ++j) {
-            float scaled = entry<kStandardise>(x, centre, inverse_scale, j) * factor;
-            scaled = (scaled > -kQuantisedMost ? scaled : -kQuantisedMost) + kRounder;  // NaN too becomes the least
-            quantised[j] = static_cast<Row>((scaled < kRounder + kQuantisedMost ? scaled : kRounder + kQuantisedMost) -
+            const float least = (entries[j] > -kQuantisedMost ? entries[j] : -kQuantisedMost) + kRounder;  // of NaN too
+            quantised[j] = static_cast<Row>((least < kRounder + kQuantisedMost ? least : kRounder + kQuantisedMost) -
                                             kRounder);
         }
     }
@@ -119,6 +92,6 @@ struct Signs {
     static std::uint8_t bits_of_8(const Float* scores, const Float* intercept) {
         return reached(scores, intercept, Float{1});
     }
-    static constexpr std::size_t kHalves = 1;
-    static void widen(const Half* values, float* wide) { *wide = floats_of(values); }
+    static constexpr std::size_t kHalves = 4;
+    static void widen(const Half* values, float* wide) { store(wide, floats_of(values)); }
 };

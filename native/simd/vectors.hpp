@@ -17,6 +17,7 @@ using Vector __attribute__((vector_size(kVectorBytes))) = Lane;
 using Bytes = Vector<std::uint8_t>;
 using Shorts = Vector<std::uint16_t>;
 using Floats = Vector<float>;
+using Integers = Vector<std::int32_t>;
 
 // Registers that hold one lane for each class of a group.
 template <class Lane>
@@ -80,17 +81,6 @@ struct IsaDefaults {
     static void products(const std::uint64_t* rows, std::size_t length, const std::uint32_t* classes,
                          const std::int8_t* activations, std::int32_t* products) {
         for (int i = 0; i < 16; ++i) products[i] = Isa::product_of(rows + classes[i] * length, length, activations);
-    }
-};
-
-// Memory that is fetched while tiles are multiplied, line by line: the rows to quantise next.
-struct Upcoming {
-    std::uintptr_t at;
-    std::uintptr_t end;
-
-    void fetch_line() {
-        __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);  // into the second-level cache
-        at = at + 64 < end ? at + 64 : end;
     }
 };
 
