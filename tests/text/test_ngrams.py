@@ -1,14 +1,13 @@
 """The kernel from UTF-8 to sparse rows, beside its twin in Python."""
 
-import math
 import pickle
 import random
-from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ngram_rows import reference_row
 
 from bitclass._native import thread_limit
 from bitclass._native.ngrams import NgramFeatures, ngrams
@@ -26,22 +25,7 @@ def row_of(features, text):
 
 
 def expected_row(features, text):
-    """Value of each column of a text, in Python."""
-    weights = np.ones(features.n_columns, np.float32)
-    if features.columns is not None:
-        weights[:] = 0
-        weights[features.columns] = features.idf
-    sums = Counter()
-    for ngram in features.ngrams(text):
-        sums[ngram.column] += ngram.sign
-    row = {
-        column: math.copysign(1.0 + math.log(abs(sums[column])), sums[column])
-        * float(weights[column])
-        for column in sorted(sums)
-        if sums[column] and weights[column]
-    }
-    length = math.sqrt(sum(value * value for value in row.values()))
-    return {column: float(np.float32(value / length)) for column, value in row.items()}
+    return {column: float(np.float32(v)) for column, v in reference_row(features, text).items()}
 
 
 @given(TEXTS, LENGTHS, WORD_LENGTHS.filter(bool), st.sampled_from([256, 4096, 2**18]))
