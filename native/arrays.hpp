@@ -140,4 +140,10 @@ private:
     PyThreadState* state_;
 };
 
+template <class Work>
+auto without_gil(Work work) {
+    const WithoutGil released;
+    return work();
+}
+
 }  // namespace bitclass

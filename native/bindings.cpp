@@ -49,10 +49,7 @@ nb::tuple nearest(const HammingIndex& index, nb::handle codes, int n_threads) {
     const std::size_t n = queries.shape(0);
     const NewArray<std::int64_t> indices(n);
     const NewArray<std::int32_t> distances(n);
-    {
-        const WithoutGil released;
-        index.nearest(queries.data(), n, indices.data(), distances.data(), n_threads);
-    }
+    without_gil([&] { index.nearest(queries.data(), n, indices.data(), distances.data(), n_threads); });
     return nb::make_tuple(indices.object, distances.object);
 }
 
@@ -69,10 +66,7 @@ nb::tuple top_k(const HammingIndex& index, nb::handle codes, std::size_t k, int 
     const std::size_t n = queries.shape(0);
     const NewArray<std::int64_t> indices(n, k);
     const NewArray<std::int32_t> distances(n, k);
-    {
-        const WithoutGil released;
-        index.top_k(queries.data(), n, k, indices.data(), distances.data(), n_threads);
-    }
+    without_gil([&] { index.top_k(queries.data(), n, k, indices.data(), distances.data(), n_threads); });
     return nb::make_tuple(indices.object, distances.object);
 }
 
@@ -87,8 +81,7 @@ nb::object scores(const HammingIndex& index, nb::handle codes, std::size_t n_bit
     queries.require_length(1, index.n_bytes());
     require_width(index, n_bits);
     const NewArray<std::int32_t> products(queries.shape(0), index.n_classes());
-    const WithoutGil released;
-    index.scores(queries.data(), queries.shape(0), n_bits, products.data(), n_threads);
+    without_gil([&] { index.scores(queries.data(), queries.shape(0), n_bits, products.data(), n_threads); });
     return products.object;
 }
 
@@ -119,11 +112,9 @@ nb::tuple pack_signs_of(nb::handle scores, nb::handle intercept, int n_threads) 
     const Array<const Float> shift(intercept, "intercept", 1);
     shift.require_length(0, values.shape(1));
     const NewArray<std::uint8_t> codes(values.shape(0), packed_width(values.shape(1)));
-    std::size_t bad;
-    {
-        const WithoutGil released;
-        bad = pack_signs(values.data(), values.shape(0), values.shape(1), shift.data(), codes.data(), n_threads);
-    }
+    const std::size_t bad = without_gil([&] {
+        return pack_signs(values.data(), values.shape(0), values.shape(1), shift.data(), codes.data(), n_threads);
+    });
     return nb::make_tuple(codes.object, bad);
 }
 
@@ -153,12 +144,10 @@ nb::tuple rescore_of(const HammingIndex& index, nb::handle scores, nb::handle in
     const Array<const Float> shift(intercept, "intercept", 1);
     shift.require_length(0, values.shape(1));
     const Rescored out(index, values.shape(0), values.shape(1), scale, n_candidates, k);
-    std::size_t bad;
-    {
-        const WithoutGil released;
-        bad = rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, out.scale.data(),
+    const std::size_t bad = without_gil([&] {
+        return rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, out.scale.data(),
                       n_candidates, k, out.indices.data(), out.scores.data(), out.distances.data(), n_threads);
-    }
+    });
     return out.with(bad);
 }
 
@@ -169,8 +158,7 @@ nb::object widen_rows(nb::handle X, int n_threads) {
     const FeatureArray halves(X, shape.shape(1));
     if (!halves.is("float16")) halves.refuse("float16", halves.dtype());
     const NewArray<float> wide(shape.shape(0), shape.shape(1));
-    const WithoutGil released;
-    widen(halves.features, wide.data(), n_threads);
+    without_gil([&] { widen(halves.features, wide.data(), n_threads); });
     return wide.object;
 }
 
@@ -195,11 +183,9 @@ Int8Projection* make_projection(nb::handle weights, nb::handle thresholds, nb::h
 nb::tuple encode_rows(const Int8Projection& projection, nb::handle X, int n_threads) {
     const FeatureArray rows(X, projection.n_features());
     const NewArray<std::uint8_t> codes(rows.shape(0), packed_width(projection.n_bits()));
-    std::size_t bad;
-    {
-        const WithoutGil released;
-        bad = projection.encode(rows.features, codes.data(), n_threads);
-    }
+    const std::size_t bad = without_gil([&] {
+        return projection.encode(rows.features, codes.data(), n_threads);
+    });
     return nb::make_tuple(codes.object, bad);
 }
 
@@ -208,11 +194,9 @@ nb::tuple nearest_of_rows(const Int8Projection& projection, const HammingIndex& 
     require_width(index, projection.n_bits());
     const NewArray<std::int64_t> indices(rows.shape(0));
     const NewArray<std::int32_t> distances(rows.shape(0));
-    std::size_t bad;
-    {
-        const WithoutGil released;
-        bad = predict(projection, index, rows.features, indices.data(), distances.data(), n_threads);
-    }
+    const std::size_t bad = without_gil([&] {
+        return predict(projection, index, rows.features, indices.data(), distances.data(), n_threads);
+    });
     return nb::make_tuple(indices.object, distances.object, bad);
 }
 
@@ -220,12 +204,10 @@ nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex&
                            nb::handle scale, std::size_t n_candidates, std::size_t k, int n_threads) {
     const FeatureArray rows(X, projection.n_features());
     const Rescored out(index, rows.shape(0), projection.n_bits(), scale, n_candidates, k);
-    std::size_t bad;
-    {
-        const WithoutGil released;
-        bad = predict_rescored(projection, index, rows.features, out.scale.data(), n_candidates, k,
+    const std::size_t bad = without_gil([&] {
+        return predict_rescored(projection, index, rows.features, out.scale.data(), n_candidates, k,
                                out.indices.data(), out.scores.data(), out.distances.data(), n_threads);
-    }
+    });
     return out.with(bad);
 }
 
@@ -265,8 +247,7 @@ nb::object scores_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::hand
     SparseProjection all_columns{};
     all_columns.floats = table.data();
     all_columns.n_bits = table.shape(1);
-    const WithoutGil released;
-    sparse_scores(X.rows, all_columns, scores.data(), n_threads);
+    without_gil([&] { sparse_scores(X.rows, all_columns, scores.data(), n_threads); });
     return scores.object;
 }
 
@@ -365,7 +346,8 @@ nb::tuple rows_of_texts(const NgramHasher& hasher, nb::handle texts, int n_threa
         parallel_for(n_chunks, n_threads, [&](std::size_t chunk) {
             NgramHasher::Row row(hasher);
             for (std::size_t i = chunk * kTextsPerChunk; i < std::min((chunk + 1) * kTextsPerChunk, n); ++i) {
-                starts.data()[i + 1] = static_cast<std::int32_t>(hasher.append(list.views[i].data(), list.views[i].size(), row));
+                const std::string_view text = list.views[i];
+                starts.data()[i + 1] = static_cast<std::int32_t>(hasher.append(text.data(), text.size(), row));
             }
             parts[chunk] = {std::move(row.columns), std::move(row.values)};
         });
@@ -430,8 +412,7 @@ public:
     nb::object scores(nb::handle indptr, nb::handle indices, nb::handle data, int n_threads) const {
         const SparseArray X(indptr, indices, data, places_.shape(0));
         const NewArray<float> found(X.rows.n, projection_.n_bits);
-        const WithoutGil released;
-        sparse_scores(X.rows, projection_, found.data(), n_threads);
+        without_gil([&] { sparse_scores(X.rows, projection_, found.data(), n_threads); });
         return found.object;
     }
 
@@ -444,8 +425,9 @@ public:
         if (n_candidates > 0) require_count("n_candidates", n_candidates, index.n_classes());
         require_width(index, projection_.n_bits);
         const NewArray<std::int64_t> found(list.views.size());
-        const WithoutGil released;
-        predict_texts(hasher, projection_, index, list.views, steepness.data(), n_candidates, found.data(), n_threads);
+        without_gil([&] {
+            predict_texts(hasher, projection_, index, list.views, steepness.data(), n_candidates, found.data(), n_threads);
+        });
         return found.object;
     }
 
@@ -475,8 +457,9 @@ nb::object half_margins_of(nb::handle codes, nb::handle weights, nb::handle own,
     require_code_widths(code_array, weight_array, std::min(8 * code_array.shape(1), kMaxTrainingBits));
     own_array.require_length(0, code_array.shape(0));
     const NewArray<std::int16_t> half(code_array.shape(0), weight_array.shape(0));
-    const WithoutGil released;
-    half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half.data(), n_threads);
+    without_gil([&] {
+        half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half.data(), n_threads);
+    });
     return half.object;
 }
 
@@ -498,7 +481,9 @@ void add_pair_sums(nb::handle codes, nb::handle weights, std::size_t bit, nb::ha
     sum_array.require_length(1, table_array.shape(0));
     sum_array.require_length(2, n_classes);
     sum_array.require_length(3, n_classes);
-    if (bit >= n_bits) refuse_value("bit: expected an index below " + std::to_string(n_bits) + ", found " + std::to_string(bit));
+    if (bit >= n_bits) {
+        refuse_value("bit: expected an index below " + std::to_string(n_bits) + ", found " + std::to_string(bit));
+    }
     const WithoutGil released;
     pair_sums(rows_of(code_array), rows_of(weight_array), bit,
               {own_array.data(), row_weight_array.data(), n, n_classes},
@@ -535,12 +520,10 @@ nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle own, nb
     }
     const NewArray<std::uint8_t> new_codes(n, code_array.shape(1));
     const NewArray<double> log_decreases(n_bits);
-    {
-        const WithoutGil released;
-        update_codes({rows_of(code_array), rows_of(weight_array), own_array.data(), row_weight_array.data(), n_bits,
-                      value_array.data(), log_step, new_codes.data(), log_decreases.data()},
-                     n_threads);
-    }
+    const CodeUpdate update{rows_of(code_array), rows_of(weight_array), own_array.data(), row_weight_array.data(),
+                            n_bits,              value_array.data(),    log_step,         new_codes.data(),
+                            log_decreases.data()};
+    without_gil([&] { update_codes(update, n_threads); });
     return nb::make_tuple(new_codes.object, log_decreases.object);
 }
 
@@ -549,11 +532,9 @@ nb::tuple grouped_rows(nb::handle labels, nb::handle codes, int n_threads) {
     const Codes code_array(codes, "codes", 2);
     label_array.require_length(0, code_array.shape(0));
     const NewArray<std::intptr_t> first(code_array.shape(0)), inverse(code_array.shape(0));
-    std::size_t n_groups;
-    {
-        const WithoutGil released;
-        n_groups = group_rows(label_array.data(), rows_of(code_array), first.data(), inverse.data(), n_threads);
-    }
+    const std::size_t n_groups = without_gil([&] {
+        return group_rows(label_array.data(), rows_of(code_array), first.data(), inverse.data(), n_threads);
+    });
     return nb::make_tuple(first.object, inverse.object, n_groups);
 }
 

@@ -41,7 +41,8 @@ std::size_t first_bad_row(std::size_t n_rows, int n_threads, Visit visit) {
     return first.load();
 }
 
-std::size_t pack_rows(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes) {
+std::size_t pack_rows(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
+                      std::uint8_t* codes) {
     return kernels().encode.pack_float32(scores, n, n_bits, intercept, codes);
 }
 std::size_t pack_rows(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -34,17 +33,9 @@ class LogSum {
 public:
     // Adds term * factor; term > 0.
     void add(double term, const WideFactor& factor) {
-        std::int64_t exponent = factor.exponent;
-        if (term < 0x1p-1022) {
-            term *= 0x1p64;
-            exponent -= 64;
-        }
-        std::uint64_t bits;
-        std::memcpy(&bits, &term, sizeof bits);
-        exponent += static_cast<std::int64_t>(bits >> 52) - 1023;
-        bits = (bits & 0x000fffffffffffff) | std::uint64_t{1023} << 52;
-        std::memcpy(&term, &bits, sizeof bits);
-        add_scaled(term * factor.fraction, exponent);
+        int exponent;
+        const double fraction = 2.0 * std::frexp(term, &exponent);  // in [1, 2)
+        add_scaled(fraction * factor.fraction, exponent - 1 + factor.exponent);
     }
 
     void add(const LogSum& other) {
@@ -59,11 +50,7 @@ public:
 private:
     // 2^exponent for exponent <= 0; what is too small to count is 0.
     static double power(std::int64_t exponent) {
-        if (exponent < -1000) return 0.0;
-        const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
-        double value;
-        std::memcpy(&value, &bits, sizeof value);
-        return value;
+        return exponent < -1000 ? 0.0 : std::ldexp(1.0, static_cast<int>(exponent));
     }
 
     void add_scaled(double value, std::int64_t exponent) {

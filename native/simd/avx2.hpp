@@ -50,7 +50,9 @@ struct Isa : IsaDefaults<Isa> {
 };
 
 Floats floats_of(const float* x) { return (Floats)_mm256_loadu_ps(x); }
-Floats floats_of(const Half* x) { return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))); }
+Floats floats_of(const Half* x) {
+    return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
+}
 Floats floats_of(const double* x) {
     return (Floats)_mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(x + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(x)));
 }

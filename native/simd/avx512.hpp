@@ -109,7 +109,9 @@ struct Isa : IsaDefaults<Isa> {
 };
 
 Floats floats_of(const float* x) { return (Floats)_mm512_loadu_ps(x); }
-Floats floats_of(const Half* x) { return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))); }
+Floats floats_of(const Half* x) {
+    return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
+}
 Floats floats_of(const double* x) {
     const __m256 low = _mm512_cvtpd_ps(_mm512_loadu_pd(x));
     const __m256 high = _mm512_cvtpd_ps(_mm512_loadu_pd(x + 8));

@@ -220,7 +220,8 @@ struct Largest {
 };
 
 template <bool kStandardise, class Source>
-inline void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor, Tile::Row* quantised) {
+inline void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,
+                     Tile::Row* quantised) {
     Floats scaled[kEntryParts];
     for (std::size_t part = 0; part < kEntryParts; ++part) {
         scaled[part] = entries<kStandardise>(x, centre, inverse_scale, part) * factor;
@@ -250,14 +251,16 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         for (std::size_t i = 0; i < count; ++i) {
             Largest so_far = largest[i];
             for (std::size_t j = from; j < to; j += Tile::kStep) {
-                so_far.template see<kStandardise>(x[i] + j, at<kStandardise>(centre, j), at<kStandardise>(inverse_scale, j));
+                so_far.template see<kStandardise>(x[i] + j, at<kStandardise>(centre, j),
+                                                  at<kStandardise>(inverse_scale, j));
             }
             largest[i] = so_far;
         }
     });
     for (std::size_t i = 0; i < count; ++i) {
         if (rest > 0) {
-            largest[i].template see<kStandardise>(last[i], at<kStandardise>(centre, whole), at<kStandardise>(inverse_scale, whole));
+            largest[i].template see<kStandardise>(last[i], at<kStandardise>(centre, whole),
+                                                  at<kStandardise>(inverse_scale, whole));
         }
         const float most = largest[i].value();
         factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMost / most : 0.0f;
