@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from bitclass import BinaryCodeClassifier, set_num_threads
-from bitclass.array_api import add_gram, class_sums
+from bitclass.arrays import add_gram, class_sums
 from bitclass.device import device_search
 
 RESULTS = Path(__file__).parent / "results"

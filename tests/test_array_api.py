@@ -15,7 +15,7 @@ import sklearn
 from sklearn.datasets import load_digits
 
 from bitclass import BinaryCodeClassifier
-from bitclass.array_api import add_gram, class_sums, is_foreign, namespace, to_host
+from bitclass.arrays import add_gram, class_sums, is_foreign, namespace, to_host
 from bitclass.codes import pack
 from bitclass.device import device_search
 from bitclass.hash_function import HashFunction

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bitclass import BinaryCodeClassifier, CodeWarning
-from bitclass.rows import sample_rows
+from bitclass.arrays import sample_rows
 from bitclass.training import fit
 
 X = np.random.default_rng(0).standard_normal((20, 4))

@@ -11,15 +11,14 @@ import bitclass
 SOURCE = Path(bitclass.__file__).parent
 
 # Each room may import the rooms named here, and itself: imports point one way.
-FOUNDATION = {"array_api", "codes", "rows", "_native"}
+FOUNDATION = {"arrays", "codes", "_native"}
 MODEL = FOUNDATION | {"device", "hash_function", "model", "storage"}
 LEARNING = MODEL | {"_warn", "losses", "training"}
 ESTIMATOR = LEARNING | {"summary", "validation", "classifier", "documentation"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
-    "array_api": {"_native"},
+    "arrays": {"_native"},
     "codes": set(),
-    "rows": {"array_api"},
     "device": FOUNDATION,
     "losses": set(),
     "_warn": set(),

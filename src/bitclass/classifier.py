@@ -15,11 +15,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
 from bitclass._native.threads import prediction_threads, training_threads
-from bitclass.array_api import is_foreign, like, memory_errors, take, to_host
+from bitclass.arrays import Features, is_foreign, like, memory_errors, take, to_host
 from bitclass.documentation import DocumentedMixin
 from bitclass.model import PackedModel
 from bitclass.notebook_bar import with_bar
-from bitclass.rows import Features
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
 from bitclass.storage import save as save_model

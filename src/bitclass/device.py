@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from bitclass._native.prediction import QUANTISED_MOST
-from bitclass.array_api import (
+from bitclass.arrays import (
     Array,
     check_array,
     device,

@@ -20,7 +20,7 @@ from bitclass._native import (
 )
 from bitclass._native.ngrams import TEXTS_PER_CHUNK, NgramFeatures
 from bitclass._native.prediction import QUANTISED_MOST, threads_for
-from bitclass.rows import Features, check_finite, dense_rows
+from bitclass.arrays import Features, check_finite, dense_rows
 
 __all__ = [
     "MAX_COLUMNS",

@@ -19,11 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
-from bitclass.array_api import is_foreign, like, memory_errors, to_host
+from bitclass.arrays import Features, as_features, is_foreign, like, memory_errors, to_host
 from bitclass.codes import unpack
 from bitclass.device import device_search
 from bitclass.hash_function import FeatureBlock, HashFunction
-from bitclass.rows import Features, as_features
 
 __all__ = ["PackedModel"]
 

@@ -16,11 +16,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
-from bitclass.array_api import check_array, device, is_foreign, namespace, to_host
+from bitclass.arrays import Features, check_array, device, is_foreign, namespace, to_host
 from bitclass.codes import MAX_BITS
 from bitclass.hash_function import MAX_GAMMA, MIN_GAMMA
 from bitclass.losses import LOSSES, resolve_loss, tabulate
-from bitclass.rows import Features
 from bitclass.training import Settings, Statistics
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.sparse import MAX_DENSE_FEATURES

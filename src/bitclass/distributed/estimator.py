@@ -12,7 +12,7 @@ from dask.delayed import Delayed
 from sklearn.utils.validation import check_is_fitted
 
 from bitclass._native import thread_limit
-from bitclass.array_api import is_foreign, to_host
+from bitclass.arrays import as_features, is_foreign, to_host
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.codes import packed_width
 from bitclass.distributed.cluster import (
@@ -31,7 +31,6 @@ from bitclass.distributed.partitions import (
     is_files,
     row_batches,
 )
-from bitclass.rows import as_features
 from bitclass.validation import check_initial_codes
 
 __all__ = ["DaskBinaryCodeClassifier"]

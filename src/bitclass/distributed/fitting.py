@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._native.threads import training_threads
-from bitclass.array_api import is_foreign, take, to_host
+from bitclass.arrays import Features, as_features, is_foreign, take, to_host
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.distributed.cluster import named_errors, results, worker_addresses, worker_threads
 from bitclass.distributed.partitions import (
@@ -29,7 +29,6 @@ from bitclass.distributed.partitions import (
     grouped,
     row_batches,
 )
-from bitclass.rows import Features, as_features
 from bitclass.training import Statistics, start_statistics
 from bitclass.training.refinement.split import uniform
 from bitclass.training.statistics import check_label_kinds

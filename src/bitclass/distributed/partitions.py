@@ -18,9 +18,8 @@ from dask.optimization import cull
 from distributed import Client, Future, futures_of
 from numpy.typing import NDArray
 
-from bitclass.array_api import to_host
+from bitclass.arrays import Features, to_host
 from bitclass.distributed.cluster import PartitionError
-from bitclass.rows import Features
 
 __all__ = [
     "FeatureFiles",

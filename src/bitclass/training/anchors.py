@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import class_sums
+from bitclass.arrays import Features, dense_rows, sample_rows
 from bitclass.hash_function import RbfAnchors, squared_distances
-from bitclass.rows import Features, dense_rows, sample_rows
 
 __all__ = ["anchor_count", "choose_anchors"]
 

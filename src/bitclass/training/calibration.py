@@ -12,7 +12,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from bitclass._native import effective_threads, thread_limit
-from bitclass.array_api import is_foreign, like, namespace, take, to_host
+from bitclass.arrays import is_foreign, like, namespace, take, to_host
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.training.discriminant import Coordinates

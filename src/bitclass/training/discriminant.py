@@ -19,9 +19,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from bitclass._native import Precision, effective_threads
-from bitclass.array_api import Array, device, is_foreign, like, namespace, take, to_host
+from bitclass.arrays import Array, dense_rows, device, is_foreign, like, namespace, take, to_host
 from bitclass.hash_function import HashFunction, RbfAnchors
-from bitclass.rows import dense_rows
 
 if TYPE_CHECKING:
     from bitclass.training.statistics import Statistics, Sums

@@ -21,11 +21,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
-from bitclass.array_api import hosted
+from bitclass.arrays import Features, dense_rows, hosted, sample_rows
 from bitclass.codes import pack, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.alternation import (
     Groups,
     alternate,

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._native import HammingIndex, Precision, SparseRows, sparse_scores, sparse_step
+from bitclass.arrays import Features, row_blocks
 from bitclass.codes import pack
 from bitclass.hash_function import MAX_COLUMNS, HashFunction
 from bitclass.model import PackedModel
-from bitclass.rows import Features, row_blocks
 from bitclass.training.alternation import HISTORY_DTYPE
 from bitclass.training.calibration import fitted_temperature
 from bitclass.training.fit import Fitted

@@ -15,9 +15,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from bitclass._native import class_sums
+from bitclass.arrays import Features, dense_rows, sample_rows
 from bitclass.codes import pack, packed_width, sign, unpack
 from bitclass.hash_function import HashFunction
-from bitclass.rows import Features, dense_rows, sample_rows
 from bitclass.training.discriminant import (
     coordinates_of,
     default_alpha,

@@ -21,23 +21,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.array_api import (
+from bitclass.arrays import (
     Array,
+    Features,
     add_gram,
     class_sums,
+    compute_dtype,
+    dense_rows,
     device,
     hosted,
     is_foreign,
     like,
     namespace,
     put,
+    row_blocks,
+    sample_rows,
     take,
     to_host,
     unique_inverse,
 )
 from bitclass.codes import pack, packed_width, unpack
 from bitclass.hash_function import RbfAnchors
-from bitclass.rows import Features, compute_dtype, dense_rows, row_blocks, sample_rows
 
 if TYPE_CHECKING:
     from bitclass.training.starting_codes import StartingCodes

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from bitclass.array_api import Array, device, like, namespace, take, to_host
+from bitclass.arrays import Array, device, like, namespace, take, to_host
 from bitclass.codes import pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.array_api import is_foreign, namespace, take, to_host
-from bitclass.rows import Features, dense_rows
+from bitclass.arrays import Features, dense_rows, is_foreign, namespace, take, to_host
 from bitclass.training.statistics import Statistics
 
 __all__ = ["Batch", "Rows", "Sample", "Split", "uniform"]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex, effective_threads
-from bitclass.array_api import (
+from bitclass.arrays import (
     Array,
     device,
     is_foreign,
