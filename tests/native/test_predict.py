@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from bitclass import PackedModel
 from bitclass._native import (
     HammingIndex,
     quantise,
@@ -162,3 +163,18 @@ def test_rescoring_refuses_what_is_not_finite_and_wrong_numbers(precision):
     ):
         with pytest.raises(ValueError, match=f"{name}: "):
             hash_function.rescored(X, index, m, k)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_blocks_of_all_scores_meet_without_gaps(precision, monkeypatch):
+    X, projection, intercept, weights = small_problem()
+    hash_function = HashFunction(projection, intercept, precision=precision)
+    packed = PackedModel(np.arange(90), weights, hash_function, rescore=8)
+    whole = packed.predict_log_proba(X), *packed.top_classes(X, 20, probabilities=True)
+    monkeypatch.setattr("bitclass.model._SCORES_PER_BLOCK", 7 * 90)
+    in_blocks = packed.predict_log_proba(X), *packed.top_classes(X, 20, probabilities=True)
+    for one, other in zip(in_blocks, whole, strict=True):
+        assert_array_equal(one, other)
+    X[23, 3] = np.nan
+    with pytest.raises(ValueError, match="row 23, feature 3"):
+        packed.predict_proba(X)
