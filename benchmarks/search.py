@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from bitclass import BinaryCodeClassifier
 from bitclass._native import ClusteredIndex, HammingIndex
-from bitclass._native.class_index import cluster_codes
+from bitclass._native.prediction import cluster_codes
 from bitclass.codes import hamming
 from cost import class_rows
 from harness import BUILD, threads_of_all, write_page

@@ -20,7 +20,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from bitclass import BinaryCodeClassifier, PackedModel
-from bitclass._native import HammingIndex, Projection
+from bitclass._native import HammingIndex
+from bitclass.hash_function import HashFunction
 from harness import (
     DATA,
     load,
@@ -111,15 +112,15 @@ def encode(threads: int) -> Iterator[Row]:
     centre = rng.standard_normal(4096, dtype=np.float32)
     scale = rng.uniform(0.5, 2.0, 4096).astype(np.float32)
     t = np.zeros(128)
-    int8 = Projection(P, t, precision="int8")
+    int8 = HashFunction(P, t, precision="int8")
     # As learned models do it: rows are standardised before they are quantised.
-    standardised = Projection(P, t, precision="int8", centre=centre, scale=scale)
+    standardised = HashFunction(P, t, precision="int8", centre=centre, scale=scale)
     beside = partial(compare, threads=threads, rounds=7)
     shape = "encode, d = 4,096, r = 128, n = 20,000"
     for kind, hash_function, floor, aim in (
         ("int8", int8, 2.0, 3.5),
         ("int8, standardised", standardised, 2.0, 3.5),
-        ("float32", Projection(P, t), 0.9, 1.0),
+        ("float32", HashFunction(P, t, precision="float32"), 0.9, 1.0),
     ):
         ours = partial(hash_function.encode, X)
         yield beside(f"{shape}, {kind}", "NumPy X @ P", lambda: X @ P, ours, floor=floor, aim=aim)

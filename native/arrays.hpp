@@ -1,4 +1,4 @@
-// Arrays from Python, checked before a kernel sees their pointer. Every error names the argument.
+// Arrays from and for Python: checked before a kernel sees their pointer. Every error names the argument.
 #pragma once
 
 #include <unistd.h>
@@ -7,85 +7,116 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 #include <type_traits>
-
 
 namespace bitclass {
 
 namespace nb = nanobind;
 
-// Name of an element type as NumPy spells it.
-template <class T>
-std::string dtype_name() {
-    const std::string bits = std::to_string(8 * sizeof(T));
-    if constexpr (std::is_floating_point_v<T>) return "float" + bits;
-    return (std::is_signed_v<T> ? "int" : "uint") + bits;
-}
+[[noreturn]] inline void refuse_value(const std::string& message) { throw nb::value_error(message.c_str()); }
 
 // Any array that offers the buffer protocol. Must be made and destroyed with the GIL held.
 class AnyArray {
 public:
-    AnyArray(nb::handle object, const char* name, int n_dims, bool writable);
+    AnyArray(nb::handle object, const char* name, int n_dims) : name_(name) {
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
+            PyErr_Clear();
+            refuse("an array", nb::inst_name(object).c_str());
+        }
+        if (view_.ndim != n_dims) {
+            const std::string found = std::to_string(view_.ndim);
+            PyBuffer_Release(&view_);
+            refuse(std::to_string(n_dims) + " dimensions", found);
+        }
+    }
     ~AnyArray() { PyBuffer_Release(&view_); }
     AnyArray(const AnyArray&) = delete;
     AnyArray& operator=(const AnyArray&) = delete;
 
     std::size_t shape(int axis) const { return static_cast<std::size_t>(view_.shape[axis]); }
     std::ptrdiff_t stride(int axis) const { return view_.strides[axis]; }  // in bytes
-    const std::string& dtype() const { return dtype_; }
     void* pointer() const { return view_.buf; }
-    bool aligned_to(std::size_t bytes) const {
-        return reinterpret_cast<std::uintptr_t>(view_.buf) % bytes == 0;
-    }
+    bool read_only() const { return view_.readonly != 0; }
 
-    const char* name() const { return name_; }
-    bool writable() const { return writable_; }
-    // Whether a byte lies between the first and last of both arrays.
-    bool overlaps(const AnyArray& other) const;
+    // NumPy's name of the element type, or the format where NumPy has no plain number for it.
+    std::string dtype() const {
+        const std::string format = view_.format == nullptr ? "B" : view_.format;
+        const std::size_t at = format.find_first_not_of("@=<");  // native order; big-endian keeps its '>'
+        const std::string bits = std::to_string(8 * view_.itemsize);
+        if (at != std::string::npos && format.size() == at + 1) {
+            const char kind = format[at];
+            if (std::string("bhilq").find(kind) != std::string::npos) return "int" + bits;
+            if (std::string("BHILQ").find(kind) != std::string::npos) return "uint" + bits;
+            if (std::string("efd").find(kind) != std::string::npos) return "float" + bits;
+        }
+        return "'" + format + "'";
+    }
+    bool is(const char* dtype_name) const { return dtype() == dtype_name; }
+
+    bool aligned_to(std::size_t bytes) const { return reinterpret_cast<std::uintptr_t>(view_.buf) % bytes == 0; }
 
     // ValueError unless the axis has that length.
-    void require_length(int axis, std::size_t length) const;
-    // TypeErrors that say what was expected, and which element type or layout was found.
-    [[noreturn]] void refuse_type(const std::string& expected) const;
-    [[noreturn]] void refuse_layout(const std::string& expected, bool aligned) const;
+    void require_length(int axis, std::size_t length) const {
+        if (shape(axis) == length) return;
+        refuse_value(std::string(name_) + ": expected length " + std::to_string(length) + " along axis " +
+                     std::to_string(axis) + ", found " + std::to_string(shape(axis)));
+    }
+    [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
+        throw nb::type_error((std::string(name_) + ": expected " + expected + ", found " + found).c_str());
+    }
 
 private:
     Py_buffer view_{};
     const char* name_;
-    bool writable_;
-    std::string dtype_;
 };
 
 // An aligned C-contiguous array of one element type; a const T accepts read-only arrays.
 template <class T>
 class Array : public AnyArray {
 public:
-    Array(nb::handle object, const char* name, int n_dims)
-        : AnyArray(object, name, n_dims, !std::is_const_v<T>) {
+    Array(nb::handle object, const char* name, int n_dims) : AnyArray(object, name, n_dims) {
         using Element = std::remove_const_t<T>;
+        const std::string bits = std::to_string(8 * sizeof(T));
+        const std::string type = std::is_floating_point_v<T> ? "float" + bits
+                                 : (std::is_signed_v<T> ? "int" : "uint") + bits;
+        const std::string expected = "a C-contiguous array of " + type;
+        if (dtype() != type) refuse(expected, dtype());
+        if (!std::is_const_v<T> && read_only()) refuse(expected, "a read-only one");
         std::ptrdiff_t expected_stride = sizeof(T);
-        bool contiguous = true;
+        bool contiguous = aligned_to(alignof(Element));
         for (int axis = n_dims - 1; axis >= 0; --axis) {
             contiguous = contiguous && (stride(axis) == expected_stride || shape(axis) <= 1);
             expected_stride *= static_cast<std::ptrdiff_t>(shape(axis));
         }
-        const std::string expected = "a C-contiguous array of " + dtype_name<Element>();
-        const bool aligned = aligned_to(alignof(T));
-        if (dtype() != dtype_name<Element>()) refuse_type(expected);
-        if (expected_stride != 0 && !(contiguous && aligned)) refuse_layout(expected, aligned);
+        if (expected_stride != 0 && !contiguous) refuse(expected, "another layout");
     }
 
     T* data() const { return static_cast<T*>(pointer()); }
 };
 
-// ValueError where an array that a kernel writes overlaps another argument: what was checked before
-// the kernel began would no longer hold while it runs. All arrays of a call are given.
-void require_apart(std::initializer_list<const AnyArray*> arrays);
+// numpy.empty, set when the module is loaded.
+inline PyObject* numpy_empty = nullptr;
 
-// ValueError unless n_threads >= 1.
-void require_threads(int n_threads);
+// A new array for a kernel to fill.
+template <class T>
+class NewArray {
+public:
+    template <class... Lengths>
+    explicit NewArray(Lengths... shape)
+        : object(nb::handle(numpy_empty)(nb::make_tuple(shape...), dtype())), array_(object, "new", sizeof...(shape)) {}
+
+    T* data() const { return array_.data(); }
+    nb::object object;
+
+private:
+    static const char* dtype() {
+        if constexpr (std::is_floating_point_v<T>) return sizeof(T) == 4 ? "f4" : "f8";
+        constexpr const char* kSigned[] = {"i1", "i2", "i4", "i8"};
+        return std::is_signed_v<T> ? kSigned[sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3] : "u1";
+    }
+    Array<T> array_;
+};
 
 // Lets other Python threads run while a kernel works.
 //
@@ -109,12 +140,10 @@ private:
     PyThreadState* state_;
 };
 
-// The parts of the compiled module, each bound in a file of its own.
-void bind_config(nb::module_& m);    // bindings.cpp
-void bind_search(nb::module_& m);    // bindings_search.cpp
-void bind_encode(nb::module_& m);    // bindings_encode.cpp
-void bind_sparse(nb::module_& m);    // bindings_sparse.cpp
-void bind_text(nb::module_& m);      // bindings_text.cpp
-void bind_training(nb::module_& m);  // bindings_training.cpp
+template <class Work>
+auto without_gil(Work work) {
+    const WithoutGil released;
+    return work();
+}
 
 }  // namespace bitclass

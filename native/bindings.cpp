@@ -1,17 +1,556 @@
-// Python's view of the kernels. The bindings check and convert arguments, release the GIL and call;
-// the kernels know pointers and sizes only.
-
+// Python's view of the kernels, which know pointers and sizes only. Types and shapes are checked here, contents by the
+// kernels; results are new arrays. src/bitclass/_native/_kernels.pyi lists the signatures.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "dispatch.hpp"
-#include "arrays.hpp"
-#include "pool.hpp"
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <vector>
 
-namespace nb = nanobind;
+#include "arrays.hpp"
+#include "dispatch.hpp"
+#include "ngrams.hpp"
+#include "pool.hpp"
+#include "training.hpp"
 
 namespace bitclass {
 namespace {
+
+using Codes = Array<const std::uint8_t>;
+using Labels = Array<const std::intptr_t>;
+using Doubles = Array<const double>;
+using FloatArray = Array<const float>;
+
+// -- Search
+
+HammingIndex* make_index(nb::handle weights) {
+    const Codes packed(weights, "weights", 2);
+    const WithoutGil released;
+    return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1));
+}
+
+HammingIndex* make_clustered_index(nb::handle weights, nb::handle centres, nb::handle clusters, std::size_t n_probe) {
+    const Codes packed(weights, "weights", 2);
+    const Codes packed_centres(centres, "centres", 2);
+    const Array<const std::int64_t> places(clusters, "clusters", 1);
+    packed_centres.require_length(1, packed.shape(1));
+    places.require_length(0, packed.shape(0));
+    const WithoutGil released;
+    return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1), packed_centres.data(),
+                            packed_centres.shape(0), places.data(), n_probe);
+}
+
+nb::tuple nearest(const HammingIndex& index, nb::handle codes, int n_threads) {
+    const Codes queries(codes, "codes", 2);
+    queries.require_length(1, index.n_bytes());
+    const std::size_t n = queries.shape(0);
+    const NewArray<std::int64_t> indices(n);
+    const NewArray<std::int32_t> distances(n);
+    without_gil([&] { index.nearest(queries.data(), n, indices.data(), distances.data(), n_threads); });
+    return nb::make_tuple(indices.object, distances.object);
+}
+
+void require_count(const char* name, std::size_t found, std::size_t most) {
+    if (found >= 1 && found <= most) return;
+    refuse_value(std::string(name) + ": expected an integer from 1 to " + std::to_string(most) + ", found " +
+                 std::to_string(found));
+}
+
+nb::tuple top_k(const HammingIndex& index, nb::handle codes, std::size_t k, int n_threads) {
+    const Codes queries(codes, "codes", 2);
+    queries.require_length(1, index.n_bytes());
+    require_count("k", k, index.n_classes());
+    const std::size_t n = queries.shape(0);
+    const NewArray<std::int64_t> indices(n, k);
+    const NewArray<std::int32_t> distances(n, k);
+    without_gil([&] { index.top_k(queries.data(), n, k, indices.data(), distances.data(), n_threads); });
+    return nb::make_tuple(indices.object, distances.object);
+}
+
+void require_width(const HammingIndex& index, std::size_t n_bits) {
+    if (index.n_bytes() == packed_width(n_bits)) return;
+    refuse_value("index: expected " + std::to_string(packed_width(n_bits)) + " bytes per class, as codes of " +
+                 std::to_string(n_bits) + " bits have, found " + std::to_string(index.n_bytes()));
+}
+
+nb::object scores(const HammingIndex& index, nb::handle codes, std::size_t n_bits, int n_threads) {
+    const Codes queries(codes, "codes", 2);
+    queries.require_length(1, index.n_bytes());
+    require_width(index, n_bits);
+    const NewArray<std::int32_t> products(queries.shape(0), index.n_classes());
+    without_gil([&] { index.scores(queries.data(), queries.shape(0), n_bits, products.data(), n_threads); });
+    return products.object;
+}
+
+// -- Encoding: with what they find, these return the first row that is not finite, or n
+
+// Rows of features, read where they are: only the elements of a row must lie side by side.
+class FeatureArray : public AnyArray {
+public:
+    FeatureArray(nb::handle object, std::size_t n_features) : AnyArray(object, "X", 2) {
+        require_length(1, n_features);
+        const Features::Type type = is("float16")   ? Features::Type::float16
+                                    : is("float32") ? Features::Type::float32
+                                                    : Features::Type::float64;
+        if (type == Features::Type::float64 && !is("float64")) refuse("float16, float32 or float64", dtype());
+        const std::ptrdiff_t size = is("float16") ? 2 : is("float32") ? 4 : 8;
+        const bool side_by_side = stride(1) == size || shape(1) <= 1;
+        if (shape(0) > 0 && !(side_by_side && stride(0) % size == 0 && aligned_to(static_cast<std::size_t>(size)))) {
+            refuse("aligned rows of adjacent features", "another layout");
+        }
+        features = {pointer(), type, shape(0), shape(1), stride(0)};
+    }
+    Features features{};
+};
+
+template <class Float>
+nb::tuple pack_signs_of(nb::handle scores, nb::handle intercept, int n_threads) {
+    const Array<const Float> values(scores, "scores", 2);
+    const Array<const Float> shift(intercept, "intercept", 1);
+    shift.require_length(0, values.shape(1));
+    const NewArray<std::uint8_t> codes(values.shape(0), packed_width(values.shape(1)));
+    const std::size_t bad = without_gil([&] {
+        return pack_signs(values.data(), values.shape(0), values.shape(1), shift.data(), codes.data(), n_threads);
+    });
+    return nb::make_tuple(codes.object, bad);
+}
+
+// What rescoring finds: n rows of the k best.
+struct Rescored {
+    Rescored(const HammingIndex& index, std::size_t n, std::size_t n_bits, nb::handle scale, std::size_t n_candidates,
+             std::size_t k)
+        : scale(scale, "scale", 1), indices(n, k), scores(n, k), distances(n, k) {
+        require_width(index, n_bits);
+        this->scale.require_length(0, n_bits);
+        require_count("n_candidates", n_candidates, index.n_classes());
+        require_count("k", k, n_candidates);
+    }
+    nb::tuple with(std::size_t bad) const {
+        return nb::make_tuple(indices.object, scores.object, distances.object, bad);
+    }
+    FloatArray scale;
+    NewArray<std::int64_t> indices;
+    NewArray<std::int32_t> scores;
+    NewArray<std::int32_t> distances;
+};
+
+template <class Float>
+nb::tuple rescore_of(const HammingIndex& index, nb::handle scores, nb::handle intercept, nb::handle scale,
+                     std::size_t n_candidates, std::size_t k, int n_threads) {
+    const Array<const Float> values(scores, "scores", 2);
+    const Array<const Float> shift(intercept, "intercept", 1);
+    shift.require_length(0, values.shape(1));
+    const Rescored out(index, values.shape(0), values.shape(1), scale, n_candidates, k);
+    const std::size_t bad = without_gil([&] {
+        return rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, out.scale.data(),
+                      n_candidates, k, out.indices.data(), out.scores.data(), out.distances.data(), n_threads);
+    });
+    return out.with(bad);
+}
+
+bool in_float32(nb::handle scores) { return AnyArray(scores, "scores", 2).is("float32"); }
+
+nb::object widen_rows(nb::handle X, int n_threads) {
+    const AnyArray shape(X, "X", 2);
+    const FeatureArray halves(X, shape.shape(1));
+    if (!halves.is("float16")) halves.refuse("float16", halves.dtype());
+    const NewArray<float> wide(shape.shape(0), shape.shape(1));
+    without_gil([&] { widen(halves.features, wide.data(), n_threads); });
+    return wide.object;
+}
+
+Int8Projection* make_projection(nb::handle weights, nb::handle thresholds, nb::handle centre,
+                                nb::handle inverse_scale, nb::handle steps) {
+    const Array<const std::int8_t> quantised(weights, "weights", 2);
+    const Doubles limits(thresholds, "thresholds", 1);
+    const Doubles units(steps, "steps", 1);
+    limits.require_length(0, quantised.shape(1));
+    units.require_length(0, quantised.shape(1));
+    std::optional<FloatArray> middle, factors;
+    if (!centre.is_none() || !inverse_scale.is_none()) {
+        middle.emplace(centre, "centre", 1);
+        factors.emplace(inverse_scale, "inverse_scale", 1);
+        middle->require_length(0, quantised.shape(0));
+        factors->require_length(0, quantised.shape(0));
+    }
+    return new Int8Projection(quantised.data(), quantised.shape(0), quantised.shape(1), limits.data(),
+                              units.data(), middle ? middle->data() : nullptr, factors ? factors->data() : nullptr);
+}
+
+nb::tuple encode_rows(const Int8Projection& projection, nb::handle X, int n_threads) {
+    const FeatureArray rows(X, projection.n_features());
+    const NewArray<std::uint8_t> codes(rows.shape(0), packed_width(projection.n_bits()));
+    const std::size_t bad = without_gil([&] {
+        return projection.encode(rows.features, codes.data(), n_threads);
+    });
+    return nb::make_tuple(codes.object, bad);
+}
+
+nb::tuple nearest_of_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X, int n_threads) {
+    const FeatureArray rows(X, projection.n_features());
+    require_width(index, projection.n_bits());
+    const NewArray<std::int64_t> indices(rows.shape(0));
+    const NewArray<std::int32_t> distances(rows.shape(0));
+    const std::size_t bad = without_gil([&] {
+        return predict(projection, index, rows.features, indices.data(), distances.data(), n_threads);
+    });
+    return nb::make_tuple(indices.object, distances.object, bad);
+}
+
+nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X,
+                           nb::handle scale, std::size_t n_candidates, std::size_t k, int n_threads) {
+    const FeatureArray rows(X, projection.n_features());
+    const Rescored out(index, rows.shape(0), projection.n_bits(), scale, n_candidates, k);
+    const std::size_t bad = without_gil([&] {
+        return predict_rescored(projection, index, rows.features, out.scale.data(), n_candidates, k,
+                               out.indices.data(), out.scores.data(), out.distances.data(), n_threads);
+    });
+    return out.with(bad);
+}
+
+// -- Sparse rows
+
+// Compressed rows from Python. Offsets and columns come from files too, so they are checked one by one.
+struct SparseArray {
+    SparseArray(nb::handle indptr, nb::handle indices, nb::handle data, std::size_t n_columns)
+        : starts(indptr, "indptr", 1), columns(indices, "indices", 1), values(data, "data", 1) {
+        values.require_length(0, columns.shape(0));
+        if (starts.shape(0) == 0) refuse_value("indptr: expected at least one offset, found none");
+        rows = {starts.data(), columns.data(), values.data(), starts.shape(0) - 1};
+        for (std::size_t i = 0; i < rows.n; ++i) {
+            if (rows.starts[i + 1] < rows.starts[i]) refuse_value("indptr: expected ascending offsets into indices");
+        }
+        const std::int64_t begin = rows.starts[0], end = rows.starts[rows.n];
+        if (begin < 0 || end > static_cast<std::int64_t>(columns.shape(0))) {
+            refuse_value("indptr: expected ascending offsets into indices");
+        }
+        for (std::int64_t e = begin; e < end; ++e) {
+            if (static_cast<std::uint32_t>(rows.columns[e]) >= n_columns) {
+                refuse_value("indices: expected numbers of columns that exist");
+            }
+        }
+    }
+    Array<const std::int64_t> starts;
+    Array<const std::int32_t> columns;
+    FloatArray values;
+    SparseRows rows{};
+};
+
+nb::object scores_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::handle data, nb::handle projection,
+                                 int n_threads) {
+    const FloatArray table(projection, "projection", 2);
+    const SparseArray X(indptr, indices, data, table.shape(0));
+    const NewArray<float> scores(X.rows.n, table.shape(1));
+    SparseProjection all_columns{};
+    all_columns.floats = table.data();
+    all_columns.n_bits = table.shape(1);
+    without_gil([&] { sparse_scores(X.rows, all_columns, scores.data(), n_threads); });
+    return scores.object;
+}
+
+void step_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::handle data, nb::handle gradients, float size,
+                         nb::handle projection, nb::handle squares, nb::handle counts, int n_threads) {
+    const FloatArray by_scores(gradients, "gradients", 2);
+    const Array<float> table(projection, "projection", 2);
+    const Array<float> means(squares, "squares", 1);
+    const Array<std::int32_t> times(counts, "counts", 1);
+    const SparseArray X(indptr, indices, data, table.shape(0));
+    by_scores.require_length(0, X.rows.n);
+    by_scores.require_length(1, table.shape(1));
+    means.require_length(0, table.shape(0));
+    times.require_length(0, table.shape(0));
+    const WithoutGil released;
+    sparse_step(X.rows, by_scores.data(), size, table.data(), means.data(), times.data(), table.shape(0),
+                table.shape(1), n_threads);
+}
+
+// Texts of Python as bytes, held while they are read.
+class Texts {
+public:
+    static constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
+
+    explicit Texts(nb::handle sequence) {
+        // A copy, so that nobody takes a text away while the kernels read it.
+        items_ = nb::steal(PySequence_Tuple(sequence.ptr()));
+        if (!items_.is_valid()) nb::raise_python_error();
+        const auto n = static_cast<std::size_t>(PyTuple_Size(items_.ptr()));
+        views.reserve(n);
+        for (std::size_t i = 0; i < n; ++i) {
+            views.push_back(view(PyTuple_GetItem(items_.ptr(), static_cast<Py_ssize_t>(i)), i));
+            if (views.back().size() <= kMaxBytes) continue;
+            refuse_value("texts: expected at most " + std::to_string(kMaxBytes) + " bytes per text, found " +
+                         std::to_string(views.back().size()) + " in text " + std::to_string(i));
+        }
+    }
+    std::vector<std::string_view> views;
+
+private:
+    std::string_view view(PyObject* item, std::size_t i) {
+        if (PyUnicode_Check(item)) {
+            Py_ssize_t size = 0;
+            if (const char* text = PyUnicode_AsUTF8AndSize(item, &size)) return {text, static_cast<std::size_t>(size)};
+            if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) nb::raise_python_error();
+            PyErr_Clear();  // lone surrogates, which are no characters and separate words
+            nb::object encoded = nb::steal(PyUnicode_AsEncodedString(item, "utf-8", "surrogatepass"));
+            if (!encoded.is_valid()) nb::raise_python_error();
+            encoded_.push_back(encoded);
+            item = encoded_.back().ptr();
+        }
+        if (!PyBytes_Check(item)) {
+            throw nb::type_error(("texts: expected str or bytes, found " + std::string(nb::inst_name(item).c_str()) +
+                                  " in text " + std::to_string(i))
+                                     .c_str());
+        }
+        return {PyBytes_AsString(item), static_cast<std::size_t>(PyBytes_Size(item))};
+    }
+    nb::object items_;
+    std::vector<nb::object> encoded_;
+};
+
+NgramHasher* make_hasher(int column_bits, int min_chars, int max_chars, int min_words, int max_words,
+                         nb::handle weights) {
+    if (column_bits < 1 || column_bits > kMaxColumnBits) {
+        refuse_value("column_bits: expected 1 to " + std::to_string(kMaxColumnBits) + ", found " +
+                     std::to_string(column_bits));
+    }
+    const auto within = [](int shortest, int longest, int most) {
+        return (shortest == 0 && longest == 0) || (1 <= shortest && shortest <= longest && longest <= most);
+    };
+    if (!within(min_chars, max_chars, kMaxChars) || !within(min_words, max_words, kMaxWords)) {
+        refuse_value("lengths: expected 1 <= shortest <= longest <= the most there may be, or 0 and 0");
+    }
+    const NgramLengths lengths{min_chars, max_chars, min_words, max_words};
+    if (weights.is_none()) return new NgramHasher(lengths, column_bits, nullptr);
+    const FloatArray factors(weights, "weights", 1);
+    factors.require_length(0, std::size_t{1} << column_bits);
+    return new NgramHasher(lengths, column_bits, factors.data());
+}
+
+nb::tuple rows_of_texts(const NgramHasher& hasher, nb::handle texts, int n_threads) {
+    constexpr std::size_t kTextsPerChunk = 64;
+    const Texts list(texts);
+    const std::size_t n = list.views.size();
+    const std::size_t n_chunks = chunks_of(n, kTextsPerChunk);
+    struct Part {
+        std::vector<std::int32_t> columns;
+        std::vector<float> values;
+    };
+    std::vector<Part> parts(n_chunks);
+    const NewArray<std::int32_t> starts(n + 1);
+    std::size_t n_entries = 0;
+    {
+        const WithoutGil released;
+        parallel_for(n_chunks, n_threads, [&](std::size_t chunk) {
+            NgramHasher::Row row(hasher);
+            for (std::size_t i = chunk * kTextsPerChunk; i < std::min((chunk + 1) * kTextsPerChunk, n); ++i) {
+                const std::string_view text = list.views[i];
+                starts.data()[i + 1] = static_cast<std::int32_t>(hasher.append(text.data(), text.size(), row));
+            }
+            parts[chunk] = {std::move(row.columns), std::move(row.values)};
+        });
+        for (const Part& part : parts) n_entries += part.columns.size();
+    }
+    if (n_entries > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+        refuse_value("texts: too many n-grams for one matrix; give fewer texts at a time");
+    }
+    const NewArray<std::int32_t> columns(n_entries);
+    const NewArray<float> values(n_entries);
+    {
+        const WithoutGil released;
+        starts.data()[0] = 0;
+        for (std::size_t i = 0; i < n; ++i) starts.data()[i + 1] += starts.data()[i];
+        std::size_t at = 0;
+        for (Part& part : parts) {
+            std::copy(part.columns.begin(), part.columns.end(), columns.data() + at);
+            std::copy(part.values.begin(), part.values.end(), values.data() + at);
+            at += part.columns.size();
+            part = {};
+        }
+    }
+    return nb::make_tuple(starts.object, columns.object, values.object);
+}
+
+// A hash function of sparse rows or texts, whose arrays stay where they are.
+class KeptProjection {
+public:
+    KeptProjection(nb::handle places, nb::handle factors, nb::handle projection, nb::handle steps, nb::handle intercept)
+        : places_(places, "places", 1), intercept_(intercept, "intercept", 1) {
+        const AnyArray table(projection, "projection", 2);
+        const std::size_t n_bits = intercept_.shape(0);
+        table.require_length(1, n_bits);
+        if (table.is("int8")) {
+            bytes_.emplace(projection, "projection", 2);
+        } else {
+            floats_.emplace(projection, "projection", 2);
+        }
+        const auto n_kept = static_cast<std::int64_t>(table.shape(0));
+        if (n_kept == 0) refuse_value("projection: expected at least one row, found none");
+        if (!std::all_of(places_.data(), places_.data() + places_.shape(0),
+                         [&](std::int32_t place) { return -1 <= place && place < n_kept; })) {
+            refuse_value("places: expected numbers of rows of projection, or -1");
+        }
+        if (!factors.is_none()) {
+            factors_.emplace(factors, "factors", 1);
+            factors_->require_length(0, table.shape(0));
+        }
+        if (!steps.is_none()) {
+            steps_.emplace(steps, "steps", 1);
+            steps_->require_length(0, n_bits);
+        }
+        projection_ = {places_.data(),
+                       factors_ ? factors_->data() : nullptr,
+                       floats_ ? floats_->data() : nullptr,
+                       bytes_ ? bytes_->data() : nullptr,
+                       steps_ ? steps_->data() : nullptr,
+                       intercept_.data(),
+                       n_bits};
+    }
+
+    nb::object scores(nb::handle indptr, nb::handle indices, nb::handle data, int n_threads) const {
+        const SparseArray X(indptr, indices, data, places_.shape(0));
+        const NewArray<float> found(X.rows.n, projection_.n_bits);
+        without_gil([&] { sparse_scores(X.rows, projection_, found.data(), n_threads); });
+        return found.object;
+    }
+
+    nb::object predict(const NgramHasher& hasher, const HammingIndex& index, nb::handle texts, nb::handle scale,
+                       std::size_t n_candidates, int n_threads) const {
+        const Texts list(texts);
+        const FloatArray steepness(scale, "scale", 1);
+        steepness.require_length(0, projection_.n_bits);
+        places_.require_length(0, std::size_t{1} << hasher.column_bits());
+        if (n_candidates > 0) require_count("n_candidates", n_candidates, index.n_classes());
+        require_width(index, projection_.n_bits);
+        const NewArray<std::int64_t> found(list.views.size());
+        without_gil([&] {
+            predict_texts(hasher, projection_, index, list.views, steepness.data(), n_candidates, found.data(), n_threads);
+        });
+        return found.object;
+    }
+
+private:
+    Array<const std::int32_t> places_;
+    FloatArray intercept_;
+    std::optional<FloatArray> floats_;
+    std::optional<Array<const std::int8_t>> bytes_;
+    std::optional<FloatArray> factors_, steps_;
+    SparseProjection projection_{};
+};
+
+// -- Training
+
+PackedRows rows_of(const Codes& codes) { return {codes.data(), codes.shape(0), codes.shape(1)}; }
+
+void require_code_widths(const Codes& codes, const Codes& weights, std::size_t n_bits) {
+    require_count("n_bits", n_bits, kMaxTrainingBits);
+    codes.require_length(1, packed_width(n_bits));
+    weights.require_length(1, packed_width(n_bits));
+}
+
+nb::object half_margins_of(nb::handle codes, nb::handle weights, nb::handle own, int n_threads) {
+    const Codes code_array(codes, "codes", 2);
+    const Codes weight_array(weights, "weights", 2);
+    const Labels own_array(own, "own", 1);
+    require_code_widths(code_array, weight_array, std::min(8 * code_array.shape(1), kMaxTrainingBits));
+    own_array.require_length(0, code_array.shape(0));
+    const NewArray<std::int16_t> half(code_array.shape(0), weight_array.shape(0));
+    without_gil([&] {
+        half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half.data(), n_threads);
+    });
+    return half.object;
+}
+
+void add_pair_sums(nb::handle codes, nb::handle weights, std::size_t bit, nb::handle own, nb::handle row_weights,
+                   nb::handle tables, nb::handle sums, int n_threads) {
+    const Codes code_array(codes, "codes", 2);
+    const Codes weight_array(weights, "weights", 2);
+    const Labels own_array(own, "own", 1);
+    const Doubles row_weight_array(row_weights, "row_weights", 1);
+    const Doubles table_array(tables, "tables", 2);
+    const Array<double> sum_array(sums, "sums", 4);
+    const std::size_t n = code_array.shape(0), n_classes = weight_array.shape(0);
+    const std::size_t n_bits = table_array.shape(1) / 2;
+    own_array.require_length(0, n);
+    row_weight_array.require_length(0, n);
+    table_array.require_length(1, 2 * n_bits + 1);
+    require_code_widths(code_array, weight_array, n_bits);
+    sum_array.require_length(0, 2);
+    sum_array.require_length(1, table_array.shape(0));
+    sum_array.require_length(2, n_classes);
+    sum_array.require_length(3, n_classes);
+    if (bit >= n_bits) {
+        refuse_value("bit: expected an index below " + std::to_string(n_bits) + ", found " + std::to_string(bit));
+    }
+    const WithoutGil released;
+    pair_sums(rows_of(code_array), rows_of(weight_array), bit,
+              {own_array.data(), row_weight_array.data(), n, n_classes},
+              {table_array.data(), table_array.shape(0), n_bits}, sum_array.data(), n_threads);
+}
+
+double flip_bits_of(nb::handle H, nb::handle g, nb::handle w, int n_threads) {
+    const Doubles H_array(H, "H", 2);
+    const Doubles g_array(g, "g", 1);
+    const Array<std::int8_t> w_array(w, "w", 1);
+    const std::size_t n_classes = H_array.shape(0);
+    H_array.require_length(1, n_classes);
+    g_array.require_length(0, n_classes);
+    w_array.require_length(0, n_classes);
+    const WithoutGil released;
+    return flip_bits(H_array.data(), g_array.data(), w_array.data(), n_classes, n_threads);
+}
+
+nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle own, nb::handle row_weights,
+                        std::size_t n_bits, nb::handle values, double log_step, int n_threads) {
+    const Codes code_array(codes, "codes", 2);
+    const Codes weight_array(weights, "weights", 2);
+    const Labels own_array(own, "own", 1);
+    const Doubles row_weight_array(row_weights, "row_weights", 1);
+    const Doubles value_array(values, "values", 1);
+    const std::size_t n = code_array.shape(0);
+    require_code_widths(code_array, weight_array, n_bits);
+    own_array.require_length(0, n);
+    row_weight_array.require_length(0, n);
+    value_array.require_length(0, 4 * n_bits + 1);
+    // The powers exp(log_step * r) have exponents that fit an integer. A NaN is refused as well.
+    if (!(log_step >= 0.0 && log_step <= 1000.0)) {
+        refuse_value("log_step: expected a number from 0 to 1000, found " + std::to_string(log_step));
+    }
+    const NewArray<std::uint8_t> new_codes(n, code_array.shape(1));
+    const NewArray<double> log_decreases(n_bits);
+    const CodeUpdate update{rows_of(code_array), rows_of(weight_array), own_array.data(), row_weight_array.data(),
+                            n_bits,              value_array.data(),    log_step,         new_codes.data(),
+                            log_decreases.data()};
+    without_gil([&] { update_codes(update, n_threads); });
+    return nb::make_tuple(new_codes.object, log_decreases.object);
+}
+
+nb::tuple grouped_rows(nb::handle labels, nb::handle codes, int n_threads) {
+    const Labels label_array(labels, "labels", 1);
+    const Codes code_array(codes, "codes", 2);
+    label_array.require_length(0, code_array.shape(0));
+    const NewArray<std::intptr_t> first(code_array.shape(0)), inverse(code_array.shape(0));
+    const std::size_t n_groups = without_gil([&] {
+        return group_rows(label_array.data(), rows_of(code_array), first.data(), inverse.data(), n_threads);
+    });
+    return nb::make_tuple(first.object, inverse.object, n_groups);
+}
+
+template <class Float>
+void add_class_sums(nb::handle X, nb::handle labels, nb::handle row_weights, nb::handle sums, int n_threads) {
+    const Array<const Float> x_array(X, "X", 2);
+    const Labels label_array(labels, "labels", 1);
+    const Doubles row_weight_array(row_weights, "row_weights", 1);
+    const Array<double> sum_array(sums, "sums", 2);
+    label_array.require_length(0, x_array.shape(0));
+    row_weight_array.require_length(0, x_array.shape(0));
+    sum_array.require_length(1, x_array.shape(1));
+    const WithoutGil released;
+    class_sums(x_array.data(), x_array.shape(0), x_array.shape(1), label_array.data(), row_weight_array.data(),
+               sum_array.data(), sum_array.shape(0), n_threads);
+}
 
 #if defined(__clang__)
 constexpr const char* kCompiler = __VERSION__;  // names itself
@@ -20,41 +559,75 @@ constexpr const char* kCompiler = "GCC " __VERSION__;
 #endif
 
 }  // namespace
-
-void bind_config(nb::module_& m) {
-    m.def("compiler", [] { return kCompiler; }, "The compiler this module was built with.");
-    m.def(
-        "available_levels",
-        [] {
-            std::vector<std::string> names;
-            for (const Level level : available_levels()) names.emplace_back(name_of(level));
-            return names;
-        },
-        "Names of the SIMD levels this machine can run, slowest first.");
-    m.def("current_level", [] { return name_of(current_level()); }, "Name of the SIMD level in use.");
-    m.def("_use_level", &use_level, nb::arg("name"), "Use one SIMD level from now on.");
-    m.def(
-        "_parallel_for",
-        [](std::size_t n_chunks, int n_threads, nb::callable run) {
-            const WithoutGil released;
-            parallel_for(n_chunks, n_threads, [&](std::size_t chunk) {
-                nb::gil_scoped_acquire acquire;
-                run(chunk);
-            });
-        },
-        nb::arg("n_chunks"), nb::arg("n_threads"), nb::arg("run"), "Run a Python callable on the pool, for tests.");
-}
-
 }  // namespace bitclass
 
 NB_MODULE(_kernels, m) {
+    using namespace bitclass;
     m.doc() = "Compiled kernels of bitclass.";
     // A daemon thread may hold an index when the interpreter ends, which is no concern of the user.
     nb::set_leak_warnings(false);
-    bitclass::bind_config(m);
-    bitclass::bind_search(m);
-    bitclass::bind_encode(m);
-    bitclass::bind_sparse(m);
-    bitclass::bind_text(m);
-    bitclass::bind_training(m);
+    numpy_empty = nb::object(nb::module_::import_("numpy").attr("empty")).release().ptr();
+
+    m.def("compiler", [] { return kCompiler; });
+    m.def("available_levels", [] {
+        std::vector<std::string> names;
+        for (const Level level : available_levels()) names.emplace_back(name_of(level));
+        return names;
+    });
+    m.def("current_level", [] { return name_of(current_level()); });
+    m.def("_use_level", &use_level);
+    m.def("_parallel_for", [](std::size_t n_chunks, int n_threads, nb::callable run) {
+        const WithoutGil released;
+        parallel_for(n_chunks, n_threads, [&](std::size_t chunk) {
+            nb::gil_scoped_acquire acquire;
+            run(chunk);
+        });
+    });
+
+    nb::class_<HammingIndex>(m, "HammingIndex")
+        .def(nb::new_(&make_index))
+        .def(nb::new_(&make_clustered_index))
+        .def("nearest", &nearest)
+        .def("top_k", &top_k)
+        .def("scores", &scores)
+        .def_prop_ro("n_classes", &HammingIndex::n_classes);
+    nb::class_<Int8Projection>(m, "Int8Projection")
+        .def(nb::new_(&make_projection), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())
+        .def("encode", &encode_rows)
+        .def("nearest", &nearest_of_rows)
+        .def("rescored", &rescored_of_rows);
+    m.def("pack_signs", [](nb::handle scores, nb::handle intercept, int n_threads) {
+        const auto pack = in_float32(scores) ? &pack_signs_of<float> : &pack_signs_of<double>;
+        return pack(scores, intercept, n_threads);
+    });
+    m.def("rescore", [](const HammingIndex& index, nb::handle scores, nb::handle intercept, nb::handle scale,
+                        std::size_t n_candidates, std::size_t k, int n_threads) {
+        const auto rescore = in_float32(scores) ? &rescore_of<float> : &rescore_of<double>;
+        return rescore(index, scores, intercept, scale, n_candidates, k, n_threads);
+    });
+    m.def("widen", &widen_rows);
+
+    m.def("sparse_scores", &scores_of_sparse_rows);
+    m.def("sparse_step", &step_of_sparse_rows);
+    m.attr("MAX_CHARS") = kMaxChars;
+    m.attr("MAX_WORDS") = kMaxWords;
+    m.attr("MAX_TEXT_BYTES") = Texts::kMaxBytes;
+    nb::class_<NgramHasher>(m, "NgramHasher")
+        .def(nb::new_(&make_hasher), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
+        .def("rows", &rows_of_texts);
+    nb::class_<KeptProjection>(m, "SparseProjection")
+        .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::handle>(), nb::arg(), nb::arg().none(),
+             nb::arg(), nb::arg().none(), nb::arg())
+        .def("scores", &KeptProjection::scores)
+        .def("predict_texts", &KeptProjection::predict);
+
+    m.def("half_margins", &half_margins_of);
+    m.def("pair_sums", &add_pair_sums);
+    m.def("flip_bits", &flip_bits_of);
+    m.def("update_codes", &updated_codes);
+    m.def("group_rows", &grouped_rows);
+    m.def("class_sums", [](nb::handle X, nb::handle labels, nb::handle row_weights, nb::handle sums, int n_threads) {
+        const auto add = AnyArray(X, "X", 2).is("float32") ? &add_class_sums<float> : &add_class_sums<double>;
+        add(X, labels, row_weights, sums, n_threads);
+    });
 }

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "class_runs.hpp"
+#include "dispatch.hpp"
 #include "pool.hpp"
-#include "tiles.hpp"
 #include "training.hpp"
 
 namespace bitclass {
@@ -41,7 +41,7 @@ template <class Float>
 void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std::intptr_t* labels,
                 const double* row_weights, double* sums, std::size_t n_classes, int n_threads) {
     require_classes(labels, n, n_classes, "labels");
-    const TileKernels& kernels = tile_kernels();
+    const TileKernels& tiles = kernels().tiles;
     // Class after class, so that a sum is fetched and stored once for several rows.
     const std::vector<std::size_t> order = order_by_label(labels, n);
     const auto row_at = [&](std::size_t place) { return order.empty() ? place : order[place]; };
@@ -67,7 +67,7 @@ void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std
                 rows[n_rows] = x + row * n_features + begin;
                 weights[n_rows] = row_weights[row];
             }
-            add_rows(kernels, sums + label * n_features + begin, rows, weights, n_rows, width);
+            add_rows(tiles, sums + label * n_features + begin, rows, weights, n_rows, width);
         }
     });
 }

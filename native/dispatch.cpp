@@ -4,6 +4,14 @@
 #include <stdexcept>
 
 namespace bitclass {
+
+// clang-format off
+namespace portable { extern const Kernels kernels; }
+namespace avx2 { extern const Kernels kernels; }
+namespace avx512 { extern const Kernels kernels; }
+namespace neon { extern const Kernels kernels; }
+// clang-format on
+
 namespace {
 
 std::atomic<Level>& level_in_use() {
@@ -25,7 +33,7 @@ const char* name_of(Level level) {
 
 std::vector<Level> available_levels() {
     std::vector<Level> levels{Level::portable};
-#if defined(BITCLASS_X86)
+#if defined(__x86_64__)
     // The builtin also asks whether the operating system saves the wide registers (xgetbv).
     __builtin_cpu_init();
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
@@ -37,13 +45,25 @@ std::vector<Level> available_levels() {
         __builtin_cpu_supports("bmi2")) {
         levels.push_back(Level::avx512);
     }
-#elif defined(BITCLASS_ARM)
+#elif defined(__aarch64__)
     levels.push_back(Level::neon);  // part of every 64-bit ARM processor
 #endif
     return levels;
 }
 
 Level current_level() { return level_in_use().load(std::memory_order_relaxed); }
+
+const Kernels& kernels() {
+    switch (current_level()) {
+#if defined(__x86_64__)
+        case Level::avx512: return avx512::kernels;
+        case Level::avx2: return avx2::kernels;
+#elif defined(__aarch64__)
+        case Level::neon: return neon::kernels;
+#endif
+        default: return portable::kernels;
+    }
+}
 
 void use_level(const std::string& name) {
     std::string names;

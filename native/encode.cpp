@@ -14,8 +14,6 @@
 namespace bitclass {
 namespace {
 
-constexpr Levels<EncodeKernels> kLevels = BITCLASS_LEVELS(encode_kernels);
-
 // Rows a thread takes at a time: a multiple of every level's tile.
 constexpr std::size_t kRowsPerChunk = 96;
 
@@ -43,32 +41,34 @@ std::size_t first_bad_row(std::size_t n_rows, int n_threads, Visit visit) {
     return first.load();
 }
 
-template <class Float, class Kernel>
-std::size_t pack_in_chunks(Kernel kernel, const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
-                    std::uint8_t* codes, int n_threads) {
-    return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
-        return kernel(scores + start * n_bits, rows, n_bits, intercept, codes + start * packed_width(n_bits));
-    });
+std::size_t pack_rows(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
+                      std::uint8_t* codes) {
+    return kernels().encode.pack_float32(scores, n, n_bits, intercept, codes);
+}
+std::size_t pack_rows(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+                      std::uint8_t* codes) {
+    return kernels().encode.pack_float64(scores, n, n_bits, intercept, codes);
 }
 
 }  // namespace
 
-std::size_t pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
-                int n_threads) {
-    return pack_in_chunks(kLevels.current().pack_float32, scores, n, n_bits, intercept, codes, n_threads);
+template <class Float>
+std::size_t pack_signs(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+                       std::uint8_t* codes, int n_threads) {
+    return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
+        return pack_rows(scores + start * n_bits, rows, n_bits, intercept, codes + start * packed_width(n_bits));
+    });
 }
 
-std::size_t pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
-                std::uint8_t* codes, int n_threads) {
-    return pack_in_chunks(kLevels.current().pack_float64, scores, n, n_bits, intercept, codes, n_threads);
-}
+template std::size_t pack_signs(const float*, std::size_t, std::size_t, const float*, std::uint8_t*, int);
+template std::size_t pack_signs(const double*, std::size_t, std::size_t, const double*, std::uint8_t*, int);
 
 void widen(const Features& halves, float* wide, int n_threads) {
-    const EncodeKernels& kernels = kLevels.current();
+    const EncodeKernels& level = kernels().encode;
     parallel_for(chunks_of(halves.n_rows, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t end = std::min((chunk + 1) * kRowsPerChunk, halves.n_rows);
         for (std::size_t i = chunk * kRowsPerChunk; i < end; ++i) {
-            kernels.widen(static_cast<const Half*>(halves.row(i)), halves.n_features, wide + i * halves.n_features);
+            level.widen(static_cast<const Half*>(halves.row(i)), halves.n_features, wide + i * halves.n_features);
         }
     });
 }
@@ -76,7 +76,7 @@ void widen(const Features& halves, float* wide, int n_threads) {
 Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits,
                                const double* thresholds, const double* steps, const float* centre,
                                const float* inverse_scale)
-    : kernels_(kLevels.current()), n_features_(n_features), n_bits_(n_bits), steps_(steps, steps + n_bits) {
+    : kernels_(kernels().encode), n_features_(n_features), n_bits_(n_bits), steps_(steps, steps + n_bits) {
     if (n_features == 0 || n_features > kMaxFeatures) {
         throw std::invalid_argument("projection: int8 precision takes 1 to " + std::to_string(kMaxFeatures) +
                                     " features, found " + std::to_string(n_features));
@@ -89,8 +89,8 @@ Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_feature
     if (!std::all_of(thresholds, thresholds + n_bits, [](double threshold) { return std::isfinite(threshold); })) {
         throw std::invalid_argument("thresholds: expected finite numbers only");
     }
-    n_padded_ = kernels_.int8_padded_features(n_features);
-    const std::size_t n_columns = kernels_.int8_padded_columns(n_bits);
+    n_padded_ = chunks_of(n_features, kernels_.int8_feature_step) * kernels_.int8_feature_step;
+    const std::size_t n_columns = chunks_of(n_bits, kernels_.int8_column_step) * kernels_.int8_column_step;
     weights_ = AlignedArray<std::uint8_t>(n_padded_ * n_columns * kernels_.int8_weight_bytes);
     kernels_.int8_lay_out(weights, n_features, n_bits, weights_.data());
     starts_ = AlignedArray<std::int32_t>(n_columns);
@@ -120,7 +120,7 @@ Int8Panels Int8Projection::panels() const {
 std::size_t Int8Projection::encode_rows(const Features& features, std::size_t start, std::size_t n,
                                         std::uint8_t* codes, const Int8Activations& activations) const {
     const Int8Panels prepared = panels();
-    return kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room(prepared)), codes,
+    return kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room * n_padded_), codes,
                                 activations);
 }
 
@@ -171,39 +171,30 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
     });
 }
 
-namespace {
-
-template <class Float, class Pack, class Activate>
-std::size_t rescore_scores(Pack pack, Activate activate, const Float* scores, std::size_t n, std::size_t n_bits,
-                           const Float* intercept, const HammingIndex& index, const float* scale,
-                           std::size_t n_candidates, std::size_t k, std::int64_t* indices, std::int32_t* products,
-                           std::int32_t* distances, int n_threads) {
+template <class Float>
+std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
+                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
     const std::size_t stride = activation_stride(packed_width(n_bits));
     return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
+        const Float* const values = scores + start * n_bits;
         std::vector<std::uint8_t> codes(rows * packed_width(n_bits));
         std::vector<std::int8_t> active(rows * stride);
-        const std::size_t bad = pack(scores + start * n_bits, rows, n_bits, intercept, codes.data());
-        activate(scores + start * n_bits, rows, n_bits, intercept, scale, active.data(), stride);
+        const std::size_t bad = pack_rows(values, rows, n_bits, intercept, codes.data());
+        if constexpr (sizeof(Float) == sizeof(float)) {
+            kernels().encode.activate_float32(values, rows, n_bits, intercept, scale, active.data(), stride);
+        } else {
+            kernels().encode.activate_float64(values, rows, n_bits, intercept, scale, active.data(), stride);
+        }
         index.rescored(codes.data(), active.data(), rows, n_candidates, k, indices + start * k, products + start * k,
                        distances + start * k);
         return bad;
     });
 }
 
-}  // namespace
-
-std::size_t rescore(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
-                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
-                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
-    return rescore_scores(kLevels.current().pack_float32, kLevels.current().activate_float32, scores, n, n_bits,
-                          intercept, index, scale, n_candidates, k, indices, products, distances, n_threads);
-}
-
-std::size_t rescore(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
-                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
-                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
-    return rescore_scores(kLevels.current().pack_float64, kLevels.current().activate_float64, scores, n, n_bits,
-                          intercept, index, scale, n_candidates, k, indices, products, distances, n_threads);
-}
+template std::size_t rescore(const float*, std::size_t, std::size_t, const float*, const HammingIndex&, const float*,
+                             std::size_t, std::size_t, std::int64_t*, std::int32_t*, std::int32_t*, int);
+template std::size_t rescore(const double*, std::size_t, std::size_t, const double*, const HammingIndex&, const float*,
+                             std::size_t, std::size_t, std::int64_t*, std::int32_t*, std::int32_t*, int);
 
 }  // namespace bitclass

@@ -66,50 +66,36 @@ struct EncodeKernels {
                              const float* scale, std::int8_t* activations, std::size_t stride);
     void (*widen)(const Half* values, std::size_t n, float* wide);
 
-    // The int8 projection: sizes of its layout, the place of a weight in it, and the encoding of
-    // rows [start, start + n) with room for int8_room(panels) bytes. Encoding returns the first of
+    // The int8 projection: its layout, with features and columns padded to multiples of a step, and the encoding of
+    // rows [start, start + n) with room for int8_room bytes per padded feature. Encoding returns the first of
     // these rows, counted from start, with an entry that is not finite in float32, or n; such a row is
     // encoded as zeros.
-    std::size_t (*int8_padded_features)(std::size_t n_features);
-    std::size_t (*int8_padded_columns)(std::size_t n_bits);
+    std::size_t int8_feature_step;
+    std::size_t int8_column_step;
     std::size_t int8_weight_bytes;
     int int8_row_offset;
+    std::size_t int8_room;
     void (*int8_lay_out)(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, void* panels);
-    std::size_t (*int8_room)(const Int8Panels& panels);
     std::size_t (*int8_encode)(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
                                void* room, std::uint8_t* codes, const Int8Activations& activations);
 };
 
-namespace portable {
-extern const EncodeKernels encode_kernels;
-}
-namespace avx2 {
-extern const EncodeKernels encode_kernels;
-}
-namespace avx512 {
-extern const EncodeKernels encode_kernels;
-}
-namespace neon {
-extern const EncodeKernels encode_kernels;
-}
-
 inline std::size_t packed_width(std::size_t n_bits) { return (n_bits + 7) / 8; }
 
-// codes[i] = bits of scores[i] + intercept >= 0; n rows of n_bits scores. Returns the first row with a
-// score that is not finite, or n.
-std::size_t pack_signs(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes,
-                       int n_threads);
-std::size_t pack_signs(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+// codes[i] = bits of scores[i] + intercept >= 0; n rows of n_bits scores, float or double. Returns the first row with
+// a score that is not finite, or n.
+template <class Float>
+std::size_t pack_signs(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
                        std::uint8_t* codes, int n_threads);
 
 // Rows of half floats as float32, one row after the other.
 void widen(const Features& halves, float* wide, int n_threads);
 
-// Encodes with eight-bit integers. reference.encode_int8 defines the result.
+// Encodes with eight-bit integers. encode_int8 of tests/native/reference.py defines the result.
 class Int8Projection {
 public:
-    // weights: (n_features, n_bits) in [-127, 127]; thresholds: (n_bits,) finite; centre,
-    // steps: (n_bits,) what 1 stands for in each column; centre, inverse_scale: (n_features,) or both null. n_features in [1, kMaxFeatures], n_bits >= 1.
+    // weights: (n_features, n_bits) in [-127, 127]; thresholds: (n_bits,) finite; steps: (n_bits,) what 1 stands for
+    // in each column; centre, inverse_scale: (n_features,) or both null. n_features in [1, kMaxFeatures], n_bits >= 1.
     // Throws where weights, thresholds or sizes are others.
     Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, const double* thresholds,
                    const double* steps, const float* centre, const float* inverse_scale);
@@ -157,11 +143,9 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
                              const float* scale, std::size_t n_candidates, std::size_t k, std::int64_t* indices,
                              std::int32_t* scores, std::int32_t* distances, int n_threads);
 
-// The same from scores, n rows of n_bits.
-std::size_t rescore(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
-                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
-                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads);
-std::size_t rescore(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
+// The same from scores, n rows of n_bits, float or double.
+template <class Float>
+std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
                     const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
                     std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads);
 

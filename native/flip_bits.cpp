@@ -1,4 +1,5 @@
-// Bit flipping: the bit of steepest descent, one after another, at the price of one row of couplings.
+// Bit flipping, the paper's Algorithm 1, for f(w) = w'Hw / 2 + g.w: flip the bit of steepest descent until none
+// improves. A flip costs one row of H.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -6,19 +7,19 @@
 #include <vector>
 
 #include "class_runs.hpp"
+#include "dispatch.hpp"
 #include "pool.hpp"
-#include "tiles.hpp"
 #include "training.hpp"
 
 namespace bitclass {
 namespace {
 
-constexpr double kRelativeTolerance = 1e-12;  // as in the reference
-constexpr std::size_t kMaxFlipsPerClass = 1000;  // as in the reference
+constexpr double kRelativeTolerance = 1e-12;
+constexpr std::size_t kMaxFlipsPerClass = 1000;
 constexpr std::size_t kRowsPerChunk = 64;
-constexpr std::size_t kMinCouplingsForThreads = 1 << 18;
+constexpr std::size_t kMinEntriesForThreads = 1 << 18;
 
-// Slopes and tolerances of `rows` neighbouring classes. The sum of each runs in order, so several
+// Slopes Hw + g and tolerances of `rows` neighbouring classes. The sum of each runs in order, so several
 // run side by side to hide the latency of an addition.
 template <int rows>
 void start_rows(const double* H, const double* g, const double* w, std::size_t n_classes, double* slope,
@@ -38,7 +39,7 @@ void start_rows(const double* H, const double* g, const double* w, std::size_t n
     }
 }
 
-// A class coupled to itself would gain by each flip of its bit, back and forth.
+// An entry on the diagonal would count as a gain of each flip of its bit, back and forth.
 void require_zero_diagonal(const double* H, std::size_t n_classes) {
     for (std::size_t c = 0; c < n_classes; ++c) {
         const double entry = H[c * n_classes + c];
@@ -53,12 +54,12 @@ void require_zero_diagonal(const double* H, std::size_t n_classes) {
 double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n_classes, int n_threads) {
     require_signs(w, n_classes, "w");
     require_zero_diagonal(H, n_classes);
-    const TileKernels& kernels = tile_kernels();
+    const TileKernels& tiles = kernels().tiles;
     std::vector<double> signs(w, w + n_classes);
     std::vector<double> slope(n_classes);
     std::vector<double> tolerance(n_classes);
     std::vector<double> gains(n_classes);
-    if (n_classes * n_classes < kMinCouplingsForThreads) n_threads = 1;
+    if (n_classes * n_classes < kMinEntriesForThreads) n_threads = 1;
     parallel_for(chunks_of(n_classes, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t end = std::min(n_classes, (chunk + 1) * kRowsPerChunk);
         std::size_t c = chunk * kRowsPerChunk;
@@ -74,7 +75,7 @@ double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n
     const double* flipped_row = no_flip_yet.data();
     double factor = 0.0;
     for (std::size_t n_flips = 0;; ++n_flips) {
-        const double largest = kernels.move_slopes(slope.data(), flipped_row, factor, signs.data(), tolerance.data(),
+        const double largest = tiles.move_slopes(slope.data(), flipped_row, factor, signs.data(), tolerance.data(),
                                                    n_classes, gains.data());
         if (!(largest > 0.0)) break;  // nothing improves, or a NaN among the gains
         if (n_flips == kMaxFlipsPerClass * n_classes) {

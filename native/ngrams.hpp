@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace bitclass {
@@ -58,7 +59,7 @@ private:
 };
 
 // Rows of texts: (1 + log |sum|) times the weight of the column, with the sign of the sum, scaled to
-// length 1. reference: bitclass._native.ngrams.reference_rows.
+// length 1.
 class NgramHasher {
 public:
     // weights: (2^column_bits,) finite and >= 0; columns of weight 0 are left out. Null where all are 1.
@@ -82,5 +83,14 @@ private:
     int column_bits_;
     std::vector<float> weights_;
 };
+
+class HammingIndex;
+struct SparseProjection;
+
+// Texts to classes in one pass: the nearest class of each, or the best of the n_candidates nearest by real-valued
+// codes where that is not 0. As predict and predict_rescored of encode.hpp for the rows of the texts.
+void predict_texts(const NgramHasher& hasher, const SparseProjection& projection, const HammingIndex& index,
+                   const std::vector<std::string_view>& texts, const float* scale, std::size_t n_candidates,
+                   std::int64_t* indices, int n_threads);
 
 }  // namespace bitclass

@@ -7,8 +7,8 @@
 
 #include "aligned.hpp"
 #include "class_runs.hpp"
+#include "dispatch.hpp"
 #include "pool.hpp"
-#include "tiles.hpp"
 #include "training.hpp"
 
 namespace bitclass {
@@ -83,7 +83,7 @@ public:
                   TrainingRows rows, PairTables tables, double* sums)
         : codes_(codes), weights_(weights), n_pieces_(pieces_of(codes.n_bytes)), pieces_(grouped_pieces(weights)),
           bits_(bits), weight_bits_(weight_bits), rows_(rows), tables_(tables), sums_(sums),
-          bases_(weight_bits, rows.n_classes, tables.n_bits), kernels_(tile_kernels()) {
+          bases_(weight_bits, rows.n_classes, tables.n_bits), tiles_(kernels().tiles) {
         // Tables two by two, interleaved; one that is left stands beside zeros.
         const std::size_t length = 2 * tables.n_bits + 1;
         pairs_ = AlignedArray<double>((tables.n_tables + 1) / 2 * 2 * length);
@@ -140,7 +140,7 @@ private:
         }
         std::size_t classes[kTileRows];
         std::fill_n(classes, kTileRows, task.run.own);
-        kernels_.prepare_rows(codes_.codes, codes_.n_bytes, rows.rows, n, weights_.codes, classes, row_pieces,
+        tiles_.prepare_rows(codes_.codes, codes_.n_bytes, rows.rows, n, weights_.codes, classes, row_pieces,
                               rows.own_distances);
         return next;
     }
@@ -151,7 +151,7 @@ private:
         const std::uint16_t* bases = bases_.of(weight_bits_[task.run.own], task.bit) + column;
         const std::uint16_t limit = static_cast<std::uint16_t>(2 * tables_.n_bits);
         for (std::size_t c = 0; c < n_columns; c += kPieceColumns) {
-            kernels_.indices_from_codes({pieces_.data() + (column + c) * n_pieces_, n_pieces_, row_pieces, rows.n,
+            tiles_.indices_from_codes({pieces_.data() + (column + c) * n_pieces_, n_pieces_, row_pieces, rows.n,
                                          rows.own_distances, bases + c, limit, 2, indices + c, kTileColumns});
         }
         const IndexTile tile{indices, kTileColumns, rows.n, n_columns, rows.unit_weights ? nullptr : rows.weights};
@@ -174,7 +174,7 @@ private:
     double* sums_;
     ColumnBases bases_;
     AlignedArray<double> pairs_;
-    const TileKernels& kernels_;
+    const TileKernels& tiles_;
 };
 
 std::vector<std::int8_t> column_of(PackedRows codes, std::size_t bit) {

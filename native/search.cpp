@@ -14,8 +14,6 @@
 namespace bitclass {
 namespace {
 
-constexpr Levels<SearchKernels> kLevels = BITCLASS_LEVELS(search_kernels);
-
 // Queries that pass together over the classes: enough to make up for fetching the classes, few
 // enough to share a small batch between threads.
 constexpr std::size_t kQueriesPerChunk = 128;
@@ -36,7 +34,7 @@ void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t*
 }
 
 HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes)
-    : kernels_(kLevels.current()), n_classes_(n_classes), n_bytes_(n_bytes) {
+    : kernels_(kernels().search), n_classes_(n_classes), n_bytes_(n_bytes) {
     if (n_classes == 0 || n_classes >= (std::size_t{1} << 31)) {
         throw std::invalid_argument("weights: expected 1 to 2147483647 classes, found " + std::to_string(n_classes));
     }

@@ -65,19 +65,6 @@ struct SearchKernels {
     std::size_t (*best_scored)(const Candidates& candidates, const std::int32_t* scores);
 };
 
-namespace portable {
-extern const SearchKernels search_kernels;
-}
-namespace avx2 {
-extern const SearchKernels search_kernels;
-}
-namespace avx512 {
-extern const SearchKernels search_kernels;
-}
-namespace neon {
-extern const SearchKernels search_kernels;
-}
-
 // Writes packed rows as a scan reads them: rows order[0], order[1], ... (without an order, 0, 1, ...), and the last
 // of them again up to a whole group.
 void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,

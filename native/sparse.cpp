@@ -9,59 +9,12 @@
 
 namespace bitclass {
 
-// clang-format off
-namespace portable { extern const SparseKernels sparse; }
-namespace avx2 { extern const SparseKernels sparse; }
-namespace avx512 { extern const SparseKernels sparse; }
-namespace neon { extern const SparseKernels sparse; }
-// clang-format on
-
-const SparseKernels& sparse_kernels() {
-    static constexpr Levels<SparseKernels> levels = BITCLASS_LEVELS(sparse);
-    return levels.current();
-}
-
 namespace {
 
 constexpr std::size_t kRowsPerChunk = 32;
 constexpr std::size_t kColumnsPerChunk = 64;
 constexpr float kDecay = 0.99f;  // of the running mean of squared gradients
 constexpr float kTiny = 1e-20f;
-
-void add(const SparseEntry* entries, std::size_t n, const float* table, std::size_t n_bits, float* sums) {
-    sparse_kernels().add_floats(entries, n, table, n_bits, sums);
-}
-void add(const SparseEntry* entries, std::size_t n, const std::int8_t* table, std::size_t n_bits, float* sums) {
-    sparse_kernels().add_bytes(entries, n, table, n_bits, sums);
-}
-
-template <class T>
-void scores_of(const SparseRows& rows, const KeptColumns& kept, const T* projection, const float* steps,
-               std::size_t n_bits, float* scores, int n_threads) {
-    parallel_for(chunks_of(rows.n, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
-        std::vector<SparseEntry> entries;
-        const std::size_t end = std::min(rows.n, (chunk + 1) * kRowsPerChunk);
-        for (std::size_t i = chunk * kRowsPerChunk; i < end; ++i) {
-            const std::size_t row = rows.stored(i);
-            entries.clear();
-            for (std::int64_t e = rows.starts[row]; e < rows.starts[row + 1]; ++e) {
-                const std::int32_t column = rows.columns[e];
-                const std::int32_t place = kept.places == nullptr ? column : kept.places[column];
-                if (place < 0) {
-                    // A value that is not finite must show in the scores even where its column is not kept.
-                    if (!std::isfinite(rows.values[e])) entries.push_back({0, rows.values[e]});
-                    continue;
-                }
-                const float factor = kept.factors == nullptr ? 1.0f : kept.factors[place];
-                entries.push_back({static_cast<std::uint32_t>(place), factor * rows.values[e]});
-            }
-            float* out = scores + i * n_bits;
-            add(entries.data(), entries.size(), projection, n_bits, out);
-            if (steps == nullptr) continue;
-            for (std::size_t bit = 0; bit < n_bits; ++bit) out[bit] *= steps[bit];
-        }
-    });
-}
 
 // An entry of a mini-batch, seen from its column.
 struct ColumnEntry {
@@ -85,22 +38,41 @@ void sort_by_column(std::vector<ColumnEntry>& entries, std::size_t n_columns) {
 
 }  // namespace
 
-void sparse_scores(const SparseRows& rows, const KeptColumns& kept, const float* projection, const float* steps,
-                   std::size_t n_bits, float* scores, int n_threads) {
-    scores_of(rows, kept, projection, steps, n_bits, scores, n_threads);
-}
-
-void sparse_scores(const SparseRows& rows, const KeptColumns& kept, const std::int8_t* projection, const float* steps,
-                   std::size_t n_bits, float* scores, int n_threads) {
-    scores_of(rows, kept, projection, steps, n_bits, scores, n_threads);
+void sparse_scores(const SparseRows& rows, const SparseProjection& projection, float* scores, int n_threads) {
+    const SparseKernels& level = kernels().sparse;
+    parallel_for(chunks_of(rows.n, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
+        std::vector<SparseEntry> entries;
+        const std::size_t end = std::min(rows.n, (chunk + 1) * kRowsPerChunk);
+        for (std::size_t i = chunk * kRowsPerChunk; i < end; ++i) {
+            entries.clear();
+            for (std::int64_t e = rows.starts[i]; e < rows.starts[i + 1]; ++e) {
+                const std::int32_t column = rows.columns[e];
+                const std::int32_t place = projection.places == nullptr ? column : projection.places[column];
+                if (place < 0) {
+                    // A value that is not finite must show in the scores even where its column is not kept.
+                    if (!std::isfinite(rows.values[e])) entries.push_back({0, rows.values[e]});
+                    continue;
+                }
+                const float factor = projection.factors == nullptr ? 1.0f : projection.factors[place];
+                entries.push_back({static_cast<std::uint32_t>(place), factor * rows.values[e]});
+            }
+            float* out = scores + i * projection.n_bits;
+            if (projection.floats != nullptr) {
+                level.add_floats(entries.data(), entries.size(), projection.floats, projection.n_bits, out);
+            } else {
+                level.add_bytes(entries.data(), entries.size(), projection.bytes, projection.n_bits, out);
+            }
+            if (projection.steps == nullptr) continue;
+            for (std::size_t bit = 0; bit < projection.n_bits; ++bit) out[bit] *= projection.steps[bit];
+        }
+    });
 }
 
 void sparse_step(const SparseRows& rows, const float* gradients, float size, float* projection, float* squares,
                  std::int32_t* counts, std::size_t n_columns, std::size_t n_bits, int n_threads) {
     std::vector<ColumnEntry> by_column;
     for (std::size_t i = 0; i < rows.n; ++i) {
-        const std::size_t row = rows.stored(i);
-        for (std::int64_t e = rows.starts[row]; e < rows.starts[row + 1]; ++e) {
+        for (std::int64_t e = rows.starts[i]; e < rows.starts[i + 1]; ++e) {
             by_column.push_back({static_cast<std::uint32_t>(rows.columns[e]), {static_cast<std::uint32_t>(i), rows.values[e]}});
         }
     }
@@ -114,20 +86,20 @@ void sparse_step(const SparseRows& rows, const float* gradients, float size, flo
     const std::size_t n_present = bounds.size();
     bounds.push_back(by_column.size());
 
-    const SparseKernels& kernels = sparse_kernels();
+    const SparseKernels& level = kernels().sparse;
     parallel_for(chunks_of(n_present, kColumnsPerChunk), n_threads, [&](std::size_t chunk) {
         std::vector<float> gradient(n_bits);
         const std::size_t end = std::min(n_present, (chunk + 1) * kColumnsPerChunk);
         for (std::size_t at = chunk * kColumnsPerChunk; at < end; ++at) {
             const std::size_t column = by_column[bounds[at]].column;
-            kernels.add_floats(entries.data() + bounds[at], bounds[at + 1] - bounds[at], gradients, n_bits,
+            level.add_floats(entries.data() + bounds[at], bounds[at + 1] - bounds[at], gradients, n_bits,
                                gradient.data());
-            const float square = kernels.mean_square(gradient.data(), n_bits);
+            const float square = level.mean_square(gradient.data(), n_bits);
             if (!(square > kTiny)) continue;  // nothing to learn here
             squares[column] = kDecay * squares[column] + (1.0f - kDecay) * square;
             ++counts[column];
             const double unbiased = squares[column] / (1.0 - std::pow(double{kDecay}, counts[column]));
-            kernels.subtract(projection + column * n_bits, gradient.data(),
+            level.subtract(projection + column * n_bits, gradient.data(),
                              static_cast<float>(size / std::sqrt(unbiased)), n_bits);
         }
     });

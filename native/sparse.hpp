@@ -10,21 +10,23 @@
 
 namespace bitclass {
 
-// Rows in compressed form (CSR), and which of them to take: `rows`, or all n if that is null.
+// Rows in compressed form (CSR).
 struct SparseRows {
-    const std::int64_t* starts;  // (n_stored + 1,)
+    const std::int64_t* starts;  // (n + 1,)
     const std::int32_t* columns;
     const float* values;
-    const std::int64_t* rows;
     std::size_t n;
-
-    std::size_t stored(std::size_t i) const { return rows == nullptr ? i : static_cast<std::size_t>(rows[i]); }
 };
 
-// Where the columns of the features are in a projection that holds some of them only.
-struct KeptColumns {
+// A projection of k of d columns, and the intercept of its hash function.
+struct SparseProjection {
     const std::int32_t* places;  // (d,), -1 for a column that is not there, or null: each is in its own place
     const float* factors;        // (k,) by which values are multiplied, or null
+    const float* floats;         // (k, n_bits), or null
+    const std::int8_t* bytes;    // (k, n_bits), where floats is null
+    const float* steps;          // (n_bits,) by which scores are multiplied, or null
+    const float* intercept;      // (n_bits,), not part of the scores
+    std::size_t n_bits;
 };
 
 // An entry of a row after look-up: a row of the projection, and what it is multiplied by.
@@ -46,13 +48,8 @@ struct SparseKernels {
     float (*mean_square)(const float* gradient, std::size_t n_bits);
 };
 
-const SparseKernels& sparse_kernels();
-
-// scores (n, n_bits) = rows times projection (k, n_bits), times steps (n_bits,) where these are not null.
-void sparse_scores(const SparseRows& rows, const KeptColumns& kept, const float* projection, const float* steps,
-                   std::size_t n_bits, float* scores, int n_threads);
-void sparse_scores(const SparseRows& rows, const KeptColumns& kept, const std::int8_t* projection, const float* steps,
-                   std::size_t n_bits, float* scores, int n_threads);
+// scores (n, n_bits) = rows times projection.
+void sparse_scores(const SparseRows& rows, const SparseProjection& projection, float* scores, int n_threads);
 
 // One step of the projection against the gradient X'G, of the columns that occur in the rows.
 //

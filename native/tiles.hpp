@@ -67,6 +67,4 @@ struct TileKernels {
                             std::size_t n);
 };
 
-const TileKernels& tile_kernels();
-
 }  // namespace bitclass

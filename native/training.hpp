@@ -1,4 +1,4 @@
-// The kernels of training: functions of pointers and sizes. src/bitclass/_native/reference.py defines
+// The kernels of training: functions of pointers and sizes. tests/native/reference.py defines
 // what each computes, down to the order of its sums. Bad contents of an array (as against a bad
 // shape, which the bindings refuse) throw std::invalid_argument, with the argument's name.
 #pragma once

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "aligned.hpp"
 #include "class_runs.hpp"
+#include "dispatch.hpp"
 #include "pool.hpp"
-#include "tiles.hpp"
 #include "training.hpp"
 
 namespace bitclass {
@@ -34,17 +33,9 @@ class LogSum {
 public:
     // Adds term * factor; term > 0.
     void add(double term, const WideFactor& factor) {
-        std::int64_t exponent = factor.exponent;
-        if (term < 0x1p-1022) {
-            term *= 0x1p64;
-            exponent -= 64;
-        }
-        std::uint64_t bits;
-        std::memcpy(&bits, &term, sizeof bits);
-        exponent += static_cast<std::int64_t>(bits >> 52) - 1023;
-        bits = (bits & 0x000fffffffffffff) | std::uint64_t{1023} << 52;
-        std::memcpy(&term, &bits, sizeof bits);
-        add_scaled(term * factor.fraction, exponent);
+        int exponent;
+        const double fraction = 2.0 * std::frexp(term, &exponent);  // in [1, 2)
+        add_scaled(fraction * factor.fraction, exponent - 1 + factor.exponent);
     }
 
     void add(const LogSum& other) {
@@ -59,11 +50,7 @@ public:
 private:
     // 2^exponent for exponent <= 0; what is too small to count is 0.
     static double power(std::int64_t exponent) {
-        if (exponent < -1000) return 0.0;
-        const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
-        double value;
-        std::memcpy(&value, &bits, sizeof value);
-        return value;
+        return exponent < -1000 ? 0.0 : std::ldexp(1.0, static_cast<int>(exponent));
     }
 
     void add_scaled(double value, std::int64_t exponent) {
@@ -78,7 +65,7 @@ private:
     std::int64_t exponent_ = INT64_MIN / 4;
 };
 
-constexpr double kRelativeTolerance = 1e-12;  // as in the reference
+constexpr double kRelativeTolerance = 1e-12;  // RELATIVE_TOLERANCE of training.py
 constexpr std::size_t kClassesPerTile = 64;
 constexpr std::size_t kMaxTasks = 512;
 constexpr std::size_t kMinBlocksPerTask = 4;
@@ -120,7 +107,7 @@ struct SharedTables {
     explicit SharedTables(const CodeUpdate& update)
         : classes(update.weights, update.n_bits), weight_pieces(doubled_pieces(update.weights)),
           no_row_base(std::max<std::size_t>(update.weights.n, 1)), pairs(2 * (4 * update.n_bits - 1)),
-          kernels(tile_kernels()) {
+          tiles(kernels().tiles) {
         for (std::size_t j = 0; j < pairs.size() / 2; ++j) {
             pairs[2 * j] = update.values[j];
             pairs[2 * j + 1] = update.values[j + 2];
@@ -136,7 +123,7 @@ struct SharedTables {
     std::vector<std::uint16_t> no_row_base;
     AlignedArray<double> pairs;  // entry j: the values at j and j + 2, where a bit's flip moves a half margin
     std::vector<WideFactor> growth;  // exp(log_step * top), top from -r to r
-    const TileKernels& kernels;
+    const TileKernels& tiles;
 };
 
 class BlockUpdate {
@@ -173,14 +160,14 @@ private:
         std::uint16_t own_margins[kLanes];
         CodeTile tile{pieces_.data(), n_pieces_, shared_.weight_pieces.data() + block.own * n_pieces_, 1,
                       shared_.no_row_base.data(), own_distances, 0xffff, 1, own_margins, kLanes};
-        shared_.kernels.indices_from_codes(tile);
+        shared_.tiles.indices_from_codes(tile);
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
             own_distances[lane] = static_cast<std::uint16_t>(-own_margins[lane]);
         }
         tile.rows = shared_.weight_pieces.data();
         tile.n_rows = update_.weights.n;
         tile.out = reinterpret_cast<std::uint16_t*>(margins_.data());
-        shared_.kernels.indices_from_codes(tile);
+        shared_.tiles.indices_from_codes(tile);
         // The own class never counts for the largest margin, and its bit never differs from its own.
         const std::int16_t lowest = static_cast<std::int16_t>(-static_cast<int>(update_.n_bits));
         std::fill_n(margins_.data() + block.own * kLanes, kLanes, lowest);
@@ -189,7 +176,7 @@ private:
     }
 
     void find_top() {
-        if (update_.log_step != 0.0) shared_.kernels.block_top(margins_.data(), update_.weights.n, top_);
+        if (update_.log_step != 0.0) shared_.tiles.block_top(margins_.data(), update_.weights.n, top_);
     }
 
     void update_bit(const Block& block, std::size_t k, LogSum& decrease) {
@@ -229,7 +216,7 @@ private:
             const int lane = __builtin_ctz(flips);
             if (less[lane] > 0.0) decrease.add(less[lane], growth_at(top_[lane]));
         }
-        shared_.kernels.block_shift(margins_.data(), others, n_others, change);
+        shared_.tiles.block_shift(margins_.data(), others, n_others, change);
         find_top();
     }
 
@@ -243,7 +230,7 @@ private:
         const std::uint16_t limit = static_cast<std::uint16_t>(4 * update_.n_bits - 2);
         for (std::size_t begin = 0; begin < n_classes; begin += kClassesPerTile) {
             const std::size_t n = std::min(kClassesPerTile, n_classes - begin);
-            shared_.kernels.block_indices(margins_.data(), classes + begin, n, lane_base, limit, indices);
+            shared_.tiles.block_indices(margins_.data(), classes + begin, n, lane_base, limit, indices);
             add_paired_lookups({indices, kLanes, n, n_rows, nullptr}, shared_.pairs.data(), first_sums, second_sums);
         }
     }

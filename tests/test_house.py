@@ -13,7 +13,7 @@ SOURCE = Path(bitclass.__file__).parent
 # Each room may import the rooms named here, and itself: imports point one way.
 FOUNDATION = {"arrays", "codes", "_native"}
 MODEL = FOUNDATION | {"device", "hash_function", "model", "storage"}
-LEARNING = MODEL | {"_warn", "blas", "losses", "training"}
+LEARNING = MODEL | {"_warn", "losses", "training"}
 ESTIMATOR = LEARNING | {"summary", "validation", "classifier", "documentation"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
@@ -24,7 +24,6 @@ MAY_IMPORT = {
     "_warn": set(),
     "documentation": set(),
     "_native": {"codes"},
-    "blas": {"_native"},
     "hash_function": FOUNDATION,
     # storage when `to_onnx` is called only
     "model": FOUNDATION | {"device", "hash_function", "storage"},

@@ -179,8 +179,8 @@ def refused(tmp_path, content, message):
         ("means", {"starting": {"kind": "means", "seed": 7}}, "must have 'bits'"),
         ("means", {"starting": MEANS | {"bits": 10.0}}, "must have 'bits'"),
         ("means", {"starting": MEANS | {"bits": True}}, "must have 'bits'"),
-        ("means", {"starting": MEANS | {"bits": 0}}, "bits must be 1 to 16383, found 0"),
-        ("means", {"starting": MEANS | {"bits": 2**40}}, "bits must be 1 to 16383, found"),
+        ("means", {"starting": MEANS | {"bits": 0}}, "bits must be 1 to 8191, found 0"),
+        ("means", {"starting": MEANS | {"bits": 2**40}}, "bits must be 1 to 8191, found"),
         ("means", {"starting": {"kind": "projection"}}, "tensor '(code_sums|starting_.*)'"),
         ("means", {"keep_codes": True}, "tensor 'row_"),
         *(

@@ -9,7 +9,7 @@ namespace {
 // Rows with few entries, some with none, of which every second column is kept.
 struct Problem {
     std::size_t n, d, k, r;
-    std::vector<std::int64_t> starts{0}, chosen;
+    std::vector<std::int64_t> starts{0};
     std::vector<std::int32_t> columns, places;
     std::vector<float> values, factors, table, steps, gradients;
     std::vector<std::int8_t> bytes;
@@ -23,7 +23,6 @@ struct Problem {
                 values.push_back(random.real());
             }
             starts.push_back(static_cast<std::int64_t>(columns.size()));
-            if (i % 3 != 1) chosen.push_back(static_cast<std::int64_t>(n - 1 - i));
         }
         for (std::size_t j = 0; j < d; ++j) places.push_back(j % 2 == 0 ? static_cast<std::int32_t>(j / 2) : -1);
         for (std::size_t j = 0; j < k; ++j) factors.push_back(0.5f + std::fabs(random.real()));
@@ -34,44 +33,42 @@ struct Problem {
         for (std::size_t b = 0; b < r; ++b) steps.push_back(0.01f + std::fabs(random.real()));
         for (std::size_t j = 0; j < n * r; ++j) gradients.push_back(random.real());
     }
-    SparseRows rows(bool some) const {
-        return {starts.data(), columns.data(), values.data(), some ? chosen.data() : nullptr, some ? chosen.size() : n};
-    }
+    SparseRows rows() const { return {starts.data(), columns.data(), values.data(), n}; }
 };
 
 void check_near(float found, double expected, double size) {
     CHECK(std::fabs(found - expected) <= 1e-5 * (1.0 + size));
 }
 
-template <class T>
-void check_scores(const Problem& p, const std::vector<T>& table, bool kept, bool some, bool with_steps) {
-    const SparseRows rows = p.rows(some);
-    const KeptColumns columns{kept ? p.places.data() : nullptr, kept ? p.factors.data() : nullptr};
-    const float* steps = with_steps ? p.steps.data() : nullptr;
+void check_scores(const Problem& p, bool in_bytes, bool kept) {
+    const SparseRows rows = p.rows();
+    const SparseProjection projection{kept ? p.places.data() : nullptr, kept ? p.factors.data() : nullptr,
+                                      in_bytes ? nullptr : p.table.data(), p.bytes.data(),
+                                      in_bytes ? p.steps.data() : nullptr, nullptr, p.r};
     std::vector<float> scores(rows.n * p.r, NAN), again(rows.n * p.r, NAN);
-    sparse_scores(rows, columns, table.data(), steps, p.r, scores.data(), 1);
-    sparse_scores(rows, columns, table.data(), steps, p.r, again.data(), 3);
+    sparse_scores(rows, projection, scores.data(), 1);
+    sparse_scores(rows, projection, again.data(), 3);
     CHECK(scores == again);
     for (std::size_t i = 0; i < rows.n; ++i) {
-        const std::size_t row = rows.stored(i);
         for (std::size_t b = 0; b < p.r; ++b) {
             double sum = 0.0, size = 0.0;
-            for (std::int64_t e = p.starts[row]; e < p.starts[row + 1]; ++e) {
+            for (std::int64_t e = p.starts[i]; e < p.starts[i + 1]; ++e) {
                 const std::int32_t place = kept ? p.places[p.columns[e]] : p.columns[e];
                 if (place < 0) continue;
                 const double factor = kept ? p.factors[place] : 1.0f;
-                const double term = factor * p.values[e] * table[static_cast<std::size_t>(place) * p.r + b];
+                const std::size_t at = static_cast<std::size_t>(place) * p.r + b;
+                const double term = factor * p.values[e] * (in_bytes ? static_cast<float>(p.bytes[at]) : p.table[at]);
                 sum += term;
                 size += std::fabs(term);
             }
-            const double step = with_steps ? p.steps[b] : 1.0f;
+            const double step = in_bytes ? p.steps[b] : 1.0f;
             check_near(scores[i * p.r + b], sum * step, size * step);
         }
     }
 }
 
 void check_steps(const Problem& p) {
-    const SparseRows rows = p.rows(false);
+    const SparseRows rows = p.rows();
     std::vector<float> projection = p.table, squares(p.d, 0.0f);
     std::vector<std::int32_t> counts(p.d, 0);
     std::vector<float> again = projection, squares_again = squares;
@@ -110,10 +107,7 @@ void test_sparse() {
         for (const std::size_t n : {1, 5, 70}) {
             const Problem p(n, n == 5 ? 3000 : 40, r);
             for (const bool kept : {false, true}) {
-                for (const bool some : {false, true}) {
-                    check_scores(p, p.table, kept, some, false);
-                    check_scores(p, p.bytes, kept, some, true);
-                }
+                for (const bool in_bytes : {false, true}) check_scores(p, in_bytes, kept);
             }
             if (p.d < 100) check_steps(p);
         }

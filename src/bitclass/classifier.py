@@ -14,8 +14,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
+from bitclass._native.threads import prediction_threads, training_threads
 from bitclass.arrays import Features, is_foreign, like, memory_errors, take, to_host
-from bitclass.blas import prediction_threads, training_threads
 from bitclass.documentation import DocumentedMixin
 from bitclass.model import PackedModel
 from bitclass.notebook_bar import with_bar

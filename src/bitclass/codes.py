@@ -31,8 +31,8 @@ __all__ = [
     "unpack",
 ]
 
-#: Longest code: sums and differences of two half margins must fit into int16.
-MAX_BITS = int(np.iinfo(np.int16).max) // 2
+#: Longest code that is learned: the look-ups of training have 16-bit indices (native/training.hpp).
+MAX_BITS = 8191
 # With so many bits more than twice log2(C), two of C random codes are equal once in 256 models.
 _SPARE_BITS = 7
 

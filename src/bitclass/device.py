@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bitclass._native.reference import MAX_ACTIVATION
+from bitclass._native.prediction import QUANTISED_MOST
 from bitclass.arrays import (
     Array,
     check_array,
@@ -135,11 +135,11 @@ class DeviceSearch:
         """Index (n, 1) of the best of some classes (n, k), by real-valued codes."""
         xp = self._xp
         # In the steps that the kernels take.
-        real = xp.round(float(MAX_ACTIVATION) * xp.tanh(F * steepness))
+        real = xp.round(float(QUANTISED_MOST) * xp.tanh(F * steepness))
         weights = take(self._weights, xp.reshape(listed, (-1,)))
         weights = xp.reshape(weights, (*listed.shape, self._n_bits))
         places = xp.arange(listed.shape[1], device=self._device)[None, :]
-        scores, largest = (weights @ real[:, :, None])[:, :, 0], self._n_bits * MAX_ACTIVATION
+        scores, largest = (weights @ real[:, :, None])[:, :, 0], self._n_bits * QUANTISED_MOST
         best = self._first_best(scores, places, 1, listed.shape[1], largest)
         return xp.take_along_axis(listed, best, axis=1)
 

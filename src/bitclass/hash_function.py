@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import (
+    HammingIndex,
     Precision,
-    Projection,
     QuantisedProjection,
-    SparseProjection,
     SparseRows,
+    _kernels,
+    quantise,
 )
-from bitclass.arrays import Features, check_finite, row_blocks
-from bitclass.codes import packed_width
+from bitclass._native.ngrams import TEXTS_PER_CHUNK, NgramFeatures
+from bitclass._native.prediction import QUANTISED_MOST, threads_for
+from bitclass.arrays import Features, check_finite, dense_rows
 
 __all__ = [
     "MAX_COLUMNS",
     "MAX_DISTANCE",
     "MAX_GAMMA",
     "MIN_GAMMA",
+    "FeatureBlock",
     "HashFunction",
     "RbfAnchors",
     "squared_distances",
@@ -38,6 +42,16 @@ MAX_DISTANCE = 1e9
 MAX_COLUMNS = 1 << 24
 # Types that the kernels read themselves; all others are converted block by block.
 _KERNEL_TYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
+# Rows of one call into the kernels, between which an interrupt is heard.
+_ROWS_PER_BLOCK = 1 << 16
+# Scores of a block: they stay in the last-level cache between the product and the packing. Smaller
+# blocks make the threads of BLAS meet more often.
+_SCORES_PER_BLOCK = 1 << 20
+# Features of a block that has to be copied or converted.
+_FEATURES_PER_BLOCK = 1 << 21
+_MIN_BLOCK_ROWS = 16
+# The kernels hand out this many rows at a time: fewer keep one thread busy.
+_ROWS_PER_CHUNK = 96
 
 
 def squared_distances(X: NDArray[Any], anchors: NDArray[Any]) -> NDArray[Any]:
@@ -109,6 +123,25 @@ class RbfAnchors:
         return found
 
 
+@dataclass(slots=True)
+class FeatureBlock:
+    """Rows f(x) as P is applied to them.
+
+    Attributes
+    ----------
+    first_row : int, number of the first of the rows they were made from
+    features : (n, d) float16, float32 or float64, or SparseRows
+    """
+
+    first_row: int
+    features: Any
+
+    @property
+    def rows(self) -> slice:
+        """Which rows these are."""
+        return slice(self.first_row, self.first_row + len(self.features))
+
+
 class HashFunction:
     """A learned hash function ``h(x) = sign(P'f(x) + t)``, f the features or similarities.
 
@@ -120,14 +153,17 @@ class HashFunction:
         Mean and standard deviation of the features, by which int8 encoding quantises rows, so that
         features of any size keep their precision.
     precision : {"int8", "float32"}
-        What codes are computed in.
+        "int8" quantises rows on the fly and computes in integers, several times faster; of Gaussian
+        features about one bit in 260 differs. "float32" computes with NumPy's product, in the type
+        of the rows (float16 in float32). A score closer to zero than the rounding of its sum may
+        then get another bit alone than in a batch.
     anchors : RbfAnchors, optional
         Rows are hashed by their similarities to these, and d is their number.
     quantised : QuantisedProjection, optional
         P and t in eight-bit integers, where they were saved as that.
     columns : (k,) int32, ascending, optional
         For wide rows: the features that P has a row for, of which there are k; all others count
-        nothing. Rows are then hashed by their nonzero entries.
+        nothing. Rows are then hashed by their nonzero entries, whose values are never rounded.
     n_features : int, optional
         Number of all features; to be given with `columns`.
 
@@ -153,60 +189,105 @@ class HashFunction:
         columns: NDArray[np.int32] | None = None,
         n_features: int | None = None,
     ) -> None:
+        self._arguments: dict[str, Any] = {
+            "centre": centre,
+            "scale": scale,
+            "precision": precision,
+            "anchors": anchors,
+            "quantised": quantised,
+            "columns": columns,
+            "n_features": n_features,
+        }
         self.projection = projection
         self.intercept = intercept
         self.centre = centre
         self.scale = scale
+        self.precision = precision
         self.anchors = anchors
         self.columns = columns
-        #: P and t as the kernels take them, for features f(x).
-        self.encoder: Projection | SparseProjection
+        #: Whether P is applied to all features as they are.
+        self.is_linear = anchors is None and columns is None
+        self._check()
+        self.n_bits = projection.shape[1]
+        self.n_features = projection.shape[0] if anchors is None else anchors.n_features
+        # What serves the rows: P in integers, P of some columns, or NumPy's product with P in the
+        # type of the rows, each made when first needed.
+        self._int8: _kernels.Int8Projection | None = None
+        self._sparse: _kernels.SparseProjection | None = None
+        self._operands: dict[Any, tuple[NDArray[Any], NDArray[Any]]] = {}
         if columns is not None:
-            if n_features is None or centre is not None or anchors is not None:
-                raise ValueError("columns must come with n_features, without centre or anchors")
-            self.encoder = SparseProjection(
-                projection,
-                intercept,
-                columns,
-                n_features,
-                precision=precision,
-                scale=scale,
-                quantised=quantised,
+            assert n_features is not None
+            self.n_features = n_features
+            self._sparse = self._sparse_projection(columns)
+        elif precision == "int8":
+            in_integers = self.quantised
+            if not np.isfinite(in_integers.thresholds).all():
+                raise ValueError("intercept: too large beside the projection for int8 precision")
+            self._int8 = _kernels.Int8Projection(*in_integers)
+
+    def _check(self) -> None:
+        d, r = self.projection.shape if self.projection.ndim == 2 else (0, 0)
+        if d == 0 or r == 0:
+            raise ValueError(
+                f"projection: expected 2 dimensions, none of them 0, found {self.projection.shape}"
             )
+        for name, dtype, shape in (
+            ("projection", np.float32, (d, r)),
+            ("intercept", np.float64, (r,)),
+            ("centre", np.float32, (d,)),
+            ("scale", np.float32, (d,)),
+        ):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if values.dtype != dtype or values.shape != shape:
+                raise ValueError(
+                    f"{name}: expected {dtype.__name__} of shape {shape}, found {values.dtype} "
+                    f"of shape {values.shape}"
+                )
+            if not np.isfinite(values).all():
+                raise ValueError(f"{name}: expected finite numbers only")
+        if self.scale is not None and not (self.scale > 0).all():
+            raise ValueError("scale: expected positive numbers only")
+        if self.precision not in ("float32", "int8"):
+            raise ValueError(f"precision: expected 'float32' or 'int8', found {self.precision!r}")
+        columns, n_features = self.columns, self._arguments["n_features"]
+        if columns is None:
             return
-        self.encoder = Projection(
-            projection,
-            intercept,
-            precision=precision,
-            centre=centre,
-            scale=scale,
-            quantised=quantised,
+        if n_features is None or self.centre is not None or self.anchors is not None:
+            raise ValueError("columns must come with n_features, without centre or anchors")
+        ascending = len(columns) == d and (columns[1:] > columns[:-1]).all()
+        if not ascending or not 0 <= columns[0] <= columns[-1] < n_features:
+            raise ValueError(
+                f"columns: expected {d} ascending numbers from 0 to {n_features - 1}, as many as "
+                "the projection has rows"
+            )
+
+    def _sparse_projection(self, columns: NDArray[np.int32]) -> _kernels.SparseProjection:
+        places = np.full(self.n_features, -1, dtype=np.int32)
+        places[columns] = np.arange(len(columns), dtype=np.int32)
+        self._places = places
+        if self.precision == "float32":
+            self._shift = self.intercept.astype(np.float32)
+            table = np.ascontiguousarray(self.projection)
+            return _kernels.SparseProjection(places, None, table, None, self._shift)
+        weights, thresholds, _, factors, steps = self.quantised
+        self._shift = (thresholds * steps).astype(np.float32)
+        return _kernels.SparseProjection(
+            places, factors, weights, steps.astype(np.float32), self._shift
         )
 
     @property
-    def precision(self) -> Precision:
-        """What codes are computed in."""
-        return self.encoder.precision
-
-    @property
     def quantised(self) -> QuantisedProjection:
-        """P and t in eight-bit integers."""
-        return self.encoder.in_integers()
-
-    @property
-    def n_bits(self) -> int:
-        """Number of bits r of a code."""
-        return self.encoder.n_bits
-
-    @property
-    def n_features(self) -> int:
-        """Number of features of a row."""
-        return self.encoder.n_features if self.anchors is None else self.anchors.n_features
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether P is applied to all features as they are."""
-        return self.anchors is None and self.columns is None
+        """P and t in eight-bit integers: as they were saved, or else made anew."""
+        given = self._arguments["quantised"]
+        if given is not None:
+            return QuantisedProjection(*given)
+        centre = self.centre
+        if self.columns is not None and self.scale is not None:
+            centre = np.zeros_like(self.scale)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return quantise(self.projection, self.intercept, centre, self.scale)
 
     @property
     def nbytes(self) -> int:
@@ -221,26 +302,6 @@ class HashFunction:
         )
         return sum(array.nbytes for array in arrays if array is not None)
 
-    def feature_blocks(self, X: Features) -> Iterator[tuple[slice, Any]]:
-        """Blocks (m, d) of what is projected, with the rows that each stands for."""
-        if self.takes(X):
-            yield slice(0, X.shape[0]), X
-            return
-        if self.columns is not None and not isinstance(X, np.ndarray):
-            yield slice(0, X.shape[0]), SparseRows.of(X)
-            return
-        for rows, block in row_blocks(X):
-            if self.anchors is not None:
-                check_finite(block, rows.start)  # a row far away is like no anchor, however far
-                block = self.anchors.similarities(block)
-            yield rows, block if self.columns is None else SparseRows.of(block)
-
-    def takes(self, X: Features) -> bool:
-        """Whether the kernel reads these rows as they are."""
-        if self.columns is not None:
-            return isinstance(X, SparseRows)
-        return self.anchors is None and isinstance(X, np.ndarray) and X.dtype in _KERNEL_TYPES
-
     def rows_of(self, columns: NDArray[Any]) -> NDArray[np.float32]:
         """Rows of the projection for some features, shape (k, r); 0 for those it does not have."""
         if self.anchors is not None:
@@ -252,9 +313,242 @@ class HashFunction:
         is_kept = self.columns[places] == columns
         return np.where(is_kept[:, None], self.projection[places], np.float32(0))
 
-    def encode(self, X: Features) -> NDArray[np.uint8]:
-        """Packed codes h(x) of rows X (n, d), shape (n, ceil(r / 8))."""
-        codes = np.empty((X.shape[0], packed_width(self.n_bits)), dtype=np.uint8)
-        for rows, block in self.feature_blocks(X):
-            codes[rows] = self.encoder.encode(block, first_row=rows.start)
-        return codes
+    def has_columns(self, X: SparseRows, without: int = -1) -> NDArray[np.bool_]:
+        """Which rows (n,) have an entry in a column of the projection, one of them left out."""
+        is_known = (self._places[X.indices] >= 0) & (X.indices != without)
+        before = np.concatenate([[0], np.cumsum(is_known)])
+        found: NDArray[np.bool_] = np.diff(before[X.indptr]) > 0
+        return found
+
+    def blocks(
+        self, X: Features | FeatureBlock, max_rows: int = _ROWS_PER_BLOCK
+    ) -> Iterator[FeatureBlock]:
+        """Features f(x) of rows X, block by block.
+
+        Parameters
+        ----------
+        X : (n, d) array, CSR matrix or SparseRows, or a block of features already
+        max_rows : int
+        """
+        if isinstance(X, FeatureBlock):
+            yield X
+            return
+        as_they_are = self.is_linear and _is_adjacent(X)
+        if self._int8 is None:
+            max_rows = min(max_rows, max(_SCORES_PER_BLOCK // self.n_bits, _MIN_BLOCK_ROWS))
+        if not as_they_are and self._sparse is None:
+            max_rows = min(max_rows, max(_FEATURES_PER_BLOCK // X.shape[1], _MIN_BLOCK_ROWS))
+        if X.shape[0] <= max_rows:
+            yield FeatureBlock(0, X if as_they_are else self._features(X, 0))
+            return
+        for start in range(0, X.shape[0], max_rows):
+            part = X[start : start + max_rows]
+            yield FeatureBlock(start, part if as_they_are else self._features(part, start))
+
+    def _features(self, X: Features, first_row: int) -> Any:
+        if self.columns is not None:
+            return SparseRows.of(X)
+        if self.anchors is not None:
+            dense = dense_rows(X, slice(None))
+            check_finite(dense, first_row)  # a row far away is like no anchor, however far
+            return self.anchors.similarities(dense)
+        if not isinstance(X, np.ndarray) or X.dtype not in _KERNEL_TYPES:
+            X = dense_rows(X, slice(None))
+        by_kernel = self._int8 is not None or X.dtype == np.float16
+        return X.copy(order="C") if by_kernel and not _is_adjacent(X) else X
+
+    def _scores(self, features: Any, threads: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Scores P'f(x) of a block (n, r), and the intercept that belongs to them."""
+        if self._sparse is not None:
+            X = features
+            return self._sparse.scores(X.indptr, X.indices, X.data, threads), self._shift
+        if features.dtype == np.float16:
+            features = _kernels.widen(features, threads)
+        dtype = features.dtype
+        if dtype not in self._operands:
+            projection = self.projection.astype(dtype, order="C", copy=False)
+            self._operands[dtype] = projection, self.intercept.astype(dtype)
+        projection, intercept = self._operands[dtype]
+        with np.errstate(over="ignore", invalid="ignore"):  # for the caller to refuse
+            return np.matmul(features, projection), intercept
+
+    def _find(
+        self,
+        X: Features | FeatureBlock,
+        of_features: Callable[[_kernels.Int8Projection, Any, int], tuple[Any, ...]],
+        of_scores: Callable[[NDArray[Any], NDArray[Any], int], tuple[Any, ...]],
+    ) -> tuple[NDArray[Any], ...]:
+        """What a kernel finds from features in integers, or else from scores."""
+        found = []
+        for block in self.blocks(X):
+            n = len(block.features)
+            threads = threads_for(n, _ROWS_PER_CHUNK)
+            if self._int8 is not None:
+                *arrays, bad = of_features(self._int8, block.features, threads)
+            else:
+                *arrays, bad = of_scores(*self._scores(block.features, threads), threads)
+            if bad < n:
+                _refuse_row(block.features[bad], block.first_row + bad)
+            found.append(arrays)
+        if len(found) == 1:
+            return tuple(found[0])
+        return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+
+    def encode(self, X: Features | FeatureBlock) -> NDArray[np.uint8]:
+        """Packed codes h(x).
+
+        Parameters
+        ----------
+        X : (n, d) array, CSR matrix or SparseRows, or a block of features
+
+        Returns
+        -------
+        (n, ceil(r / 8)) uint8
+
+        Raises
+        ------
+        ValueError
+            If a row is not finite, or too large for the numbers it is computed in.
+        """
+        return self._find(
+            X,
+            lambda kernel, features, threads: kernel.encode(features, threads),
+            # So little work that no other thread is woken for it.
+            lambda scores, intercept, _: _kernels.pack_signs(scores, intercept, 1),
+        )[0]
+
+    def nearest(
+        self, X: Features | FeatureBlock, index: HammingIndex
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The nearest class of each row: ``index.nearest(encode(X))`` without all codes at once.
+
+        Parameters
+        ----------
+        X : (n, d) array, CSR matrix or SparseRows, or a block of features
+        index : HammingIndex
+
+        Returns
+        -------
+        indices : (n,) int64
+        distances : (n,) int32
+        """
+
+        def of_scores(
+            scores: NDArray[Any], intercept: NDArray[Any], threads: int
+        ) -> tuple[Any, ...]:
+            codes, bad = _kernels.pack_signs(scores, intercept, 1)
+            return *index.kernel.nearest(codes, threads), bad
+
+        indices, distances = self._find(
+            X,
+            lambda kernel, features, threads: kernel.nearest(index.kernel, features, threads),
+            of_scores,
+        )
+        return indices, distances
+
+    def rescored(
+        self,
+        X: Features | FeatureBlock,
+        index: HammingIndex,
+        n_candidates: int,
+        k: int = 1,
+        scale: float | NDArray[np.float32] = 1.0,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
+        """The best of the nearest classes, by their inner products with the real-valued code.
+
+        The `n_candidates` nearest classes by Hamming distance, of equals those of the lowest index,
+        are ranked by ``w_c.q``, with ``q = tanh(scale * (P'f(x) + t))`` in steps of 1/127. With
+        int8 precision results are the same on every machine.
+
+        Parameters
+        ----------
+        X : (n, d) array, CSR matrix or SparseRows, or a block of features
+        index : HammingIndex
+        n_candidates : int in [1, C]
+        k : int in [1, n_candidates]
+            How many of them to return.
+        scale : float or (r,) float32
+
+        Returns
+        -------
+        indices : (n, k) int64
+            Best first; of equal scores the nearer class, then the lower index.
+        scores : (n, k) float32
+        distances : (n, k) int32
+        """
+        scales = self._per_bit(scale)
+        indices, scores, distances = self._find(
+            X,
+            lambda kernel, features, threads: kernel.rescored(
+                index.kernel, features, scales, n_candidates, k, threads
+            ),
+            lambda scores, intercept, threads: _kernels.rescore(
+                index.kernel, scores, intercept, scales, n_candidates, k, threads
+            ),
+        )
+        return indices, scores.astype(np.float32) / QUANTISED_MOST, distances
+
+    def best_of_texts(
+        self,
+        features: NgramFeatures,
+        texts: Sequence[str | bytes],
+        index: HammingIndex,
+        n_candidates: int = 0,
+        scale: float = 1.0,
+    ) -> NDArray[np.int64]:
+        """Index of the best class of each text, from bytes to class in one pass.
+
+        Equals `rescored`, or `nearest` without candidates, for the rows of the texts.
+
+        Parameters
+        ----------
+        features : NgramFeatures
+            With as many columns as there are features, of which P has `columns`.
+        texts : sequence of n str or bytes
+        index : HammingIndex
+        n_candidates : int
+        scale : float
+
+        Returns
+        -------
+        (n,) int64
+        """
+        assert self._sparse is not None
+        threads = threads_for(len(texts), TEXTS_PER_CHUNK)
+        scales = self._per_bit(scale)
+        return self._sparse.predict_texts(
+            features.kernel, index.kernel, texts, scales, n_candidates, threads
+        )
+
+    def _per_bit(self, scale: float | NDArray[np.float32]) -> NDArray[np.float32]:
+        scales = np.empty(self.n_bits, dtype=np.float32)
+        scales[:] = scale
+        return scales
+
+    def __getstate__(self) -> dict[str, Any]:
+        arrays = {"projection": self.projection, "intercept": self.intercept}
+        return arrays | self._arguments
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+def _is_adjacent(X: Features) -> bool:
+    """Whether a kernel reads these rows as they are: floats, those of a row side by side."""
+    if not isinstance(X, np.ndarray) or X.dtype not in _KERNEL_TYPES:
+        return False
+    flags = X.flags
+    return flags.aligned and (flags.c_contiguous or X.strides[1] == X.itemsize)
+
+
+def _refuse_row(row: NDArray[Any], number: int) -> None:
+    """ValueError about a row whose sums are not finite."""
+    columns = np.flatnonzero(~np.isfinite(row))
+    if len(columns) > 0:
+        value = row[columns[0]]
+        found = "NaN" if np.isnan(value) else f"infinity ({value})"
+        raise ValueError(f"X must be finite: row {number}, feature {columns[0]} is {found}")
+    largest = int(np.argmax(np.abs(row)))
+    raise ValueError(
+        f"X: row {number}, feature {largest} is {row[largest]:g}, too large to be encoded"
+    )

@@ -1,15 +1,15 @@
 """PackedModel: what predicting needs and nothing more.
 
 encode -> nearest -> rescore -> labels, with NumPy and the kernels alone, so that a deployed
-predictor stays light. For a block of rows all three are one call of a kernel: `predict_rescored` in
-`_native/search.py`, and `native/encode.cpp` behind it.
+predictor stays light. For a block of rows all three are one call of a kernel: see `rescored` in
+`hash_function.py`, and `native/encode.cpp` behind it.
 """
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import wraps
 from typing import Any
@@ -17,25 +17,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass._native import (
-    ClusteredIndex,
-    HammingIndex,
-    SparseProjection,
-    predict,
-    predict_rescored,
-)
-from bitclass._native.ngrams import HashedTexts, NgramFeatures, TextPredictor, as_texts
+from bitclass._native import ClusteredIndex, HammingIndex
+from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
 from bitclass.arrays import Features, as_features, is_foreign, like, memory_errors, to_host
 from bitclass.codes import unpack
 from bitclass.device import device_search
-from bitclass.hash_function import HashFunction
+from bitclass.hash_function import FeatureBlock, HashFunction
 
 __all__ = ["PackedModel"]
 
 # Entries of scores that are held at once where not all are asked for.
 _SCORES_PER_BLOCK = 1 << 22
-# Rows of one call into the kernels, between which an interrupt is heard.
-_ROWS_PER_CALL = 1 << 16
+# Texts of one call into the kernels, between which an interrupt is heard.
+_TEXTS_PER_CALL = 1 << 16
 # Far less than the smallest difference of two scores of a short list, 1 / 127.
 _TIE = 1e-9
 
@@ -114,9 +108,6 @@ class PackedModel:
         self.summary = dict(summary or {})
         self.text = text
         self._index = HammingIndex(weights)
-        self._of_texts: TextPredictor | None = None
-        if text is not None and isinstance(hash_function.encoder, SparseProjection):
-            self._of_texts = TextPredictor(text, hash_function.encoder, self._index)
         self._searched = self._index
 
     @property
@@ -226,34 +217,19 @@ class PackedModel:
                 return like(self.predict(to_host(X)), X)
             with memory_errors():
                 return device_search(self, X).predict(X, self.n_rescored, self.steepness)
-        if self._of_texts is not None and self.n_probe is None and _are_texts(X):
-            return self.classes[self._best_of_texts(as_texts(X))]
-        features = self._rows(X)
-        if features.shape[0] <= _ROWS_PER_CALL and self.hash_function.takes(features):
-            return self.classes[self._best(features, 0)]
-        indices = np.empty(features.shape[0], dtype=np.int64)
-        for rows, block in self._blocks(features):
-            indices[rows] = self._best(block, rows.start)
-        return self.classes[indices]
+        return self.classes[self._best_classes(self._rows(X))]
 
-    def _best_of_texts(self, texts: list[str | bytes]) -> NDArray[np.int64]:
-        """Index of the predicted class (n,) of texts, from their bytes to the class in one pass."""
-        assert self._of_texts is not None
-        arguments = self.n_rescored, self.steepness
-        if len(texts) <= _ROWS_PER_CALL:
-            return self._of_texts.predict(texts, *arguments)
-        starts = range(0, len(texts), _ROWS_PER_CALL)
-        parts = [
-            self._of_texts.predict(texts[start : start + _ROWS_PER_CALL], *arguments)
-            for start in starts
-        ]
-        return np.concatenate(parts)
-
-    def _best(self, block: NDArray[Any], first_row: int) -> NDArray[np.int64]:
-        """Index of the predicted class (n,) of a block of features."""
-        if self.rescore:
-            return self._short_list(self._searched, block, 1, first_row)[0][:, 0]
-        return predict(self.hash_function.encoder, self._searched, block, first_row=first_row)[0]
+    def _best_classes(self, X: Features) -> NDArray[np.int64]:
+        """Index of the predicted class (n,) of each row."""
+        h, index, m = self.hash_function, self._searched, self.n_rescored
+        if isinstance(X, HashedTexts) and h.columns is not None:
+            starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
+            parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
+            found = [h.best_of_texts(X.features, part, index, m, self.steepness) for part in parts]
+            return found[0] if len(found) == 1 else np.concatenate(found)
+        if m:
+            return self._short_list(X, index, 1)[0][:, 0]
+        return h.nearest(X, index)[0]
 
     @_answers_in_kind
     def top_classes(
@@ -283,10 +259,14 @@ class PackedModel:
         indices = np.empty((features.shape[0], k), dtype=np.int64)
         distances = np.empty((features.shape[0], k), dtype=np.int32)
         shares = np.empty((features.shape[0], k)) if probabilities else None
-        for rows, block in self._blocks(features):
-            indices[rows], distances[rows] = self._top(block, k, rows.start)
+        max_rows = self._max_scored_rows if probabilities else features.shape[0] or 1
+        for block in self.hash_function.blocks(features, max_rows):
+            rows = block.rows
+            indices[rows], distances[rows] = self._top(block, k)
             if shares is not None:
-                shares[rows] = self._probabilities(block, indices[rows])
+                weights = np.exp(self._logits(block))
+                shares[rows] = np.take_along_axis(weights, indices[rows], axis=1)
+                shares[rows] /= weights.sum(axis=1, keepdims=True)
         if shares is None:
             return self.classes[indices], distances
         return self.classes[indices], distances, shares
@@ -307,11 +287,7 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        features = self._rows(X)
-        scores = np.empty((features.shape[0], len(self.classes)))
-        for rows, block in self._blocks(features):
-            scores[rows] = self._scores(block, rows.start)
-        return scores
+        return self._of_all_classes(X, self._scores)
 
     @_answers_in_kind
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -327,9 +303,13 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        gaps = np.exp(self._gaps(X))
-        gaps /= gaps.sum(axis=1, keepdims=True)
-        return gaps
+
+        def probabilities(block: FeatureBlock) -> NDArray[np.float64]:
+            weights = np.exp(self._logits(block))
+            weights /= weights.sum(axis=1, keepdims=True)
+            return weights
+
+        return self._of_all_classes(X, probabilities)
 
     @_answers_in_kind
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -343,9 +323,13 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        gaps = self._gaps(X)
-        gaps -= np.log(np.exp(gaps).sum(axis=1, keepdims=True))
-        return gaps
+
+        def logarithms(block: FeatureBlock) -> NDArray[np.float64]:
+            logits = self._logits(block)
+            logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            return logits
+
+        return self._of_all_classes(X, logarithms)
 
     def to_onnx(self, path: str | os.PathLike[str], *, k: int = 1) -> None:
         """Write the model as an ONNX file of standard operators, whole or not at all.
@@ -379,86 +363,69 @@ class PackedModel:
         """Length of the short list, at most the number of classes; 0 for none."""
         return min(self.rescore, len(self.classes))
 
+    @property
+    def _max_scored_rows(self) -> int:
+        return max(1, _SCORES_PER_BLOCK // len(self.classes))
+
+    def _of_all_classes(
+        self, X: ArrayLike, of_block: Callable[[FeatureBlock], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Numbers (n, C) that are computed from blocks of features."""
+        features = self._rows(X)
+        found = np.empty((features.shape[0], len(self.classes)))
+        for block in self.hash_function.blocks(features, self._max_scored_rows):
+            found[block.rows] = of_block(block)
+        return found
+
     def _short_list(
-        self, index: HammingIndex, block: NDArray[Any], k: int, first_row: int
+        self, X: Features | FeatureBlock, index: HammingIndex, k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
         """Indices, scores and distances (n, k) of the best classes of the short list."""
-        return predict_rescored(
-            self.hash_function.encoder,
-            index,
-            block,
-            self.n_rescored,
-            k,
-            self.steepness,
-            first_row=first_row,
-        )
+        return self.hash_function.rescored(X, index, self.n_rescored, k, self.steepness)
 
-    def _top(
-        self, block: NDArray[Any], k: int, first_row: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def _top(self, block: FeatureBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Indices and distances (n, k) of the best classes of a block of features."""
         m = self.n_rescored
         # The classes behind the short list are those of an exact search, and so is then the list.
         index = self._index if 0 < m < k else self._searched
         if m:
-            best, _, apart = self._short_list(index, block, min(k, m), first_row)
+            best, _, apart = self._short_list(block, index, min(k, m))
             if k <= m:
                 return best, apart
-        codes = self.hash_function.encoder.encode(block, first_row=first_row)
-        found, distances = index.top_k(codes, k)
+        found, distances = index.top_k(self.hash_function.encode(block), k)
         if m:
             found[:, :m], distances[:, :m] = best, apart
         return found, distances
 
-    def _scores(self, block: NDArray[Any], first_row: int = 0) -> NDArray[np.float64]:
+    def _scores(self, block: FeatureBlock) -> NDArray[np.float64]:
         """Scores of all classes (n, C) for a block of features."""
-        codes = self.hash_function.encoder.encode(block, first_row=first_row)
+        codes = self.hash_function.encode(block)
         scores = self._index.scores(codes, self.n_bits).astype(np.float64)
         m = self.n_rescored
         if m:
-            best, rescored, apart = self._short_list(self._index, block, m, first_row)
+            best, rescored, apart = self._short_list(block, self._index, m)
             farthest = self.n_bits - 2.0 * apart.max(axis=1, keepdims=True)
             scores += rescored[:, -1:] - farthest - 1.0
             # Equal scores stay in the order of the list, of which the first is predicted.
             np.put_along_axis(scores, best, rescored - _TIE * np.arange(m), axis=1)
         return scores
 
-    def _probabilities(
-        self, block: NDArray[Any], indices: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        """Probabilities of some classes (n, k) of a block of features."""
-        shares = np.empty(indices.shape)
-        step = max(1, _SCORES_PER_BLOCK // len(self.classes))
-        for start in range(0, len(indices), step):
-            part = slice(start, start + step)
-            weights = np.exp(self._below_best(self._scores(block[part]), block[part]))
-            shares[part] = np.take_along_axis(weights, indices[part], axis=1)
-            shares[part] /= weights.sum(axis=1, keepdims=True)
-        return shares
-
-    def _gaps(self, X: ArrayLike) -> NDArray[np.float64]:
-        """By how much scores (n, C) are below the best of their row, over the temperature."""
-        features = self._rows(X)
-        gaps = np.empty((features.shape[0], len(self.classes)))
-        for rows, block in self._blocks(features):
-            gaps[rows] = self._below_best(self._scores(block, rows.start), block)
-        return gaps
-
-    def _below_best(self, scores: NDArray[np.float64], block: Any) -> NDArray[np.float64]:
-        """The same of the scores (n, C) of a block of features, which are overwritten."""
-        scores /= self.temperature
-        scores -= scores.max(axis=1, keepdims=True)
+    def _logits(self, block: FeatureBlock) -> NDArray[np.float64]:
+        """Scores (n, C) over the temperature, less the best of their row."""
+        logits = self._scores(block)
+        logits /= self.temperature
+        logits -= logits.max(axis=1, keepdims=True)
         # Of rows of which nothing is known all classes are as good as equal; their order stays.
-        encoder = self.hash_function.encoder
         blank = -1 if self.text is None else self.text.blank_column
-        if isinstance(encoder, SparseProjection):
-            scores[~encoder.has_columns(block, blank)] *= _TIE
+        features = block.features
+        if self.hash_function.columns is not None:
+            logits[~self.hash_function.has_columns(features, blank)] *= _TIE
         elif self.text is not None:
-            n_known = np.count_nonzero(block, axis=1)
+            n_known = np.count_nonzero(features, axis=1)
             if blank >= 0:
-                n_known -= block[:, blank] != 0
-            scores[n_known == 0] *= _TIE
-        return scores
+                n_known -= features[:, blank] != 0
+            logits[n_known == 0] *= _TIE
+        return logits
 
     def __repr__(self) -> str:
         return (
@@ -535,13 +502,6 @@ class PackedModel:
                 "X must be a list of texts, or their rows by the n-grams that the model was "
                 f"fitted on: {error}"
             ) from None
-
-    def _blocks(self, X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Blocks of what is projected, between which an interrupt is heard."""
-        for start in range(0, X.shape[0], _ROWS_PER_CALL):
-            part = X[start : start + _ROWS_PER_CALL]
-            for rows, block in self.hash_function.feature_blocks(part):
-                yield slice(start + rows.start, start + rows.stop), block
 
     def _check_k(self, k: Any) -> int:
         n_classes = len(self.classes)

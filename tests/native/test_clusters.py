@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -13,14 +14,12 @@ from numpy.testing import assert_array_equal
 from bitclass._native import (
     ClusteredIndex,
     HammingIndex,
-    Projection,
-    predict_rescored,
-    reference,
     thread_limit,
 )
 from bitclass._native import _kernels as kernels
-from bitclass._native.class_index import cluster_codes
+from bitclass._native.prediction import cluster_codes
 from bitclass.codes import hamming
+from bitclass.hash_function import HashFunction
 
 
 def random_codes(rng, n, n_bytes, values=256):
@@ -56,8 +55,7 @@ def test_ties_across_clusters_go_to_the_lowest_class(level):
     weights = np.array([[0b1100], [0b0011], [0b0011]], dtype=np.uint8)
     centres = np.array([[0b0011], [0b1100]], dtype=np.uint8)
     index = kernels.HammingIndex(weights, centres, np.array([1, 0, 0]), 2)
-    indices, distances = np.empty((1, 2), np.int64), np.empty((1, 2), np.int32)
-    index.top_k(np.array([[0b0110]], dtype=np.uint8), indices, distances, 1)
+    indices, distances = index.top_k(np.array([[0b0110]], dtype=np.uint8), 2, 1)
     assert_array_equal(indices, [[0, 1]])
     assert_array_equal(distances, [[2, 2]])
 
@@ -93,12 +91,12 @@ def test_rescoring_ranks_what_the_clusters_hold(level):
     rng = np.random.default_rng(1)
     weights = random_codes(rng, 3000, 4)
     X = rng.standard_normal((200, 20)).astype(np.float32)
-    projection = Projection(rng.standard_normal((20, 32)).astype(np.float32), np.zeros(32))
+    hash_function = HashFunction(rng.standard_normal((20, 32)).astype(np.float32), np.zeros(32))
     index = ClusteredIndex(weights, 3)
-    best, _, _ = predict_rescored(projection, index, X, 8, 8)
-    listed, _ = index.top_k(projection.encode(X), 8)
+    best, _, _ = hash_function.rescored(X, index, 8, 8)
+    listed, _ = index.top_k(hash_function.encode(X), 8)
     assert_array_equal(np.sort(best, axis=1), np.sort(listed, axis=1))
-    by_threads = thread_limit(3)(predict_rescored)(projection, index, X, 8, 8)[0]
+    by_threads = thread_limit(3)(hash_function.rescored)(X, index, 8, 8)[0]
     assert_array_equal(best, by_threads)
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from bitclass import PackedModel
 from bitclass._native import (
     HammingIndex,
-    Projection,
-    predict,
-    predict_rescored,
-    reference,
+    quantise,
     thread_limit,
 )
-from bitclass._native.encoding import quantise_projection
+from bitclass.hash_function import FeatureBlock, HashFunction
 
 
 def small_problem(dtype=np.float32, n=300, d=70, r=45, n_classes=90):
@@ -33,12 +32,12 @@ def small_problem(dtype=np.float32, n=300, d=70, r=45, n_classes=90):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_predict_is_encode_then_search(level, precision, dtype):
     X, projection, intercept, weights = small_problem(dtype)
-    hash_function = Projection(projection, intercept, precision=precision)
+    hash_function = HashFunction(projection, intercept, precision=precision)
     index = HammingIndex(weights)
     for rows in (X, X[:0], X[:1], X[::-3], X[:, ::-1]):
         expected = reference.nearest(hash_function.encode(rows), weights)
         for threads in (None, 1, 2, 3, 7):
-            found = thread_limit(threads)(predict)(hash_function, index, rows)
+            found = thread_limit(threads)(hash_function.nearest)(rows, index)
             for one, other in zip(found, expected, strict=True):
                 assert one.dtype == other.dtype
                 assert_array_equal(one, other)
@@ -49,16 +48,16 @@ def test_blocks_of_copied_rows_meet_without_gaps(level):
     rng = np.random.default_rng(1)
     X = np.asfortranarray(rng.integers(-3, 4, (70, 100_000)).astype(np.float32))
     projection = rng.integers(-1, 2, (100_000, 9)).astype(np.float32)
-    hash_function = Projection(projection, np.zeros(9), precision="int8")
+    hash_function = HashFunction(projection, np.zeros(9), precision="int8")
     assert_array_equal(hash_function.encode(X), hash_function.encode(np.ascontiguousarray(X)))
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_an_index_of_another_code_length_is_refused(precision):
     X, projection, intercept, weights = small_problem()
-    hash_function = Projection(projection, intercept, precision=precision)
+    hash_function = HashFunction(projection, intercept, precision=precision)
     with pytest.raises(ValueError, match=r"index|codes"):
-        predict(hash_function, HammingIndex(weights[:, :3]), X)
+        hash_function.nearest(X, HammingIndex(weights[:, :3]))
 
 
 def packed_bits(rng, *shape):
@@ -96,8 +95,8 @@ def test_int8_rescoring_equals_the_twin(
         options["centre"] = rng.standard_normal(d).astype(np.float32)
         options["scale"] = rng.uniform(0.1, 10, d).astype(np.float32)
     intercept = rng.standard_normal(r)
-    hash_function = Projection(projection, intercept, precision="int8", **options)
-    quantised = hash_function.in_integers()
+    hash_function = HashFunction(projection, intercept, precision="int8", **options)
+    quantised = hash_function.quantised
     weights = packed_bits(rng, n_classes, r)
     scale = rng.uniform(0.01, 2, r).astype(np.float32)
     codes = reference.encode_int8(X, quantised)
@@ -106,21 +105,21 @@ def test_int8_rescoring_equals_the_twin(
         for k in {1, min(3, m), m}:
             expected = reference.rescored(codes, active, weights, m, k)
             index = HammingIndex(weights)
-            found = thread_limit(threads)(predict_rescored)(hash_function, index, X, m, k, scale)
+            found = thread_limit(threads)(hash_function.rescored)(X, index, m, k, scale)
             assert_rescored(found, expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_float_rescoring_equals_the_twin(level, dtype):
     X, projection, intercept, weights = small_problem(dtype)  # sums are exact
-    hash_function = Projection(projection, intercept)
+    hash_function = HashFunction(projection, intercept, precision="float32")
     scores = X.astype(np.float32) @ projection
     for scale in (0.01, np.linspace(0.001, 0.05, 45, dtype=np.float32)):
         active = reference.activations(scores * np.float32(scale))
         codes = reference.encode(X, projection, intercept)
         for n in (300, 1, 0):
             expected = reference.rescored(codes[:n], active[:n], weights, 16, 5)
-            found = predict_rescored(hash_function, HammingIndex(weights), X[:n], 16, 5, scale)
+            found = hash_function.rescored(X[:n], HammingIndex(weights), 16, 5, scale)
             assert_rescored(found, expected)
 
 
@@ -142,7 +141,7 @@ def test_activations_follow_the_true_projection():
     projection = (rng.standard_normal((200, 64)) / sizes[:, None] / 14).astype(np.float32)
     intercept = rng.standard_normal(64) - means.astype(float) @ projection.astype(float)
     exact = np.tanh(0.7 * (X.astype(float) @ projection.astype(float) + intercept))
-    quantised = quantise_projection(projection, intercept, means, sizes)
+    quantised = quantise(projection, intercept, means, sizes)
     active = reference.activations_int8(X, quantised, np.full(64, 0.7, np.float32)) / 127
     assert np.abs(active - exact).max() < 0.06
     assert np.abs(active - exact).mean() < 0.01
@@ -151,11 +150,11 @@ def test_activations_follow_the_true_projection():
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_rescoring_refuses_what_is_not_finite_and_wrong_numbers(precision):
     X, projection, intercept, weights = small_problem()
-    hash_function = Projection(projection, intercept, precision=precision)
+    hash_function = HashFunction(projection, intercept, precision=precision)
     index = HammingIndex(weights)
     X[17, 3] = np.nan
     with pytest.raises(ValueError, match="X must be finite: row 117, feature 3 is NaN"):
-        predict_rescored(hash_function, index, X, 16, first_row=100)
+        hash_function.rescored(FeatureBlock(100, X), index, 16)
     for m, k, name in (
         (0, 1, "n_candidates"),
         (91, 1, "n_candidates"),
@@ -163,4 +162,19 @@ def test_rescoring_refuses_what_is_not_finite_and_wrong_numbers(precision):
         (16, 0, "k"),
     ):
         with pytest.raises(ValueError, match=f"{name}: "):
-            predict_rescored(hash_function, index, X, m, k)
+            hash_function.rescored(X, index, m, k)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_blocks_of_all_scores_meet_without_gaps(precision, monkeypatch):
+    X, projection, intercept, weights = small_problem()
+    hash_function = HashFunction(projection, intercept, precision=precision)
+    packed = PackedModel(np.arange(90), weights, hash_function, rescore=8)
+    whole = packed.predict_log_proba(X), *packed.top_classes(X, 20, probabilities=True)
+    monkeypatch.setattr("bitclass.model._SCORES_PER_BLOCK", 7 * 90)
+    in_blocks = packed.predict_log_proba(X), *packed.top_classes(X, 20, probabilities=True)
+    for one, other in zip(in_blocks, whole, strict=True):
+        assert_array_equal(one, other)
+    X[23, 3] = np.nan
+    with pytest.raises(ValueError, match="row 23, feature 3"):
+        packed.predict_proba(X)

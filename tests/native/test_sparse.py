@@ -11,15 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from bitclass._native import (
-    SparseProjection,
-    SparseRows,
-    _kernels,
-    sparse_scores,
-    sparse_step,
-    thread_limit,
-)
-from bitclass._native.encoding import quantise_projection
+from bitclass._native import SparseRows, quantise, sparse_scores, sparse_step, thread_limit
+from bitclass.hash_function import FeatureBlock, HashFunction
 
 THREADS = (1, 2, 3, 7)
 
@@ -57,8 +50,6 @@ def test_scores_equal_the_loop_bit_for_bit(level, n, d, n_bits, seed):
     for threads in THREADS:
         assert_array_equal(thread_limit(threads)(sparse_scores)(SparseRows.of(X), P), expected)
     assert_allclose(expected, X @ P, atol=1e-4)
-    chosen = rng.integers(0, max(n, 1), 5 if n else 0)
-    assert_array_equal(sparse_scores(SparseRows.of(X), P, rows=chosen), expected[chosen])
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -73,19 +64,19 @@ def test_int8_scores_are_those_of_the_quantised_projection(level, n_bits, scaled
         sizes = 10.0 ** rng.uniform(-3, 3, 40).astype(np.float32)
         X, scale = scipy.sparse.csr_array(X.multiply(sizes)), sizes[kept]
         P /= scale[:, None]
-    kernel = SparseProjection(P, t, kept, 40, scale=scale)
-    quantised = quantise_projection(P, t, None, scale)
+    hash_function = HashFunction(P, t, columns=kept, n_features=40, scale=scale)
+    quantised = quantise(P, t, None, scale)
     few = scipy.sparse.csr_array(X[:, kept])
     expected = loop(few, quantised.weights, quantised.inverse_scale)
     expected *= quantised.steps.astype(np.float32)
-    for threads in THREADS:
-        [(_, scores, _)] = kernel.score_blocks(SparseRows.of(X), threads)
-        assert_array_equal(scores, expected)
-    error = np.abs(scores - few @ P).max()
+    error = np.abs(expected - few @ P).max()
     assert 0 < error < 0.05 * np.abs(few @ P).max()  # rounded, and not far off
-    codes = kernel.encode(SparseRows.of(X))
-    bits = (scores + (quantised.thresholds * quantised.steps).astype(np.float32)) >= 0
-    assert_array_equal(codes, np.packbits(bits, axis=1, bitorder="little"))
+    bits = (expected + (quantised.thresholds * quantised.steps).astype(np.float32)) >= 0
+    for threads in THREADS:
+        codes = thread_limit(threads)(hash_function.encode)(X)
+        assert_array_equal(codes, np.packbits(bits, axis=1, bitorder="little"))
+        [block] = hash_function.blocks(X)
+        assert_array_equal(hash_function._scores(block.features, threads)[0], expected)
 
 
 def steps_in_numpy(X, G, size, P, squares, counts):
@@ -139,65 +130,29 @@ def test_dense_rows_lose_their_zeros_only():
 def test_a_row_that_is_not_finite_is_refused_by_name(value, column, precision):
     columns = np.array([1], dtype=np.int32)
     ones = np.ones((1, 8), dtype=np.float32)
-    kernel = SparseProjection(ones, np.zeros(8), columns, 3, precision=precision)
+    hash_function = HashFunction(
+        ones, np.zeros(8), columns=columns, n_features=3, precision=precision
+    )
     X = np.zeros((4, 3))
     X[2, column] = value
     with pytest.raises(ValueError, match=f"row 12, feature {column} is"):
-        kernel.encode(SparseRows.of(X), first_row=10)
+        hash_function.encode(FeatureBlock(10, SparseRows.of(X)))
 
 
-def arguments(**changes):
-    given = {
-        "indptr": np.array([0, 1, 2]),
-        "indices": np.array([0, 1], dtype=np.int32),
-        "data": np.ones(2, dtype=np.float32),
-        "rows": None,
-        "places": None,
-        "factors": None,
-        "projection": np.ones((2, 3), dtype=np.float32),
-        "steps": None,
-        "scores": np.empty((2, 3), dtype=np.float32),
-        "n_threads": 1,
-    }
-    return given | changes
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("indptr", np.array([0, 1, 3])),
-        ("indptr", np.array([0, -1, 2])),
-        ("indptr", np.array([], dtype=np.int64)),
-        ("indices", np.array([0, 2], dtype=np.int32)),
-        ("indices", np.array([0, -1], dtype=np.int32)),
-        ("data", np.ones(3, dtype=np.float32)),
-        ("rows", np.array([0, 2])),
-        ("rows", np.array([0, -1])),
-        ("places", np.array([0, 2], dtype=np.int32)),
-        ("factors", np.ones(3, dtype=np.float32)),
-        ("steps", np.ones(2, dtype=np.float32)),
-        ("scores", np.empty((3, 3), dtype=np.float32)),
-        ("projection", np.empty((0, 3), dtype=np.float32)),
-        ("n_threads", 0),
-    ],
-)
-def test_what_does_not_fit_is_refused_by_name(name, value):
-    _kernels.sparse_scores_float32(**arguments())
-    with pytest.raises(ValueError, match=name):
-        _kernels.sparse_scores_float32(**arguments(**{name: value}))
-
-
-@pytest.mark.parametrize("columns", [[2, 1], [1, 1], [-1, 1], [1, 3]])
+@pytest.mark.parametrize("columns", [[2, 1], [1, 1], [-1, 1], [1, 3], [1]])
 def test_columns_must_ascend_and_exist(columns):
     with pytest.raises(ValueError, match="columns"):
-        SparseProjection(
-            np.ones((2, 4), dtype=np.float32), np.zeros(4), np.array(columns, dtype=np.int32), 3
+        HashFunction(
+            np.ones((2, 4), dtype=np.float32),
+            np.zeros(4),
+            columns=np.array(columns, dtype=np.int32),
+            n_features=3,
         )
 
 
 def test_a_projection_survives_pickling():
     columns = np.array([0, 2], dtype=np.int32)
     P = np.random.default_rng(0).standard_normal((2, 9)).astype(np.float32)
-    kernel = SparseProjection(P, np.zeros(9), columns, 3)
+    kernel = HashFunction(P, np.zeros(9), columns=columns, n_features=3)
     X = SparseRows.of(np.array([[1.0, 5.0, -2.0]]))
     assert_array_equal(pickle.loads(pickle.dumps(kernel)).encode(X), kernel.encode(X))

@@ -11,15 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import reference
 from numpy.testing import assert_array_equal
 
 import bitclass
-from bitclass import blas
 from bitclass._native import (
     HammingIndex,
     _kernels,
     effective_threads,
-    reference,
     thread_limit,
     threads,
 )
@@ -250,19 +249,19 @@ def test_the_cpu_quota_of_a_cgroup_counts(tmp_path, membership, files, expected)
 
 
 def blas_threads():
-    return [library.get_num_threads() for library in blas._libraries()]
+    return [library.get_num_threads() for library in threads._libraries()]
 
 
 def test_blas_limits_nest_overlap_and_never_raise():
     before = blas_threads()
-    with blas.prediction_threads(64):
+    with threads.prediction_threads(64):
         assert blas_threads() == before
-    first, second = blas.blas_limit(1), blas.blas_limit(1)
+    first, second = threads.blas_limit(1), threads.blas_limit(1)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
     assert set(blas_threads()) == {1}
-    with blas.prediction_threads(2):
+    with threads.prediction_threads(2):
         assert set(blas_threads()) == {1}
     second.__exit__(None, None, None)
     assert blas_threads() == before
@@ -273,7 +272,7 @@ def test_the_last_of_several_threads_restores_blas():
     together = threading.Barrier(4, timeout=20)
 
     def limited(_):
-        with blas.training_threads(1):
+        with threads.training_threads(1):
             together.wait()
             return blas_threads()
 

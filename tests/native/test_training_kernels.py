@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from training_problems import Problem, losses, strided
 
 from bitclass import _native as native
-from bitclass._native import reference, thread_limit
+from bitclass._native import thread_limit
 
 N_BITS = [1, 7, 64, 127, 128, 200]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -12,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
-from bitclass._native.search import HammingIndex, threads_for
-from bitclass._native.sparse import SparseProjection
+from bitclass._native.prediction import threads_for
 
 __all__ = [
     "MAX_COLUMNS",
@@ -21,7 +19,6 @@ __all__ = [
     "Lengths",
     "Ngram",
     "NgramFeatures",
-    "TextPredictor",
     "as_lengths",
     "ngrams",
 ]
@@ -32,7 +29,7 @@ Lengths = tuple[int, int] | None
 MIN_COLUMNS, MAX_COLUMNS = 1 << 8, 1 << 20
 
 # The kernel hands out this many texts at a time: fewer keep one thread busy.
-_TEXTS_PER_CHUNK = 64
+TEXTS_PER_CHUNK = 64
 
 _MASK = (1 << 64) - 1
 _SEEDS = {"chars": 0x9E3779B97F4A7C15, "words": 0xD1B54A32D192ED03}
@@ -110,17 +107,13 @@ class NgramFeatures:
             raise ValueError("columns and idf must both be given, or neither")
         self.columns = columns
         self.idf = idf
-        self._kernel = _kernels.NgramHasher(
+        #: The compiled hasher.
+        self.kernel = _kernels.NgramHasher(
             self.n_columns.bit_length() - 1,
             *(self.char_ngrams or (0, 0)),
             *(self.word_ngrams or (0, 0)),
             self._weights(),
         )
-
-    @property
-    def kernel(self) -> _kernels.NgramHasher:
-        """The compiled hasher."""
-        return self._kernel
 
     @cached_property
     def blank_column(self) -> int:
@@ -159,7 +152,7 @@ class NgramFeatures:
         ValueError
             If a text is longer than 2**30 bytes.
         """
-        return self._kernel.rows(texts, threads_for(len(texts), _TEXTS_PER_CHUNK))
+        return self.kernel.rows(texts, threads_for(len(texts), TEXTS_PER_CHUNK))
 
     def ngrams(self, text: str | bytes) -> list[Ngram]:
         """All n-grams of a text in their order, repeated ones included."""
@@ -188,21 +181,6 @@ class NgramFeatures:
             part = by_column[ngram.column] * ngram.sign / sums[ngram.column]
             shares[ngram.text] = shares.get(ngram.text, 0.0) + part
         return shares
-
-    def reference_row(self, text: str | bytes) -> dict[int, float]:
-        """Value of each column of a text: what `rows` computes, in Python."""
-        sums: Counter[int] = Counter()
-        for ngram in self.ngrams(text):
-            sums[ngram.column] += ngram.sign
-        weights = self._weights()
-        row = {}
-        for column in sorted(sums):
-            weight = 1.0 if weights is None else float(weights[column])
-            total = sums[column]
-            if total and weight:
-                row[column] = math.copysign(1.0 + math.log(abs(total)), total) * weight
-        length = math.sqrt(sum(value * value for value in row.values()))
-        return {column: value / length for column, value in row.items()}
 
     def _weights(self) -> NDArray[np.float32] | None:
         """Inverse document frequencies of all columns, 0 for those that are left out."""
@@ -289,63 +267,6 @@ class HashedTexts:
         return dense
 
 
-class TextPredictor:
-    """Texts to classes in one pass: n-grams, columns, rows of the projection, signs, search.
-
-    Results equal those of :func:`bitclass._native.predict` and `predict_rescored` for the rows of
-    the texts, to the last bit.
-
-    Parameters
-    ----------
-    features : NgramFeatures
-    projection : SparseProjection
-        Of as many features as `features` has columns.
-    index : HammingIndex
-    """
-
-    def __init__(
-        self, features: NgramFeatures, projection: SparseProjection, index: HammingIndex
-    ) -> None:
-        self._arguments = features, projection, index
-        self._kernel = _kernels.TextPredictor(features.kernel, *projection.arrays)
-        self._index = index.prepared
-        self._scale = np.ones(projection.n_bits, dtype=np.float32)
-
-    def predict(
-        self,
-        texts: Sequence[str | bytes],
-        n_candidates: int = 0,
-        scale: float = 1.0,
-    ) -> NDArray[np.int64]:
-        """Index of the best class of each text, (n,).
-
-        Parameters
-        ----------
-        texts : sequence of n str or bytes
-        n_candidates : int
-            Length of the short list that is rescored; 0 for the nearest class alone.
-        scale : float
-            Of tanh.
-        """
-        shape = (len(texts), 1)
-        indices = np.empty(shape, dtype=np.int64)
-        scores, distances = np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.int32)
-        self._kernel.predict(
-            self._index,
-            texts,
-            self._scale * np.float32(scale),
-            n_candidates,
-            indices,
-            scores,
-            distances,
-            threads_for(len(texts), _TEXTS_PER_CHUNK),
-        )
-        return indices[:, 0]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TextPredictor, self._arguments
-
-
 def as_texts(X: Any) -> list[str | bytes]:
     """Texts as a list, from any iterable of them.
 
@@ -394,7 +315,7 @@ def as_lengths(name: str, lengths: Any, longest: int) -> Lengths:
 
 
 # -------------------------------------------------------------------------------------------------
-# The same as native/ngrams.cpp, for explanations and for the tests of the kernel
+# The same as native/ngrams.cpp, for explanations
 # -------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,6 @@
-"""How many threads the compiled kernels use.
+"""How many threads the compiled kernels and BLAS use.
 
-In order of precedence:
+Kernels, in order of precedence:
 
 1. :func:`thread_limit`, a setting of the calling thread for a while, by which the estimator
    applies its `n_jobs`;
@@ -9,13 +9,18 @@ In order of precedence:
 4. the number of CPUs this process may use.
 
 None of them exceeds the last: more threads than CPUs only wait for each other. Results do not
-depend on the number of threads. BLAS has threads of its own, see :mod:`bitclass.blas`.
+depend on the number of threads.
+
+BLAS threads wait for work by spinning. Over many products, beside any other busy process, that
+makes training many times slower than a single thread. So training gives BLAS one thread and spreads
+whole blocks of rows over threads of its own; only prediction in float32 leaves the threads to BLAS.
 """
 
 from __future__ import annotations
 
 import operator
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,7 +28,15 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-__all__ = ["available_cpus", "effective_threads", "set_num_threads", "thread_limit"]
+__all__ = [
+    "available_cpus",
+    "blas_limit",
+    "effective_threads",
+    "prediction_threads",
+    "set_num_threads",
+    "thread_limit",
+    "training_threads",
+]
 
 ENVIRONMENT_VARIABLE = "BITCLASS_NUM_THREADS"
 MAX_THREADS = 2**31 - 1
@@ -200,3 +213,78 @@ def _from_environment() -> int | None:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"{ENVIRONMENT_VARIABLE}: expected a positive integer, found {text!r}")
     return int(text)
+
+
+# The number of BLAS threads belongs to the whole process. Limits may be nested, or overlap in
+# several threads, so all in force are kept here, with what each library had before the first.
+_lock = threading.Lock()
+_limits: list[int] = []
+_before: list[int] = []
+
+
+@cache
+def _libraries() -> list[Any]:
+    """The BLAS libraries of this process; finding them takes milliseconds."""
+    import scipy.linalg  # noqa: F401  which loads a library of its own
+    from threadpoolctl import ThreadpoolController
+
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+@contextmanager
+def blas_limit(n_threads: int) -> Iterator[None]:
+    """Limit BLAS to `n_threads` threads; it never uses more than before.
+
+    Parameters
+    ----------
+    n_threads : int >= 1
+    """
+    with _lock:
+        if not _limits:
+            _before[:] = [library.get_num_threads() for library in _libraries()]
+        _limits.append(n_threads)
+        _apply()
+    try:
+        yield
+    finally:
+        with _lock:
+            _limits.remove(n_threads)
+            _apply()
+
+
+def _apply() -> None:
+    """Give each library the smallest limit in force, or without any what it had before."""
+    for library, before in zip(_libraries(), _before, strict=True):
+        wanted = min([before, *_limits])
+        if library.get_num_threads() != wanted:
+            # threadpoolctl 3.8 lets the first thread alone set OpenBLAS, and ignores all others
+            # unless that one is forgotten; here the lock keeps threads apart.
+            if hasattr(library, "clear_controlling_thread"):
+                library.clear_controlling_thread(force=True)
+            library.set_num_threads(wanted)
+
+
+@contextmanager
+def training_threads(n_jobs: int | None) -> Iterator[None]:
+    """Limit the kernels and pools of training to `n_jobs` threads, each with one thread of BLAS.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        See :func:`effective_threads`.
+    """
+    with thread_limit(n_jobs), blas_limit(1):
+        yield
+
+
+@contextmanager
+def prediction_threads(n_jobs: int | None) -> Iterator[None]:
+    """Limit the kernels and BLAS to `n_jobs` threads: for large products in float32.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        See :func:`effective_threads`.
+    """
+    with thread_limit(n_jobs), blas_limit(effective_threads(n_jobs)):
+        yield

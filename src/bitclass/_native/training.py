@@ -1,8 +1,8 @@
 """The compiled kernels of training.
 
 What each returns is defined, to the last bit, by its twin of the same name in
-`bitclass._native.reference`. Inputs may lie in memory in any order; arrays that are changed in
-place must be C-contiguous. A wrong type raises TypeError, a wrong shape or content ValueError, with
+tests/native/reference.py. Inputs may lie in memory in any order; arrays that are changed in place
+must be C-contiguous. A wrong type raises TypeError, a wrong shape or content ValueError, with
 the name of the argument. After an error about contents, an array that is changed in place holds
 nothing of use.
 """
@@ -15,12 +15,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from numpy import ascontiguousarray as contiguous
 from numpy.typing import NDArray
 
-from bitclass._native import _kernels, reference
+from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
 __all__ = [
+    "RELATIVE_TOLERANCE",
     "add_gram",
     "class_sums",
     "flip_bits",
@@ -30,8 +32,10 @@ __all__ = [
     "update_codes",
 ]
 
-# The compiled look-ups have 16-bit indices. Longer codes are left to the twins.
-_MAX_BITS = 8191
+#: A change of an objective smaller than this fraction of the sums it is the difference of is
+#: rounding, not progress: the present bit is kept.
+RELATIVE_TOLERANCE = 1e-12
+
 # Rows of one float32 product: the more, the fewer digits; the fewer, the more often the product,
 # (d, d), has to be added to the total.
 _BLOCK_ROWS = 4096
@@ -54,13 +58,9 @@ def half_margins(
     -------
     (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
     """
-    if codes.shape[-1] > (_MAX_BITS + 7) // 8:
-        return reference.half_margins(codes, weights, own)
-    codes, weights = np.ascontiguousarray(codes), np.ascontiguousarray(weights)
-    half = np.empty((codes.shape[0], weights.shape[0]), dtype=np.int16)
-    own = np.ascontiguousarray(own)
-    _kernels.half_margins(codes, weights, own, half, effective_threads())
-    return half
+    return _kernels.half_margins(
+        contiguous(codes), contiguous(weights), contiguous(own), effective_threads()
+    )
 
 
 def pair_sums(
@@ -90,19 +90,13 @@ def pair_sums(
         is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
         left alone: a class has no margin to itself.
     """
-    tables = np.ascontiguousarray(tables)
-    if tables.shape[-1] // 2 > _MAX_BITS:
-        reference.pair_sums(codes, weights, bit, own, row_weights, tables, sums)
-        return
-    if bit < 0:
-        raise ValueError(f"bit: expected an index from 0 on, found {bit}")
     _kernels.pair_sums(
-        np.ascontiguousarray(codes),
-        np.ascontiguousarray(weights),
+        contiguous(codes),
+        contiguous(weights),
         bit,
-        np.ascontiguousarray(own),
-        np.ascontiguousarray(row_weights),
-        tables,
+        contiguous(own),
+        contiguous(row_weights),
+        contiguous(tables),
         sums,
         effective_threads(),
     )
@@ -134,12 +128,7 @@ def flip_bits(
         If the diagonal is not 0, or H is not symmetric, so that flips do not end.
     """
     w = np.array(w, order="C")
-    decrease = _kernels.flip_bits(
-        np.ascontiguousarray(H),
-        np.ascontiguousarray(g),
-        w,
-        effective_threads(),
-    )
+    decrease = _kernels.flip_bits(contiguous(H), contiguous(g), w, effective_threads())
     return w, decrease
 
 
@@ -174,26 +163,16 @@ def update_codes(
         (-inf where nothing changed); the same for every thread count, but not to the last bit
         what the twin returns
     """
-    if n_bits > _MAX_BITS:
-        return reference.update_codes(codes, weights, own, row_weights, n_bits, values, log_step)
-    if n_bits < 1:
-        raise ValueError(f"n_bits: expected at least 1, found {n_bits}")
-    codes = np.ascontiguousarray(codes)
-    new_codes = np.empty_like(codes)
-    log_decreases = np.empty(n_bits)
-    _kernels.update_codes(
-        codes,
-        np.ascontiguousarray(weights),
-        np.ascontiguousarray(own),
-        np.ascontiguousarray(row_weights),
+    return _kernels.update_codes(
+        contiguous(codes),
+        contiguous(weights),
+        contiguous(own),
+        contiguous(row_weights),
         n_bits,
-        np.ascontiguousarray(values),
+        contiguous(values),
         log_step,
-        new_codes,
-        log_decreases,
         effective_threads(),
     )
-    return new_codes, log_decreases
 
 
 def group_rows(
@@ -213,11 +192,8 @@ def group_rows(
         label by first appearance
     inverse : (n,) each row's group
     """
-    codes = np.ascontiguousarray(codes)
-    first = np.empty(codes.shape[0], dtype=np.intp)
-    inverse = np.empty(codes.shape[0], dtype=np.intp)
-    n_groups = _kernels.group_rows(
-        np.ascontiguousarray(labels), codes, first, inverse, effective_threads()
+    first, inverse, n_groups = _kernels.group_rows(
+        contiguous(labels), contiguous(codes), effective_threads()
     )
     return first[:n_groups].copy(), inverse
 
@@ -237,16 +213,10 @@ def class_sums(
     row_weights : (n,), or None for ones
     sums : (C, d), changed in place
     """
-    X = np.ascontiguousarray(X)
     if row_weights is None:
         row_weights = np.ones(X.shape[0])
-    add = _kernels.class_sums_float32 if X.dtype == np.float32 else _kernels.class_sums_float64
-    add(
-        X,
-        np.ascontiguousarray(labels),
-        np.ascontiguousarray(row_weights),
-        sums,
-        effective_threads(),
+    _kernels.class_sums(
+        contiguous(X), contiguous(labels), contiguous(row_weights), sums, effective_threads()
     )
 
 
@@ -266,13 +236,12 @@ def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
     if gram.dtype != np.float64:
         raise TypeError(f"gram: expected float64, found {gram.dtype}")
     threads = effective_threads()
-    if threads == 1:
-        for Z in _gram_blocks(blocks, gram):
-            gram += _product(Z)
-        return
     pending: deque[Future[NDArray[Any]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for Z in _gram_blocks(blocks, gram):
+            if threads == 1:
+                gram += _product(Z)
+                continue
             pending.append(pool.submit(_product, Z))
             while len(pending) > threads:
                 gram += pending.popleft().result()
@@ -285,7 +254,12 @@ def _gram_blocks(
 ) -> Iterator[NDArray[Any]]:
     """The same rows in blocks of one product each, checked."""
     for Z in blocks:
-        _check_gram(Z, gram)
+        if Z.ndim != 2 or Z.dtype not in (np.float32, np.float64):
+            found = f"{Z.ndim}-d {Z.dtype}"
+            raise TypeError(f"Z: expected a matrix of float32 or float64, found {found}")
+        if gram.shape != (Z.shape[1], Z.shape[1]):
+            expected = (Z.shape[1], Z.shape[1])
+            raise ValueError(f"gram: expected shape {expected}, found {gram.shape}")
         for begin in range(0, Z.shape[0], _BLOCK_ROWS):
             yield Z[begin : begin + _BLOCK_ROWS]
 
@@ -295,10 +269,3 @@ def _product(Z: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(over="ignore", invalid="ignore"):  # the sums are checked by the caller
         # NumPy answers this with a symmetric product: half the multiplications.
         return np.asarray(block.T @ block)
-
-
-def _check_gram(Z: NDArray[Any], gram: NDArray[np.float64]) -> None:
-    if Z.ndim != 2 or Z.dtype not in (np.float32, np.float64):
-        raise TypeError(f"Z: expected a matrix of float32 or float64, found {Z.ndim}-d {Z.dtype}")
-    if gram.shape != (Z.shape[1], Z.shape[1]):
-        raise ValueError(f"gram: expected shape ({Z.shape[1]}, {Z.shape[1]}), found {gram.shape}")

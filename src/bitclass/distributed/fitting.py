@@ -18,8 +18,8 @@ from distributed import Client
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from bitclass._native.threads import training_threads
 from bitclass.arrays import Features, as_features, is_foreign, take, to_host
-from bitclass.blas import training_threads
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.distributed.cluster import (
     FeatureFiles,

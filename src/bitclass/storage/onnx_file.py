@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native.reference import LEAST_ENTRY, QUANTISED_MOST
+from bitclass._native.prediction import LEAST_ENTRY, QUANTISED_MOST
 from bitclass.hash_function import MAX_DISTANCE, RbfAnchors
 from bitclass.model import PackedModel
 from bitclass.storage.atomic import atomic_write

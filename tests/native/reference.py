@@ -15,40 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native.encoding import (
-    LEAST_ENTRY,
-    QUANTISED_MOST,
-    QuantisedProjection,
-    quantise_projection,
-)
+from bitclass._native import RELATIVE_TOLERANCE, QuantisedProjection
+from bitclass._native.prediction import LEAST_ENTRY, QUANTISED_MOST
 from bitclass.codes import hamming, pack, unpack
 
-__all__ = [
-    "LEAST_ENTRY",
-    "QUANTISED_MOST",
-    "activations",
-    "activations_int8",
-    "class_sums",
-    "encode",
-    "encode_int8",
-    "flip_bits",
-    "group_rows",
-    "half_margins",
-    "nearest",
-    "pair_sums",
-    "quantise_projection",
-    "rescored",
-    "scores",
-    "top_k",
-    "top_k_of_clusters",
-    "update_codes",
-]
-
-# A change of an objective smaller than this fraction of the sums it is the difference of is
-# rounding, not progress: the present bit is kept.
-RELATIVE_TOLERANCE = 1e-12
-
-# With symmetric couplings, flips end by themselves, after about one per class.
+# With a symmetric H, flips end by themselves, after about one per class.
 _MAX_FLIPS_PER_CLASS = 1000
 
 
@@ -124,7 +95,7 @@ def nearest(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Class at the smallest Hamming distance, the lowest index among equals.
 
-    See :func:`bitclass._native.search.HammingIndex.nearest`.
+    See :func:`bitclass._native.HammingIndex.nearest`.
     """
     indices, distances = top_k(codes, weights, 1)
     return indices[:, 0], distances[:, 0]
@@ -135,7 +106,7 @@ def top_k(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Find the k nearest classes of each code, ordered by distance, then by class index.
 
-    See :func:`bitclass._native.search.HammingIndex.top_k`.
+    See :func:`bitclass._native.HammingIndex.top_k`.
     """
     indices = np.empty((len(codes), k), dtype=np.int64)
     distances = np.empty((len(codes), k), dtype=np.int32)
@@ -166,7 +137,7 @@ def top_k_of_clusters(
     Clusters are visited in the order of their distance, then of their number: `n_probe` of them,
     and as many more as it takes to have k classes.
 
-    See :class:`bitclass._native.class_index.ClusteredIndex`.
+    See :class:`bitclass._native.ClusteredIndex`.
     """
     indices = np.empty((len(codes), k), dtype=np.int64)
     distances = np.empty((len(codes), k), dtype=np.int32)
@@ -184,10 +155,6 @@ def scores(codes: NDArray[np.uint8], weights: NDArray[np.uint8], n_bits: int) ->
     """Inner products ``w_c.b`` of codes (n, bytes) and weights (C, bytes), shape (n, C)."""
     products = unpack(codes, n_bits).astype(np.int32) @ unpack(weights, n_bits).astype(np.int32).T
     return np.asarray(products, dtype=np.int32)
-
-
-# Activations are integers: their sums are exact in any order.
-MAX_ACTIVATION = np.float32(127)
 
 
 def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:

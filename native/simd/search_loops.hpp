@@ -1,81 +1,11 @@
-// The scans of all instruction sets, written once over vectors of bytes, one class per lane.
-//
-// A level's file defines `Isa` and includes this file inside its namespace. Everything here has
-// internal linkage: the same template built for two instruction sets must not be merged into one.
-//
-// `Isa` offers, itself or from IsaDefaults,
-//   kVectorBytes   bytes per vector register
-//   count          the set bits of each byte of a vector
-//   kGroupsTogether  groups that share a load of the queries
-//   below          which of 64 distances are below a limit, as a mask
-//   collect        writes the distances of a mask side by side
-//   lowest_bits    the lowest n bits of a mask
-//   product_of     the inner product of a class, as a row of bits, and activations
-//   products       the same for 16 classes
+// Hamming search: scans over the bytes of 64 classes side by side, one class per lane.
 //
 // Distances are counted in lanes of 8 bits for codes of at most 32 bytes, and in wider lanes for longer
 // ones. With 32 bytes a distance of 256 is counted as 255: a search whose result could depend on it is
 // repeated in 16 bits.
 
-namespace {
-
-template <class Isa, class Lane>
-using Vector __attribute__((vector_size(Isa::kVectorBytes))) = Lane;
-
-// Registers that hold one lane for each class of a group.
-template <class Isa, class Lane>
-constexpr std::size_t kParts = kGroupClasses * sizeof(Lane) / Isa::kVectorBytes;
-
-template <class Isa>
 struct GroupCounts {
-    Vector<Isa, std::uint8_t> parts[kParts<Isa, std::uint8_t>];
-};
-
-template <class V>
-inline V load(const void* from) {
-    V vector;
-    std::memcpy(&vector, from, sizeof vector);
-    return vector;
-}
-
-template <class Isa>
-struct IsaDefaults {
-    static constexpr int kGroupsTogether = 1;
-    template <class Lane, class V>
-    static std::uint64_t below(const V* distances, Lane limit) {
-        Lane of_lane[kGroupClasses];
-        std::memcpy(of_lane, distances, sizeof of_lane);
-        std::uint8_t flags[kGroupClasses];
-        for (std::size_t i = 0; i < kGroupClasses; ++i) flags[i] = of_lane[i] < limit;
-        std::uint64_t mask = 0;
-        for (int byte = 0; byte < 8; ++byte) {
-            // The product gathers the lowest bits of eight bytes in the highest byte.
-            const auto eight = load<std::uint64_t>(flags + 8 * byte);
-            mask |= (eight * 0x0102040810204080ull >> 56) << 8 * byte;
-        }
-        return mask;
-    }
-    // Writes the distances of a mask side by side, their lanes and the step; perhaps others behind them.
-    template <class Lane>
-    static std::size_t collect(const Lane* distances, std::uint64_t mask, std::size_t step, Lane* near,
-                               std::uint8_t* lanes, std::uint8_t* steps) {
-        std::size_t n = 0;
-        for (; mask != 0; mask &= mask - 1, ++n) {
-            lanes[n] = static_cast<std::uint8_t>(__builtin_ctzll(mask));
-            steps[n] = static_cast<std::uint8_t>(step);
-            near[n] = distances[lanes[n]];
-        }
-        return n;
-    }
-    static std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) {
-        std::uint64_t rest = mask;
-        for (; n > 0; --n) rest &= rest - 1;
-        return mask & ~rest;
-    }
-    static void products(const std::uint64_t* rows, std::size_t length, const std::uint32_t* classes,
-                         const std::int8_t* activations, std::int32_t* products) {
-        for (int i = 0; i < 16; ++i) products[i] = Isa::product_of(rows + classes[i] * length, length, activations);
-    }
+    Vector<std::uint8_t> parts[kParts<std::uint8_t>];
 };
 
 // Classes that stay in the second-level cache while the queries of a chunk pass over them.
@@ -84,26 +14,26 @@ constexpr std::size_t kBytesPerBlock = 1 << 18;
 constexpr int kQueriesTogether = 4;
 
 // Bits that differ in bytes [begin, end) of the codes of a few groups, at most 32 bytes; 256 is counted as 255.
-template <class Isa, int kGroups, int kQueries, int kBytes>
+template <int kGroups, int kQueries, int kBytes>
 inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* groups, const std::uint32_t* queries,
                                                        std::size_t n_bytes, std::size_t begin, std::size_t end,
-                                                       GroupCounts<Isa> (*counts)[kQueries]) {
-    using Bytes = Vector<Isa, std::uint8_t>;
+                                                       GroupCounts (*counts)[kQueries]) {
+    using Bytes = Vector<std::uint8_t>;
     if constexpr (kBytes > 0) begin = 0, end = n_bytes = kBytes;
     constexpr bool kMayOverflow = kBytes == 0 || kBytes > 31;
 #pragma GCC unroll 4
-    for (std::size_t part = 0; part < kParts<Isa, std::uint8_t>; ++part) {
+    for (std::size_t part = 0; part < kParts<std::uint8_t>; ++part) {
         Bytes count[kGroups][kQueries] = {};
         const auto visit = [&](std::size_t byte, auto add) __attribute__((always_inline)) {
             Bytes classes[kGroups];
 #pragma GCC unroll 2
             for (int g = 0; g < kGroups; ++g) {
                 const std::size_t at = (static_cast<std::size_t>(g) * n_bytes + byte) * kGroupClasses;
-                classes[g] = load<Bytes>(groups + at + part * Isa::kVectorBytes);
+                classes[g] = load<Bytes>(groups + at + part * kVectorBytes);
             }
 #pragma GCC unroll 4
             for (int q = 0; q < kQueries; ++q) {
-                const auto query = Vector<Isa, std::uint32_t>{} + queries[static_cast<std::size_t>(q) * n_bytes + byte];
+                const auto query = Vector<std::uint32_t>{} + queries[static_cast<std::size_t>(q) * n_bytes + byte];
 #pragma GCC unroll 2
                 for (int g = 0; g < kGroups; ++g) add(count[g][q], Isa::count(classes[g] ^ (Bytes)query));
             }
@@ -127,12 +57,12 @@ inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* group
     }
 }
 
-template <class Isa, class Lane, int kGroups, int kQueries, int kBytes, class Sink>
+template <class Lane, int kGroups, int kQueries, int kBytes, class Sink>
 inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* groups, std::size_t first,
                                                        std::size_t n_bytes, const std::uint32_t* queries, Sink&& sink) {
-    GroupCounts<Isa> counts[kGroups][kQueries];
+    GroupCounts counts[kGroups][kQueries];
     if constexpr (sizeof(Lane) == 1) {
-        count_bytes<Isa, kGroups, kQueries, kBytes>(groups, queries, n_bytes, 0, n_bytes, counts);
+        count_bytes<kGroups, kQueries, kBytes>(groups, queries, n_bytes, 0, n_bytes, counts);
 #pragma GCC unroll 2
         for (std::size_t g = 0; g < kGroups; ++g) {
 #pragma GCC unroll 4
@@ -143,7 +73,7 @@ inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* group
         constexpr std::size_t kStretch = 31;  // as many bytes as 8 bits can count
         for (std::size_t at = 0; at < n_bytes; at += kStretch) {
             const std::size_t stop = n_bytes - at < kStretch ? n_bytes : at + kStretch;
-            count_bytes<Isa, kGroups, kQueries, 0>(groups, queries, n_bytes, at, stop, counts);
+            count_bytes<kGroups, kQueries, 0>(groups, queries, n_bytes, at, stop, counts);
             for (std::size_t g = 0; g < kGroups; ++g) {
                 for (int q = 0; q < kQueries; ++q) {
                     std::uint8_t of_lane[kGroupClasses];
@@ -155,7 +85,7 @@ inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* group
         }
         for (std::size_t g = 0; g < kGroups; ++g) {
             for (int q = 0; q < kQueries; ++q) {
-                Vector<Isa, Lane> distances[kParts<Isa, Lane>];
+                Vector<Lane> distances[kParts<Lane>];
                 std::memcpy(distances, sums[g][q], sizeof distances);
                 sink(q, first + g, distances);
             }
@@ -165,18 +95,18 @@ inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* group
 
 // Calls sink(q, group, distances) for each query and each group in [begin, end); distances are vectors of
 // lanes, one per class. kBytes = 0 stands for any number of bytes.
-template <class Isa, class Lane, int kQueries, int kBytes, class Sink>
+template <class Lane, int kQueries, int kBytes, class Sink>
 inline __attribute__((always_inline)) void scan(const ClassGroups& classes, std::size_t begin, std::size_t end,
                                                 const std::uint32_t* queries, Sink&& sink) {
     const std::size_t n_bytes = kBytes > 0 ? std::size_t(kBytes) : classes.n_bytes;
     constexpr int kTogether = Isa::kGroupsTogether;
     std::size_t g = begin;
     for (; g + kTogether <= end; g += kTogether) {
-        scan_groups<Isa, Lane, kTogether, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes,
+        scan_groups<Lane, kTogether, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes,
                                                             queries, sink);
     }
     for (; g < end; ++g) {
-        scan_groups<Isa, Lane, 1, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes, queries,
+        scan_groups<Lane, 1, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes, queries,
                                                     sink);
     }
 }
@@ -209,17 +139,17 @@ void by_queries(std::size_t n_queries, Visit visit) {
     for (; q < n_queries; ++q) visit(q, std::integral_constant<int, 1>{});
 }
 
-template <class Isa, class Lane, int kQueries, int kBytes>
+template <class Lane, int kQueries, int kBytes>
 void nearest_in_block(const ClassGroups& classes, std::size_t begin, std::size_t end, const std::uint32_t* queries,
                       std::uint64_t* best) {
-    using Lanes = Vector<Isa, Lane>;
-    constexpr std::size_t kN = kParts<Isa, Lane>;
+    using Lanes = Vector<Lane>;
+    constexpr std::size_t kN = kParts<Lane>;
     Lanes smallest[kQueries][kN];
     Lanes steps[kQueries][kN] = {};  // the group each of them was found in, counted from begin
     for (auto& of_query : smallest) {
         for (auto& part : of_query) part = ~Lanes{};
     }
-    scan<Isa, Lane, kQueries, kBytes>(
+    scan<Lane, kQueries, kBytes>(
         classes, begin, end, queries, [&](int q, std::size_t g, const Lanes* distances) __attribute__((always_inline)) {
             const Lanes step = Lanes{} + static_cast<Lane>(g - begin);
 #pragma GCC unroll 4
@@ -246,7 +176,7 @@ void nearest_in_block(const ClassGroups& classes, std::size_t begin, std::size_t
     }
 }
 
-template <class Isa, class Lane>
+template <class Lane>
 void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                   std::uint64_t* best) {
     const std::size_t fitting = kBytesPerBlock / (classes.n_bytes * kGroupClasses);
@@ -256,28 +186,27 @@ void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std:
             const std::size_t rest = classes.n_groups - begin;
             const std::size_t end = begin + (rest < groups_per_block ? rest : groups_per_block);
             by_queries(n_queries, [&](std::size_t q, auto together) {
-                nearest_in_block<Isa, Lane, decltype(together)::value, decltype(bytes)::value>(
+                nearest_in_block<Lane, decltype(together)::value, decltype(bytes)::value>(
                     classes, begin, end, queries + q * classes.n_bytes, best + q);
             });
         }
     });
 }
 
-template <class Isa>
 void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::uint64_t* best) {
     with_lane_type(classes.n_bytes, 32, [&](auto lane) {
-        nearest_with<Isa, decltype(lane)>(classes, queries, n_queries, best);
+        nearest_with<decltype(lane)>(classes, queries, n_queries, best);
     });
     for (std::size_t q = 0; classes.n_bytes == 32 && q < n_queries; ++q) {
         if (best[q] >> 32 < 255) continue;
         best[q] = ~std::uint64_t{0};
-        nearest_with<Isa, std::uint16_t>(classes, queries + q * classes.n_bytes, 1, best + q);
+        nearest_with<std::uint16_t>(classes, queries + q * classes.n_bytes, 1, best + q);
     }
 }
 
 // Scores are written in blocks of classes that stay in the first-level cache, query after query: each
 // query writes a stretch of memory that follows its last.
-template <class Isa, class Lane>
+template <class Lane>
 void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
                  std::int32_t* scores) {
     constexpr std::size_t kBytesInCache = 1 << 14;
@@ -288,8 +217,8 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
         const std::size_t end = begin + (rest < groups_per_block ? rest : groups_per_block);
         for (std::size_t q = 0; q < n_queries; ++q) {
             std::int32_t* const row = scores + q * classes.n_classes;
-            scan<Isa, Lane, 1, 0>(classes, begin, end, queries + q * classes.n_bytes,
-                                  [&](int, std::size_t g, const Vector<Isa, Lane>* distances) {
+            scan<Lane, 1, 0>(classes, begin, end, queries + q * classes.n_bytes,
+                                  [&](int, std::size_t g, const Vector<Lane>* distances) {
                                       Lane of_lane[kGroupClasses];
                                       std::memcpy(of_lane, distances, sizeof of_lane);
                                       std::int32_t products[kGroupClasses];
@@ -304,11 +233,10 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
     }
 }
 
-template <class Isa>
 void scores(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
             std::int32_t* scores) {
     with_lane_type(classes.n_bytes, 31, [&](auto lane) {
-        scores_with<Isa, decltype(lane)>(classes, queries, n_queries, n_bits, scores);
+        scores_with<decltype(lane)>(classes, queries, n_queries, n_bits, scores);
     });
 }
 
@@ -407,17 +335,17 @@ void add_candidates(const BlockDistances<Lane>& distances, std::size_t begin, co
 
 // Limits that at least `wanted` of the distances of each query are below, and few more: each of 64
 // lanes has a smallest distance, and the limit is above the `wanted` smallest of these.
-template <class Isa, class Lane, int kQueries>
+template <class Lane, int kQueries>
 void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_groups, std::size_t wanted,
                        std::size_t n_bytes, Lane* limits) {
-    using Lanes = Vector<Isa, Lane>;
-    constexpr std::size_t kN = kParts<Isa, Lane>;
+    using Lanes = Vector<Lane>;
+    constexpr std::size_t kN = kParts<Lane>;
     Lanes smallest[kQueries][kN];
     for (int q = 0; q < kQueries; ++q) {
         for (auto& part : smallest[q]) part = ~Lanes{};
         for (std::size_t g = 0; g < n_groups; ++g) {
             for (std::size_t i = 0; i < kN; ++i) {
-                const std::size_t at = g * kGroupClasses + i * (Isa::kVectorBytes / sizeof(Lane));
+                const std::size_t at = g * kGroupClasses + i * (kVectorBytes / sizeof(Lane));
                 const auto next = load<Lanes>(distances[q].of + at);
                 smallest[q][i] = next < smallest[q][i] ? next : smallest[q][i];
             }
@@ -446,20 +374,20 @@ struct NearClasses {
     std::size_t size;
 };
 
-template <class Isa, class Lane>
-std::uint64_t below(const Lane* distances, Lane limit) {
-    Vector<Isa, Lane> vectors[kParts<Isa, Lane>];
+template <class Lane>
+std::uint64_t lanes_below(const Lane* distances, Lane limit) {
+    Vector<Lane> vectors[kParts<Lane>];
     std::memcpy(vectors, distances, sizeof vectors);
     return Isa::below(vectors, limit);
 }
 
 // Finds the classes below the limit, at most 64 of them: returns false where there are more.
-template <class Isa, class Lane>
+template <class Lane>
 bool find_near(const BlockDistances<Lane>& distances, std::size_t n_groups, Lane limit, NearClasses<Lane>& near) {
     std::size_t size = 0;
     for (std::size_t g = 0; g < n_groups; ++g) {
         const Lane* const group = distances.of + g * kGroupClasses;
-        size += Isa::collect(group, below<Isa>(group, limit), g, near.distances + size, near.lanes + size,
+        size += Isa::collect(group, lanes_below(group, limit), g, near.distances + size, near.lanes + size,
                              near.groups + size);
         if (__builtin_expect(size > kGroupClasses, 0)) return false;
     }
@@ -469,7 +397,7 @@ bool find_near(const BlockDistances<Lane>& distances, std::size_t n_groups, Lane
 }
 
 // Fills an empty list with the nearest of the near classes.
-template <class Isa, class Lane>
+template <class Lane>
 void take_nearest(const NearClasses<Lane>& near, Lane limit, Candidates& candidates) {
     // The largest value that fewer than `wanted` lie below. Several are tried at once: looking is cheaper
     // than waiting for what the one before has found.
@@ -481,13 +409,13 @@ void take_nearest(const NearClasses<Lane>& near, Lane limit, Candidates& candida
 #pragma GCC unroll 4
         for (int t = 0; t < kTries; ++t) {
             const auto value = static_cast<Lane>(last > Lane(t) ? last - Lane(t) : 0);
-            lower_by += static_cast<std::size_t>(__builtin_popcountll(below<Isa>(near.distances, value))) >= wanted;
+            lower_by += static_cast<std::size_t>(__builtin_popcountll(lanes_below(near.distances, value))) >= wanted;
         }
         last = static_cast<Lane>(last - lower_by);
         lower = lower_by == kTries;
     }
-    const std::uint64_t nearer = below<Isa>(near.distances, last);
-    const std::uint64_t equal = below<Isa>(near.distances, static_cast<Lane>(last + 1)) & ~nearer;
+    const std::uint64_t nearer = lanes_below(near.distances, last);
+    const std::uint64_t equal = lanes_below(near.distances, static_cast<Lane>(last + 1)) & ~nearer;
     std::uint64_t kept =
         nearer | Isa::lowest_bits(equal, wanted - static_cast<std::size_t>(__builtin_popcountll(nearer)));
     const auto n_kept = static_cast<std::size_t>(__builtin_popcountll(kept));
@@ -500,10 +428,10 @@ void take_nearest(const NearClasses<Lane>& near, Lane limit, Candidates& candida
     candidates.threshold = last;
 }
 
-template <class Isa, class Lane, int kQueries, int kBytes>
+template <class Lane, int kQueries, int kBytes>
 void collect_from(const ClassGroups& classes, std::size_t first, std::size_t last, const std::uint32_t* queries,
                   Candidates* candidates) {
-    using Lanes = Vector<Isa, Lane>;
+    using Lanes = Vector<Lane>;
     constexpr Lane kNone = std::numeric_limits<Lane>::max();  // more than any distance
     constexpr std::size_t kGroups = kClassesPerBlock / kGroupClasses;
     static_assert(kGroups == 64, "the groups of a block are a mask of 64 bits");
@@ -522,27 +450,27 @@ void collect_from(const ClassGroups& classes, std::size_t first, std::size_t las
         const bool nothing_known = begin == 0 && candidates[0].threshold == ~std::uint32_t{0};
         if (nothing_known && wanted <= kGroupClasses) {
             // The limit follows from the distances of the first block.
-            scan<Isa, Lane, kQueries, kBytes>(classes, begin, end, queries, keep);
+            scan<Lane, kQueries, kBytes>(classes, begin, end, queries, keep);
             for (int q = 0; q < kQueries; ++q) {
                 for (std::size_t i = classes.n_classes; i < end * kGroupClasses; ++i) kept[q].of[i] = kNone;
             }
-            limits_from_lanes<Isa, Lane, kQueries>(kept, end, wanted, classes.n_bytes, limits);
+            limits_from_lanes<Lane, kQueries>(kept, end, wanted, classes.n_bytes, limits);
             // Query after query in steps, so that what is stored has settled before it is loaded.
             NearClasses<Lane> near[kQueries];
             bool few[kQueries];
-            for (int q = 0; q < kQueries; ++q) few[q] = find_near<Isa>(kept[q], end, limits[q], near[q]);
+            for (int q = 0; q < kQueries; ++q) few[q] = find_near(kept[q], end, limits[q], near[q]);
             for (int q = 0; q < kQueries; ++q) {
                 candidates[q].threshold = limits[q] - 1u;
                 if (few[q]) {
-                    take_nearest<Isa>(near[q], limits[q], candidates[q]);
+                    take_nearest(near[q], limits[q], candidates[q]);
                 } else {
                     for (std::size_t g = 0; g < end; ++g) {
-                        marks[q].set(g, below<Isa>(kept[q].of + g * kGroupClasses, limits[q]));
+                        marks[q].set(g, lanes_below(kept[q].of + g * kGroupClasses, limits[q]));
                     }
                 }
             }
         } else {
-            scan<Isa, Lane, kQueries, kBytes>(
+            scan<Lane, kQueries, kBytes>(
                 classes, begin, end, queries,
                 [&](int q, std::size_t g, const Lanes* distances) __attribute__((always_inline)) {
                     keep(q, g, distances);
@@ -560,7 +488,7 @@ void collect_from(const ClassGroups& classes, std::size_t first, std::size_t las
     }
 }
 
-template <class Isa, class Lane>
+template <class Lane>
 void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                   Candidates* candidates) {
     constexpr std::size_t kGroups = kClassesPerBlock / kGroupClasses;
@@ -571,30 +499,28 @@ void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std:
             const std::size_t rest = classes.n_groups - begin;
             const std::size_t end = begin + (rest < groups_per_pass ? rest : groups_per_pass);
             by_queries(n_queries, [&](std::size_t q, auto together) {
-                collect_from<Isa, Lane, decltype(together)::value, decltype(bytes)::value>(
+                collect_from<Lane, decltype(together)::value, decltype(bytes)::value>(
                     classes, begin, end, queries + q * classes.n_bytes, candidates + q);
             });
         }
     });
 }
 
-template <class Isa>
 void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
              Candidates* candidates) {
     // A list may begin with a threshold that short lanes can hold: none is missed below it.
     const bool all_wanted = candidates[0].threshold >= std::numeric_limits<std::uint8_t>::max();
     with_lane_type(classes.n_bytes, 32, [&](auto lane) {
-        collect_with<Isa, decltype(lane)>(classes, queries, n_queries, candidates);
+        collect_with<decltype(lane)>(classes, queries, n_queries, candidates);
     });
     for (std::size_t q = 0; all_wanted && q < n_queries; ++q) {
         if (candidates[q].size >= candidates[q].wanted) continue;
         candidates[q].size = 0;
         candidates[q].threshold = ~std::uint32_t{0};
-        collect_with<Isa, std::uint16_t>(classes, queries + q * classes.n_bytes, 1, candidates + q);
+        collect_with<std::uint16_t>(classes, queries + q * classes.n_bytes, 1, candidates + q);
     }
 }
 
-template <class Isa>
 void rescore(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
              std::int32_t* scores) {
     const std::size_t length = (classes.n_bytes + 7) / 8;
@@ -621,9 +547,4 @@ std::size_t best_scored(const Candidates& candidates, const std::int32_t* scores
     return best;
 }
 
-template <class Isa>
-constexpr SearchKernels search_kernels_of() {
-    return {&nearest<Isa>, &scores<Isa>, &collect<Isa>, &rescore<Isa>, &best_scored};
-}
-
-}  // namespace
+constexpr SearchKernels kSearchKernels = {&nearest, &scores, &collect, &rescore, &best_scored};

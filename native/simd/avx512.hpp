@@ -1,16 +1,7 @@
-#include <immintrin.h>
+// AVX-512 with VPOPCNTDQ, BITALG, VNNI and VBMI2.
 
-#include <cstring>
-#include <limits>
-#include <type_traits>
-
-#include "search.hpp"
-
-namespace bitclass::avx512 {
-
-#include "search_scan.hpp"
-
-namespace {
+constexpr std::size_t kVectorBytes = 64;
+#include "vectors.hpp"
 
 struct LaneNumbers {
     std::uint8_t of[64];
@@ -20,17 +11,17 @@ struct LaneNumbers {
 };
 
 struct Isa : IsaDefaults<Isa> {
-    static constexpr std::size_t kVectorBytes = 64;
     static constexpr int kGroupsTogether = 2;
-    using Bytes = Vector<Isa, std::uint8_t>;
 
+    using Counts = Shorts;
     static Bytes count(Bytes bytes) { return (Bytes)_mm512_popcnt_epi8((__m512i)bytes); }
+    static Shorts count(Shorts shorts) { return (Shorts)_mm512_popcnt_epi16((__m512i)shorts); }
 
     using IsaDefaults<Isa>::below;
     static std::uint64_t below(const Bytes* distances, std::uint8_t limit) {
         return _mm512_cmplt_epu8_mask((__m512i)*distances, _mm512_set1_epi8(static_cast<char>(limit)));
     }
-    static std::uint64_t below(const Vector<Isa, std::uint16_t>* distances, std::uint16_t limit) {
+    static std::uint64_t below(const Vector<std::uint16_t>* distances, std::uint16_t limit) {
         const __m512i limits = _mm512_set1_epi16(static_cast<short>(limit));
         const std::uint64_t high = _mm512_cmplt_epu16_mask((__m512i)distances[1], limits);
         return high << 32 | _mm512_cmplt_epu16_mask((__m512i)distances[0], limits);
@@ -111,10 +102,63 @@ struct Isa : IsaDefaults<Isa> {
             default: return products_of<0>(rows, length, classes, activations, products);
         }
     }
+
+    static Floats widen(const std::int8_t* from) {
+        return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+    }
 };
 
-}  // namespace
+Floats floats_of(const float* x) { return (Floats)_mm512_loadu_ps(x); }
+Floats floats_of(const Half* x) {
+    return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
+}
+Floats floats_of(const double* x) {
+    const __m256 low = _mm512_cvtpd_ps(_mm512_loadu_pd(x));
+    const __m256 high = _mm512_cvtpd_ps(_mm512_loadu_pd(x + 8));
+    return (Floats)_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
 
-const SearchKernels search_kernels = search_kernels_of<Isa>();
+// VNNI multiplies unsigned by signed bytes, four features at a time.
+struct Tile {
+    using Row = std::uint8_t;
+    using Weight = std::int8_t;
+    static constexpr int kRowOffset = 128;
+    static constexpr std::size_t kRows = 6;
+    static constexpr std::size_t kMinColumns = 16;  // of a register
+    static constexpr std::size_t kColumns = 64;
+    static constexpr std::size_t kStep = 64;
+    static constexpr std::size_t kTogether = 4;
 
-}  // namespace bitclass::avx512
+    static Integers add_products(Integers sums, Integers features, Integers weights) {
+        return (Integers)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)features, (__m512i)weights);
+    }
+
+    static void quantise(const Floats* scaled, Row* quantised) {
+        __m512i of[4];
+        for (int part = 0; part < 4; ++part) of[part] = _mm512_cvtps_epi32((__m512)scaled[part]);
+        // Packing works within 128-bit lanes; the permutation puts the quarters back in order.
+        const __m512i mixed = _mm512_packs_epi16(_mm512_packs_epi32(of[0], of[1]), _mm512_packs_epi32(of[2], of[3]));
+        const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        const __m512i offset = _mm512_set1_epi8(static_cast<char>(kRowOffset));
+        _mm512_store_si512(quantised, _mm512_xor_si512(_mm512_permutexvar_epi32(order, mixed), offset));
+    }
+
+    static std::uint8_t sign_bits(const std::int32_t* sums, const double* thresholds, float factor) {
+        const __m512d sum = _mm512_cvtepi32_pd(_mm256_load_si256(reinterpret_cast<const __m256i*>(sums)));
+        const __m512d shift = _mm512_mul_pd(_mm512_load_pd(thresholds), _mm512_set1_pd(factor));
+        return _mm512_cmp_pd_mask(_mm512_add_pd(sum, shift), _mm512_setzero_pd(), _CMP_GE_OQ);
+    }
+};
+
+struct Signs {
+    static std::uint8_t bits_of_8(const float* scores, const float* intercept) {
+        const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(scores), _mm256_loadu_ps(intercept));
+        return _mm256_cmp_ps_mask(sum, _mm256_setzero_ps(), _CMP_GE_OQ);
+    }
+    static std::uint8_t bits_of_8(const double* scores, const double* intercept) {
+        const __m512d sum = _mm512_add_pd(_mm512_loadu_pd(scores), _mm512_loadu_pd(intercept));
+        return _mm512_cmp_pd_mask(sum, _mm512_setzero_pd(), _CMP_GE_OQ);
+    }
+    static constexpr std::size_t kHalves = 16;
+    static void widen(const Half* values, float* wide) { store(wide, floats_of(values)); }
+};

@@ -1,0 +1,38 @@
+#include <algorithm>
+
+#include "encode.hpp"
+#include "ngrams.hpp"
+#include "pool.hpp"
+#include "search.hpp"
+#include "sparse.hpp"
+
+namespace bitclass {
+
+void predict_texts(const NgramHasher& hasher, const SparseProjection& projection, const HammingIndex& index,
+                   const std::vector<std::string_view>& texts, const float* scale, std::size_t n_candidates,
+                   std::int64_t* indices, int n_threads) {
+    constexpr std::size_t kTextsPerChunk = 32;
+    parallel_for(chunks_of(texts.size(), kTextsPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kTextsPerChunk;
+        const std::size_t n = std::min(kTextsPerChunk, texts.size() - start);
+        NgramHasher::Row row(hasher);
+        std::vector<std::int64_t> starts{0};
+        for (std::size_t i = start; i < start + n; ++i) {
+            hasher.append(texts[i].data(), texts[i].size(), row);
+            starts.push_back(static_cast<std::int64_t>(row.columns.size()));
+        }
+        std::vector<float> scores(n * projection.n_bits);
+        std::vector<std::int32_t> distances(n), products(n);
+        sparse_scores({starts.data(), row.columns.data(), row.values.data(), n}, projection, scores.data(), 1);
+        if (n_candidates > 0) {
+            rescore(scores.data(), n, projection.n_bits, projection.intercept, index, scale, n_candidates, 1,
+                    indices + start, products.data(), distances.data(), 1);
+            return;
+        }
+        std::vector<std::uint8_t> codes(n * packed_width(projection.n_bits));
+        pack_signs(scores.data(), n, projection.n_bits, projection.intercept, codes.data(), 1);
+        index.nearest(codes.data(), n, indices + start, distances.data(), 1);
+    });
+}
+
+}  // namespace bitclass

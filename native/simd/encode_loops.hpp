@@ -1,0 +1,430 @@
+// Features to codes: signs of scores, and the product with eight-bit integers.
+//
+// Rows are quantised a few at a time into a room that stays in the cache, then multiplied with the panels of the
+// projection, a tile of rows and columns at a time whose sums stay in registers over all features.
+//
+// A level has floats_of, a vector of floats from numbers of any type. Its `Tile` offers
+//   Row, Weight         element types of quantised rows and of the panels
+//   kRowOffset          what is added to quantised values to make them fit Row
+//   kRows               rows of a tile
+//   kColumns            columns of a panel, a multiple of 8; the last panel may have fewer,
+//   kMinColumns         in steps of this, also a multiple of 8
+//   kStep               features quantised together; rows are padded to a multiple of it
+//   kTogether           features whose products `add_products` adds up, for the columns of a register; 0 where
+//                       `multiply` goes column by column
+//   quantise            kStep scaled entries to the nearest integers, ties to even
+//   sign_bits           which of 8 sums reach their threshold
+// `Signs` offers
+//   bits_of_8           which of 8 scores, float or double, reach 0 with their intercepts
+//   widen               kHalves half floats to floats
+
+// -- The real-valued code of a row: tanh(scale * (P'x + t)) per bit, as integers from -127 to 127. Every operation is
+// one that IEEE 754 defines, in a given order, so all levels agree to the last bit.
+
+constexpr std::size_t kActivationsPerStep = 64;
+
+inline float clamped(float x) {
+    x = x < 4.0f ? x : 4.0f;
+    return x > -4.0f ? x : -4.0f;
+}
+
+// 127 times a rational approximation of tanh, within 0.3, for x from -4 to 4; at 4 it has just passed 127.
+inline std::int8_t activation(float x) {
+    const float square = x * x;
+    const float numerator = x * ((127.0f * square + 13335.0f) * square + 120015.0f);
+    const float denominator = (15.0f * square + 420.0f) * square + 945.0f;
+    // Floats of this size are integers: adding it rounds to the nearest, ties to even, and leaves the
+    // integer in the low bits.
+    const float rounded = numerator / denominator + 0x1.8p23f;
+    std::int32_t bits;
+    std::memcpy(&bits, &rounded, sizeof(bits));
+    return static_cast<std::int8_t>(bits);
+}
+
+// From the integer sums of a row whose entries were multiplied by a factor. Not inlined: its constants would
+// take the registers of the product that comes before.
+__attribute__((noinline)) void activate_sums(const std::int32_t* __restrict__ sums, std::size_t n, const float* __restrict__ steps,
+                          const float* __restrict__ intercept, float inverse_factor,
+                          std::int8_t* __restrict__ activations) {
+    // Clamped in a loop of its own: compilers that know the value at a limit make branches of it.
+    float values[kActivationsPerStep];
+    for (std::size_t start = 0; start < n; start += kActivationsPerStep) {
+        const std::size_t count = n - start < kActivationsPerStep ? n - start : kActivationsPerStep;
+        for (std::size_t k = 0; k < count; ++k) {
+            const std::size_t at = start + k;
+            values[k] = clamped(static_cast<float>(sums[at]) * (steps[at] * inverse_factor) + intercept[at]);
+        }
+        for (std::size_t k = 0; k < count; ++k) activations[start + k] = activation(values[k]);
+    }
+}
+
+// From the scores of n rows, whose activations are `stride` bytes apart.
+template <class Float>
+void activate(const Float* __restrict__ scores, std::size_t n, std::size_t n_bits, const Float* __restrict__ intercept,
+              const float* __restrict__ scale, std::int8_t* __restrict__ activations, std::size_t stride) {
+    for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t k = 0; k < n_bits; ++k) {
+            const auto value = static_cast<float>(scores[i * n_bits + k] + intercept[k]);
+            activations[i * stride + k] = activation(clamped(value * scale[k]));
+        }
+        for (std::size_t k = n_bits; k < stride; ++k) activations[i * stride + k] = 0;
+    }
+}
+
+// -- Packing of scores
+
+// Whether all scores, intercepts added, are finite numbers.
+template <class Float>
+bool all_finite(const Float* scores, std::size_t n, const Float* intercept) {
+    using Bits = std::conditional_t<sizeof(Float) == 4, std::int32_t, std::int64_t>;
+    constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();  // all but the sign
+    const Float infinity = std::numeric_limits<Float>::infinity();
+    Bits limit, largest = 0;
+    std::memcpy(&limit, &infinity, sizeof(limit));
+    for (std::size_t k = 0; k < n; ++k) {
+        const Float score = scores[k] + intercept[k];
+        Bits bits;
+        std::memcpy(&bits, &score, sizeof(bits));
+        bits &= kMagnitude;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest < limit;
+}
+
+template <class Float>
+std::size_t pack(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept, std::uint8_t* codes) {
+    const std::size_t whole = n_bits / 8;
+    std::size_t first_bad = n;
+    for (std::size_t i = 0; i < n; ++i, scores += n_bits) {
+        if (first_bad == n && !all_finite(scores, n_bits, intercept)) first_bad = i;
+        for (std::size_t byte = 0; byte < whole; ++byte) {
+            *codes++ = Signs::bits_of_8(scores + 8 * byte, intercept + 8 * byte);
+        }
+        if (n_bits % 8 == 0) continue;
+        unsigned bits = 0;
+        for (std::size_t k = 8 * whole; k < n_bits; ++k) bits |= unsigned{scores[k] + intercept[k] >= 0} << k % 8;
+        *codes++ = static_cast<std::uint8_t>(bits);
+    }
+    return first_bad;
+}
+
+void widen(const Half* values, std::size_t n, float* wide) {
+    const std::size_t whole = n / Signs::kHalves * Signs::kHalves;
+    for (std::size_t j = 0; j < whole; j += Signs::kHalves) Signs::widen(values + j, wide + j);
+    if (whole == n) return;
+    Half last[Signs::kHalves] = {};
+    float wide_last[Signs::kHalves];
+    for (std::size_t j = whole; j < n; ++j) last[j - whole] = values[j];
+    Signs::widen(last, wide_last);
+    for (std::size_t j = whole; j < n; ++j) wide[j] = wide_last[j - whole];
+}
+
+// -- Eight-bit integers
+
+// Memory that is fetched while tiles are multiplied, line by line: the rows to quantise next.
+struct Upcoming {
+    std::uintptr_t at;
+    std::uintptr_t end;
+
+    void fetch_line() {
+        __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);  // into the second-level cache
+        at = at + 64 < end ? at + 64 : end;
+    }
+};
+
+// n, filled up to a multiple of a step.
+constexpr std::size_t padded(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
+
+std::size_t columns_of_panel(std::size_t first, std::size_t n_columns) {
+    return n_columns - first < Tile::kColumns ? n_columns - first : Tile::kColumns;
+}
+
+// Index of a weight in its panel.
+inline std::size_t place(std::size_t feature, std::size_t column, std::size_t n_columns, std::size_t n_padded) {
+    if constexpr (Tile::kTogether == 0) return column * n_padded + feature;
+    constexpr std::size_t kTogether = Tile::kTogether > 0 ? Tile::kTogether : 1;
+    return (feature / kTogether * n_columns + column) * kTogether + feature % kTogether;
+}
+
+void lay_out(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, void* memory) {
+    const std::size_t n_padded = padded(n_features, Tile::kStep);
+    const std::size_t n_columns = padded(n_bits, Tile::kMinColumns);
+    for (std::size_t first = 0; first < n_bits; first += Tile::kColumns) {
+        const std::size_t columns = columns_of_panel(first, n_columns);
+        auto* const panel = static_cast<Tile::Weight*>(memory) + first * n_padded;
+        for (std::size_t j = 0; j < n_features; ++j) {
+            for (std::size_t c = 0; c < columns && first + c < n_bits; ++c) {
+                panel[place(j, c, columns, n_padded)] = weights[j * n_bits + first + c];
+            }
+        }
+    }
+}
+
+// Rows quantised at a time: few, so that the room leaves the second-level cache to the panels.
+constexpr std::size_t kRoomRows = 12;
+
+// Where rows lie, as far as there are any; no line of rows that do not follow each other is fetched.
+template <class Source>
+Upcoming rows_of(const Features& features, std::size_t first, std::size_t count) {
+    const auto row_bytes = static_cast<std::ptrdiff_t>(features.n_features * sizeof(Source));
+    const auto data = reinterpret_cast<std::uintptr_t>(features.data);
+    if (features.row_stride != row_bytes) return {data, data};
+    const std::size_t end = first + count < features.n_rows ? first + count : features.n_rows;
+    return {data + first * features.row_stride, data + end * features.row_stride};
+}
+
+// A place in an array that is null where rows are not standardised.
+template <bool kStandardise>
+const float* at(const float* values, std::size_t j) {
+    return kStandardise ? values + j : nullptr;
+}
+
+// Calls visit(from, to) for stretches of features whose centres and scales stay in the first-level
+// cache while several rows pass over them.
+template <class Visit>
+void by_stretches(std::size_t n, Visit visit) {
+    constexpr std::size_t kStretch = 1024;
+    static_assert(kStretch % Tile::kStep == 0, "stretches are whole steps");
+    for (std::size_t from = 0; from < n; from += kStretch) visit(from, n - from < kStretch ? n : from + kStretch);
+}
+
+// Vectors of entries that are quantised together.
+constexpr std::size_t kEntryParts = Tile::kStep * sizeof(float) / kVectorBytes;
+
+template <bool kStandardise, class Source>
+inline Floats entries(const Source* x, const float* centre, const float* inverse_scale, std::size_t part) {
+    const std::size_t at = part * (kVectorBytes / sizeof(float));
+    if constexpr (!kStandardise) return floats_of(x + at);
+    return (floats_of(x + at) - load<Floats>(centre + at)) * load<Floats>(inverse_scale + at);
+}
+
+// Magnitudes are compared as the integers their bits are, where infinity exceeds every number and NaN infinity.
+struct Largest {
+    Integers of[kEntryParts] = {};  // several, not to wait for the one before
+
+    template <bool kStandardise, class Source>
+    void see(const Source* x, const float* centre, const float* inverse_scale) {
+        for (std::size_t part = 0; part < kEntryParts; ++part) {
+            const auto entry = (Integers)entries<kStandardise>(x, centre, inverse_scale, part) & kMagnitudeBits;
+            of[part] = entry > of[part] ? entry : of[part];
+        }
+    }
+    float value() const {
+        Integers most = of[0];
+        for (std::size_t part = 1; part < kEntryParts; ++part) most = of[part] > most ? of[part] : most;
+        std::int32_t of_lane[kVectorBytes / 4], largest = 0;
+        std::memcpy(of_lane, &most, sizeof of_lane);
+        for (const std::int32_t magnitude : of_lane) largest = magnitude > largest ? magnitude : largest;
+        return load<float>(&largest);
+    }
+};
+
+template <bool kStandardise, class Source>
+inline void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,
+                     Tile::Row* quantised) {
+    Floats scaled[kEntryParts];
+    for (std::size_t part = 0; part < kEntryParts; ++part) {
+        scaled[part] = entries<kStandardise>(x, centre, inverse_scale, part) * factor;
+    }
+    Tile::quantise(scaled, quantised);
+}
+
+// Quantises rows and sets the factors from their entries to the integers. Returns the first row that
+// is not finite, or count.
+template <bool kStandardise, std::size_t kMaxRows, class Source>
+std::size_t quantise_rows(const Int8Panels& panels, const Features& features, std::size_t first, std::size_t count,
+                   Tile::Row* quantised, float* factors) {
+    const std::size_t whole = panels.n_features / Tile::kStep * Tile::kStep;
+    const std::size_t rest = panels.n_features - whole;
+    const float* const centre = panels.centre;
+    const float* const inverse_scale = panels.inverse_scale;
+    const Source* x[kMaxRows];
+    Source last[kMaxRows][Tile::kStep] = {};  // what is left over a multiple of kStep, with zeros
+    Largest largest[kMaxRows];
+    for (std::size_t i = 0; i < count; ++i) {
+        x[i] = static_cast<const Source*>(features.row(first + i));
+        for (std::size_t j = 0; j < rest; ++j) last[i][j] = x[i][whole + j];
+    }
+    std::size_t first_bad = count;
+
+    by_stretches(whole, [&](std::size_t from, std::size_t to) {
+        for (std::size_t i = 0; i < count; ++i) {
+            Largest so_far = largest[i];
+            for (std::size_t j = from; j < to; j += Tile::kStep) {
+                so_far.template see<kStandardise>(x[i] + j, at<kStandardise>(centre, j),
+                                                  at<kStandardise>(inverse_scale, j));
+            }
+            largest[i] = so_far;
+        }
+    });
+    for (std::size_t i = 0; i < count; ++i) {
+        if (rest > 0) {
+            largest[i].template see<kStandardise>(last[i], at<kStandardise>(centre, whole),
+                                                  at<kStandardise>(inverse_scale, whole));
+        }
+        const float most = largest[i].value();
+        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMost / most : 0.0f;
+        if (!(most <= kMaxEntry) && first_bad == count) first_bad = i;
+    }
+
+    by_stretches(whole, [&](std::size_t from, std::size_t to) {
+        for (std::size_t i = 0; i < count; ++i) {
+            Tile::Row* const row = quantised + i * panels.n_padded;
+            for (std::size_t j = from; j < to; j += Tile::kStep) {
+                quantise<kStandardise>(x[i] + j, at<kStandardise>(centre, j),
+                                                      at<kStandardise>(inverse_scale, j), factors[i], row + j);
+            }
+        }
+    });
+    for (std::size_t i = 0; i < count; ++i) {
+        Tile::Row* const row = quantised + i * panels.n_padded;
+        if (rest > 0) {
+            quantise<kStandardise>(last[i], at<kStandardise>(centre, whole),
+                                                  at<kStandardise>(inverse_scale, whole), factors[i], row + whole);
+        }
+        if (factors[i] == 0.0f) {
+            for (std::size_t j = 0; j < panels.n_padded; ++j) row[j] = Tile::kRowOffset;
+            factors[i] = 1.0f;
+        }
+    }
+    return first_bad;
+}
+
+// Sums of kRows rows with kRegisters registers of columns, which stay in registers over all features.
+template <class Level, std::size_t kRows, std::size_t kRegisters>
+void multiply_registers(const Tile::Row* rows, std::size_t n_padded, const Tile::Weight* panel,
+                        const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
+    constexpr std::size_t kSums = kVectorBytes / sizeof(std::int32_t);
+    constexpr std::size_t kWeights = kVectorBytes / sizeof(Tile::Weight);
+    Integers sum[kRows][kRegisters];
+    for (std::size_t i = 0; i < kRows; ++i) {
+        for (std::size_t c = 0; c < kRegisters; ++c) sum[i][c] = load<Integers>(starts + kSums * c);
+    }
+    Upcoming fetch = upcoming;  // a copy, which can stay in registers
+    for (std::size_t j = 0; j < n_padded; j += Tile::kTogether) {
+        Integers weights[kRegisters];
+#pragma GCC unroll 4
+        for (std::size_t c = 0; c < kRegisters; ++c) weights[c] = load<Integers>(panel + kWeights * c);
+#pragma GCC unroll 6
+        for (std::size_t i = 0; i < kRows; ++i) {
+            const Integers features = Integers{} + load<std::int32_t>(rows + i * n_padded + j);
+#pragma GCC unroll 4
+            for (std::size_t c = 0; c < kRegisters; ++c) {
+                sum[i][c] = Level::add_products(sum[i][c], features, weights[c]);
+            }
+        }
+        panel += kWeights * kRegisters;
+        fetch.fetch_line();
+    }
+    upcoming = fetch;
+    for (std::size_t i = 0; i < kRows; ++i) {
+        for (std::size_t c = 0; c < kRegisters; ++c) store(sums + kSums * (i * kRegisters + c), sum[i][c]);
+    }
+}
+
+template <class Level, std::size_t kRows, std::size_t kRegisters = Tile::kColumns / Tile::kMinColumns>
+void multiply(const Tile::Row* rows, std::size_t n_padded, const Tile::Weight* panel, std::size_t columns,
+              const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
+    if constexpr (Tile::kTogether == 0) {
+        Level::multiply(rows, n_padded, panel, columns, starts, sums);
+    } else if constexpr (kRegisters > 0) {
+        if (columns != kRegisters * Tile::kMinColumns) {
+            return multiply<Level, kRows, kRegisters - 1>(rows, n_padded, panel, columns, starts, sums, upcoming);
+        }
+        multiply_registers<Level, kRows, kRegisters>(rows, n_padded, panel, starts, sums, upcoming);
+    }
+}
+
+template <std::size_t kRows>
+void encode_tile(const Int8Panels& panels, const Tile::Row* rows, const float* factors,
+                 std::uint8_t* codes, const Int8Activations& activations, std::int8_t* active,
+                 Upcoming& upcoming) {
+    const std::size_t n_columns = padded(panels.n_bits, Tile::kMinColumns);
+    const std::size_t width = (panels.n_bits + 7) / 8;
+    const auto* const weights = static_cast<const Tile::Weight*>(panels.weights);
+    for (std::size_t first = 0; first < n_columns; first += Tile::kColumns) {
+        const std::size_t columns = columns_of_panel(first, n_columns);
+        alignas(64) std::int32_t sums[kRows * Tile::kColumns];
+        multiply<Tile, kRows>(rows, panels.n_padded, weights + first * panels.n_padded, columns,
+                                       panels.starts + first, sums, upcoming);
+        for (std::size_t i = 0; i < kRows; ++i) {
+            for (std::size_t c = 0; c < columns && (first + c) / 8 < width; c += 8) {
+                codes[i * width + (first + c) / 8] =
+                    Tile::sign_bits(sums + i * columns + c, panels.thresholds + first + c, factors[i]);
+            }
+            if (active != nullptr) {
+                const std::size_t rest = activations.stride - first;
+                activate_sums(sums + i * columns, columns < rest ? columns : rest, activations.steps + first,
+                              activations.intercept + first, 1.0f / factors[i], active + i * activations.stride + first);
+            }
+        }
+    }
+}
+
+template <bool kStandardise, class Source>
+std::size_t encode_rows(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
+                        std::uint8_t* codes, const Int8Activations& activations) {
+    auto* const rows = static_cast<Tile::Row*>(room);
+    const std::size_t width = (panels.n_bits + 7) / 8;
+    float factors[kRoomRows];
+    const auto active = [&](std::size_t i) {
+        return activations.out == nullptr ? nullptr : activations.out + i * activations.stride;
+    };
+    std::size_t first_bad = n;
+    for (std::size_t block = 0; block < n; block += kRoomRows) {
+        const std::size_t count = n - block < kRoomRows ? n - block : kRoomRows;
+        // Without centres and scales to share, a row is best quantised while it is in the first-level cache.
+        constexpr std::size_t kTogether = kStandardise ? 6 : 1;
+        for (std::size_t i = 0; i < count; i += kTogether) {
+            const std::size_t together = count - i < kTogether ? count - i : kTogether;
+            const std::size_t bad = quantise_rows<kStandardise, kTogether, Source>(
+                panels, features, start + block + i, together, rows + i * panels.n_padded, factors + i);
+            if (bad < together && first_bad == n) first_bad = block + i + bad;
+        }
+        Upcoming upcoming = rows_of<Source>(features, start + block + count, kRoomRows);
+        std::size_t i = 0;
+        for (; i + Tile::kRows <= count; i += Tile::kRows) {
+            encode_tile<Tile::kRows>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width,
+                                           activations, active(block + i), upcoming);
+        }
+        for (; i < count; ++i) {
+            encode_tile<1>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width, activations,
+                                 active(block + i), upcoming);
+        }
+    }
+    return first_bad;
+}
+
+template <class Source>
+std::size_t encode_rows_of(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
+                           std::uint8_t* codes, const Int8Activations& activations) {
+    if (panels.centre == nullptr) {
+        return encode_rows<false, Source>(panels, features, start, n, room, codes, activations);
+    }
+    return encode_rows<true, Source>(panels, features, start, n, room, codes, activations);
+}
+
+std::size_t encode_features(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
+                   std::uint8_t* codes, const Int8Activations& activations) {
+    switch (features.type) {
+        case Features::Type::float16: return encode_rows_of<Half>(panels, features, start, n, room, codes, activations);
+        case Features::Type::float32: return encode_rows_of<float>(panels, features, start, n, room, codes, activations);
+        case Features::Type::float64: return encode_rows_of<double>(panels, features, start, n, room, codes, activations);
+    }
+    return n;
+}
+
+constexpr EncodeKernels kEncodeKernels = {
+    &pack<float>,
+    &pack<double>,
+    &activate<float>,
+    &activate<double>,
+    &widen,
+    Tile::kStep,
+    Tile::kMinColumns,
+    sizeof(Tile::Weight),
+    Tile::kRowOffset,
+    kRoomRows * sizeof(Tile::Row),
+    &lay_out,
+    &encode_features,
+};

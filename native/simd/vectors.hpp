@@ -1,0 +1,91 @@
+// Vectors of the compiler's own, and what an instruction set has no better way for.
+//
+// `Isa`, which each level's header defines, offers itself or from IsaDefaults
+//   count            the set bits of each byte of a vector
+//   Counts           Bytes, or Shorts if it also counts the set bits of 16-bit lanes
+//   widen            a vector of floats from as many bytes
+//   kGroupsTogether  groups of classes that share a load of the queries
+//   below            which of 64 distances are below a limit, as a mask
+//   collect          writes the distances of a mask side by side
+//   lowest_bits      the lowest n bits of a mask
+//   product_of       the inner product of a class, as a row of bits, and activations
+//   products         the same for 16 classes
+// Beside it a level defines `Tile` and `Signs`, see encode_loops.hpp.
+
+template <class Lane>
+using Vector __attribute__((vector_size(kVectorBytes))) = Lane;
+using Bytes = Vector<std::uint8_t>;
+using Shorts = Vector<std::uint16_t>;
+using Floats = Vector<float>;
+using Integers = Vector<std::int32_t>;
+
+// Registers that hold one lane for each class of a group.
+template <class Lane>
+constexpr std::size_t kParts = kGroupClasses * sizeof(Lane) / kVectorBytes;
+
+template <class V>
+inline V load(const void* from) {
+    V vector;
+    std::memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+
+template <class V>
+inline void store(void* to, V vector) {
+    std::memcpy(to, &vector, sizeof vector);
+}
+
+// The bits of 8 scores or sums that reach 0.
+template <class Score, class Shift>
+std::uint8_t reached(const Score* scores, const Shift* shifts, Shift factor) {
+    unsigned bits = 0;
+    for (int k = 0; k < 8; ++k) bits |= unsigned{scores[k] + shifts[k] * factor >= 0} << k;
+    return static_cast<std::uint8_t>(bits);
+}
+
+template <class Isa>
+struct IsaDefaults {
+    static constexpr int kGroupsTogether = 1;
+    using Counts = Bytes;
+    template <class Lane, class V>
+    static std::uint64_t below(const V* distances, Lane limit) {
+        Lane of_lane[kGroupClasses];
+        std::memcpy(of_lane, distances, sizeof of_lane);
+        std::uint8_t flags[kGroupClasses];
+        for (std::size_t i = 0; i < kGroupClasses; ++i) flags[i] = of_lane[i] < limit;
+        std::uint64_t mask = 0;
+        for (int byte = 0; byte < 8; ++byte) {
+            // The product gathers the lowest bits of eight bytes in the highest byte.
+            const auto eight = load<std::uint64_t>(flags + 8 * byte);
+            mask |= (eight * 0x0102040810204080ull >> 56) << 8 * byte;
+        }
+        return mask;
+    }
+    // Writes the distances of a mask side by side, their lanes and the step; perhaps others behind them.
+    template <class Lane>
+    static std::size_t collect(const Lane* distances, std::uint64_t mask, std::size_t step, Lane* near,
+                               std::uint8_t* lanes, std::uint8_t* steps) {
+        std::size_t n = 0;
+        for (; mask != 0; mask &= mask - 1, ++n) {
+            lanes[n] = static_cast<std::uint8_t>(__builtin_ctzll(mask));
+            steps[n] = static_cast<std::uint8_t>(step);
+            near[n] = distances[lanes[n]];
+        }
+        return n;
+    }
+    static std::uint64_t lowest_bits(std::uint64_t mask, std::size_t n) {
+        std::uint64_t rest = mask;
+        for (; n > 0; --n) rest &= rest - 1;
+        return mask & ~rest;
+    }
+    static void products(const std::uint64_t* rows, std::size_t length, const std::uint32_t* classes,
+                         const std::int8_t* activations, std::int32_t* products) {
+        for (int i = 0; i < 16; ++i) products[i] = Isa::product_of(rows + classes[i] * length, length, activations);
+    }
+};
+
+// A row whose largest entry is smaller is encoded as zeros, and so is one that is not finite.
+constexpr float kMinEntry = 1e-30f;
+constexpr float kMaxEntry = 3.4028234e38f;
+constexpr float kQuantisedMost = 127.0f;
+constexpr std::int32_t kMagnitudeBits = 0x7fffffff;  // of a float: all but its sign

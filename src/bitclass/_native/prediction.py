@@ -1,0 +1,255 @@
+"""What predicting needs of the kernels: P in eight-bit integers, search among class weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass._native import _kernels
+from bitclass._native.threads import effective_threads
+
+__all__ = [
+    "LEAST_ENTRY",
+    "QUANTISED_MOST",
+    "ClusteredIndex",
+    "HammingIndex",
+    "Precision",
+    "QuantisedProjection",
+    "cluster_codes",
+    "quantise",
+    "threads_for",
+]
+
+#: What codes are computed in.
+Precision = Literal["float32", "int8"]
+
+#: The largest magnitude of a quantised number, of an entry and of an activation in steps of 1/127.
+#: -128 is left out, which keeps sums of two products within 16 bits.
+QUANTISED_MOST = np.float32(127)
+#: A row whose largest entry is smaller is taken for a row of zeros.
+LEAST_ENTRY = np.float32(1e-30)
+
+# The kernel hands out this many codes at a time: fewer keep one thread busy.
+_CODES_PER_CHUNK = 128
+# Clusters per square root of the number of classes: the scan of the centres then costs less than
+# that of the classes in the clusters visited.
+_CLUSTERS_PER_ROOT = 4
+_ROUNDS = 6
+# Classes per cluster that centres are learned from.
+_CLASSES_PER_CENTRE = 32
+
+
+def threads_for(n_items: int, items_per_chunk: int) -> int:
+    """Threads for so many items; a single chunk needs one."""
+    return 1 if n_items <= items_per_chunk else effective_threads()
+
+
+class QuantisedProjection(NamedTuple):
+    """A hash function in eight-bit integers.
+
+    Attributes
+    ----------
+    weights : (d, r) int8, columns of the projection, each scaled by its own largest magnitude
+    thresholds : (r,) float64, the intercept in the units of each column
+    centre, inverse_scale : (d,) float32 or None, how rows are standardised before quantisation
+    steps : (r,) float64, what 1 stands for in each column
+    """
+
+    weights: NDArray[np.int8]
+    thresholds: NDArray[np.float64]
+    centre: NDArray[np.float32] | None
+    inverse_scale: NDArray[np.float32] | None
+    steps: NDArray[np.float64]
+
+
+def quantise(
+    projection: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+    centre: NDArray[np.float32] | None = None,
+    scale: NDArray[np.float32] | None = None,
+) -> QuantisedProjection:
+    """Quantise a hash function of rows x to eight-bit integers for rows (x - centre) / scale.
+
+    Standardising has no part in the function itself; it makes the entries of a row alike in size,
+    so that one scale per row serves all of them.
+
+    Parameters
+    ----------
+    projection : (d, r) float32
+    intercept : (r,) float64
+    centre, scale : (d,) float32 or None
+        None stands for 0 and 1.
+    """
+    folded = projection.astype(np.float64)
+    inverse_scale = None
+    if centre is not None or scale is not None:
+        centre = np.zeros(len(projection), np.float32) if centre is None else centre
+        scale = np.ones(len(projection), np.float32) if scale is None else scale
+        intercept = intercept + (folded * centre[:, None]).sum(axis=0)
+        folded *= scale[:, None]
+        inverse_scale = np.float32(1) / scale
+    largest = np.abs(folded).max(axis=0)
+    unit = float(QUANTISED_MOST) / np.where(largest > 0, largest, QUANTISED_MOST)
+    weights = np.rint(folded * unit).astype(np.int8)
+    return QuantisedProjection(weights, intercept * unit, centre, inverse_scale, 1.0 / unit)
+
+
+class HammingIndex:
+    """Packed class weights, prepared for search.
+
+    Results are the same for every number of threads.
+
+    Parameters
+    ----------
+    weights : (C, bytes) uint8
+        Packed weights of C >= 1 classes.
+
+    Attributes
+    ----------
+    weights : (C, bytes) uint8
+    kernel : the compiled index
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> index = HammingIndex(np.array([[0b0000], [0b0111], [0b1111]], dtype=np.uint8))
+    >>> index.nearest(np.array([[0b0110], [0b1111]], dtype=np.uint8))
+    (array([1, 2]), array([1, 0], dtype=int32))
+    """
+
+    __slots__ = ("kernel", "weights")
+
+    def __init__(self, weights: NDArray[np.uint8]) -> None:
+        self.weights = np.ascontiguousarray(weights)
+        self.kernel = _kernels.HammingIndex(self.weights)
+
+    def nearest(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Find the class at the smallest distance of each code, the lowest index among equals.
+
+        Parameters
+        ----------
+        codes : (n, bytes) uint8
+
+        Returns
+        -------
+        indices : (n,) int64
+        distances : (n,) int32
+        """
+        threads = threads_for(len(codes), _CODES_PER_CHUNK)
+        return self.kernel.nearest(np.ascontiguousarray(codes), threads)
+
+    def top_k(
+        self, codes: NDArray[np.uint8], k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Find the k nearest classes of each code, ordered by distance, then by class index.
+
+        Parameters
+        ----------
+        codes : (n, bytes) uint8
+        k : int in [1, C]
+
+        Returns
+        -------
+        indices : (n, k) int64
+        distances : (n, k) int32
+        """
+        return self.kernel.top_k(np.ascontiguousarray(codes), k, effective_threads())
+
+    def scores(self, codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.int32]:
+        """Inner products of all codes with the weights of all classes.
+
+        Parameters
+        ----------
+        codes : (n, bytes) uint8
+        n_bits : int
+            Number of bits r of a code, of which the last byte may hold fewer than 8.
+
+        Returns
+        -------
+        (n, C) int32
+            ``r - 2 * Hamming distance``.
+        """
+        return self.kernel.scores(np.ascontiguousarray(codes), n_bits, effective_threads())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HammingIndex, (self.weights,)
+
+
+def cluster_codes(weights: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Group classes of similar weights: k-means with Hamming distances and majority bits.
+
+    It computes with integers only, so that clusters are the same on every machine.
+
+    Parameters
+    ----------
+    weights : (C, bytes) uint8
+        Packed weights of C >= 1 classes.
+
+    Returns
+    -------
+    centres : (K, bytes) uint8
+        About four times the square root of C of them, and no more than C.
+    clusters : (C,) int64
+        The nearest centre of each class.
+    """
+    n_classes = len(weights)
+    n_centres = min(n_classes, _CLUSTERS_PER_ROOT * math.isqrt(n_classes))
+    order = np.random.default_rng(0).permutation(n_classes)
+    sample = np.ascontiguousarray(weights[order[: _CLASSES_PER_CENTRE * n_centres]])
+    centres = sample[:n_centres]
+    for _ in range(_ROUNDS):
+        own, _ = HammingIndex(centres).nearest(sample)
+        centres = _majorities(sample, own, centres)
+    return centres, HammingIndex(centres).nearest(weights)[0]
+
+
+def _majorities(
+    codes: NDArray[np.uint8], own: NDArray[np.int64], before: NDArray[np.uint8]
+) -> NDArray[np.uint8]:
+    """The bits that at least half of the codes of each cluster have; an empty one keeps its own."""
+    order = np.argsort(own, kind="stable")
+    sizes = np.bincount(own, minlength=len(before))
+    filled = np.flatnonzero(sizes)
+    starts = (np.cumsum(sizes) - sizes)[filled]
+    bits = np.unpackbits(codes[order], axis=1)
+    n_set = np.add.reduceat(bits, starts, axis=0, dtype=np.int64)
+    centres = before.copy()
+    centres[filled] = np.packbits(2 * n_set >= sizes[filled, None], axis=1)
+    return centres
+
+
+class ClusteredIndex(HammingIndex):
+    """Packed class weights in clusters, of which a search visits the nearest few.
+
+    Searches are approximate: a class is found only if its cluster is visited.
+
+    Parameters
+    ----------
+    weights : (C, bytes) uint8
+        Packed weights of C >= 1 classes.
+    n_probe : int of at least 1
+        Number of clusters to visit; more than there are stands for all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> index = ClusteredIndex(np.array([[0b0000], [0b0111], [0b1111]], dtype=np.uint8), 1)
+    >>> index.nearest(np.array([[0b0111], [0b1111]], dtype=np.uint8))
+    (array([1, 2]), array([0, 0], dtype=int32))
+    """
+
+    __slots__ = ("n_probe",)
+
+    def __init__(self, weights: NDArray[np.uint8], n_probe: int) -> None:
+        self.n_probe = n_probe
+        self.weights = np.ascontiguousarray(weights)
+        centres, clusters = cluster_codes(self.weights)
+        self.kernel = _kernels.HammingIndex(
+            self.weights, centres, clusters, min(n_probe, len(centres))
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ClusteredIndex, (self.weights, self.n_probe)
