@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 import sklearn
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
@@ -52,3 +53,22 @@ def test_sample_weight_is_routed(digits):
         search.fit(X, y, sample_weight=weights)
     assert 3 not in pipeline.predict(X)
     assert 3 not in search.predict(X)
+
+
+# 2 bits cannot tell 10 digits apart, and the warning says so.
+@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
+def test_grid_search_over_a_pipeline(digits):
+    X, y = digits
+    pipeline = make_pipeline(StandardScaler(), BinaryCodeClassifier(random_state=0))
+    grid = {"binarycodeclassifier__n_bits": [2, 64]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(X[:600], y[:600])
+    assert search.best_params_ == {"binarycodeclassifier__n_bits": 64}
+    assert search.score(X[600:], y[600:]) > 0.85
+
+
+def test_calibrated_by_scikit_learn(digits):
+    X, y = digits
+    calibrated = CalibratedClassifierCV(BinaryCodeClassifier(64, random_state=0), cv=3)
+    calibrated.fit(X[:1200], y[:1200])
+    assert calibrated.score(X[1200:], y[1200:]) > 0.85
+    np.testing.assert_allclose(calibrated.predict_proba(X[:5]).sum(axis=1), 1.0)

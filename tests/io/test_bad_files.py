@@ -84,7 +84,7 @@ def test_values_that_are_not_finite_name_row_and_feature(tmp_path, name, value):
     [
         ("a,b,label\n1,2,x\n1,2\n", "Expected 3 columns, got 2"),
         ("a,b,label\n1,2,x\n1,2,3,x\n", "Expected 3 columns, got 4"),
-        ("a,b,label\n" + "1,2,x\n" * 200 + "1,two,x\n", "CSV column #1"),
+        ("a,b,label\n" + "1,2,x\n" * 200 + "1,two,x\n", "in column 'b'"),
         ("a,b,label\n1,2,x\n1,,x\n", "row 1 has no value in column 'b'"),
         ("a,b,label\n1,2,x\n1,2,\udcff\n", "utf-8"),
     ],

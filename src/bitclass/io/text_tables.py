@@ -10,6 +10,7 @@ import itertools
 import lzma
 import re
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -85,7 +86,7 @@ class CsvSource(TableSource):
     def _stream(self, types: dict[str, Any]) -> Generator[Any, None, None]:
         """Record batches of some columns."""
         reader = self._pa.csv
-        with open_stream(self.path) as stream:
+        with open_stream(self.path) as stream, self._columns_named():
             yield from reader.open_csv(
                 stream,
                 reader.ReadOptions(
@@ -104,6 +105,18 @@ class CsvSource(TableSource):
                     column_types=types, include_columns=list(types), strings_can_be_null=False
                 ),
             )
+
+    @contextmanager
+    def _columns_named(self) -> Iterator[None]:
+        """Name the column in an error of pyarrow, which has its number."""
+        try:
+            yield
+        except self._pa.ArrowInvalid as error:
+            place = re.search(r"In CSV column #(\d+)", str(error))
+            if place is None:
+                raise
+            name = f"in column {self._schema.names[int(place[1])]!r}"
+            raise DataFileError(f"{self.path}: {str(error).replace(place[0], name)}") from error
 
 
 def _head(path: Path) -> tuple[str, int, list[list[str]]]:
