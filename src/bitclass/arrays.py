@@ -1,4 +1,4 @@
-"""What rows are, and what can be done with them.
+"""Arrays of rows, of NumPy and of other libraries, and the operations on them.
 
 A feature matrix X of shape (n, d) is a NumPy array of any real dtype, a SciPy CSR matrix, or an
 array of torch or CuPy. Work on it goes block by block, each block a dense array of float32 (or
@@ -38,12 +38,12 @@ __all__ = [
     "hosted",
     "is_foreign",
     "like",
+    "matmul",
+    "matmul_operand",
     "memory_errors",
     "namespace",
-    "product",
     "put",
     "recorded",
-    "rounded",
     "row_blocks",
     "sample_rows",
     "take",
@@ -59,7 +59,7 @@ _T = TypeVar("_T", bound=Any)
 _LIBRARIES = frozenset({"torch", "cupy", "array_api_strict"})
 # Columns of X'X that are one product: what lies below the diagonal is not computed.
 _COLUMNS = 1024
-# In which libraries load their kernels and take memory.
+# Calls before a CUDA graph is recorded, in which libraries load their kernels and take memory.
 _CALLS_BEFORE_RECORDING = 3
 
 _BLOCK_BYTES, _DEVICE_BLOCK_BYTES = 8 << 20, 1 << 30
@@ -71,7 +71,9 @@ def _library(X: Any) -> str:
 
 
 def is_foreign(X: Any) -> bool:
-    """Whether X is an array of another library than NumPy, to be computed with where it lies.
+    """Whether X is foreign: an array of torch, CuPy or array_api_strict, on whatever device.
+
+    Foreign arrays are computed with on their own device, all others by NumPy and the kernels.
 
     Examples
     --------
@@ -138,14 +140,18 @@ def to_host(X: Any) -> Any:
 
 
 def like(values: Array, reference: Array) -> Array:
-    """Numbers of NumPy where `reference` lies; as they are where that is NumPy too, as is text."""
+    """Copy a NumPy array to the library and device of `reference`.
+
+    It is returned as it is where `reference` is a NumPy array, too, or `values` is foreign already
+    or not numeric.
+    """
     if not is_foreign(reference) or is_foreign(values) or values.dtype.kind not in "biuf":
         return values
     return namespace(reference).asarray(np.ascontiguousarray(values), device=device(reference))
 
 
 def hosted(found: _T) -> _T:
-    """A dataclass whose arrays are all NumPy's."""
+    """Copy a dataclass with every foreign array in it replaced by a NumPy array."""
     arrays = {field.name: to_host(getattr(found, field.name)) for field in fields(found)}
     return replace(found, **arrays)
 
@@ -175,15 +181,15 @@ def top_k(scores: Array, k: int) -> tuple[Array, Array]:
     return namespace(scores).take_along_axis(scores, order, axis=1), order
 
 
-def rounded(Z: Array) -> Array:
-    """An array as `product` takes it: float32, of torch with CUDA bfloat16."""
+def matmul_operand(Z: Array) -> Array:
+    """An array in the type that `matmul` takes: bfloat16 for torch on CUDA, else float32."""
     if getattr(Z, "is_cuda", False):
         return Z.bfloat16()
     return namespace(Z).astype(Z, namespace(Z).float32, copy=False)
 
 
-def product(A: Array, B: Array) -> Array:
-    """Product of matrices of float32, or rounded ones, summed in float32."""
+def matmul(A: Array, B: Array) -> Array:
+    """Matrix product of two float32 or two bfloat16 arrays, summed in float32."""
     if str(A.dtype) == "torch.bfloat16":
         torch = sys.modules["torch"]
         return torch.mm(A, B, out_dtype=torch.float32)
@@ -191,10 +197,11 @@ def product(A: Array, B: Array) -> Array:
 
 
 def recorded(work: Callable[..., Array]) -> Callable[..., Array]:
-    """Work that is done often on arrays of the same shapes and on numbers, and returns an array.
+    """Replay `work` as a CUDA graph where its first argument is a torch array on CUDA.
 
-    With CUDA, by torch, it is recorded once and then played, which spares the host the time to
-    start a hundred small kernels. What it changes, it must change in place.
+    `work` takes arrays of the same shapes and numbers at every call, and returns an array. The
+    graph is recorded after a few calls; replaying it saves the host the time to start a hundred
+    small kernels. What `work` changes, it must change in place. On other devices it is just called.
     """
     graph, inputs, found, n_calls = None, [], None, 0
 
@@ -228,10 +235,10 @@ def add_gram(blocks: Iterable[Array], gram: Array) -> None:
     xp, d = namespace(gram), gram.shape[0]
     total = xp.zeros_like(gram)
     for block in blocks:
-        Z = rounded(block)
+        Z = matmul_operand(block)
         for start in range(0, d, _COLUMNS):
             stop = min(start + _COLUMNS, d)
-            total[start:stop, start:] += product(Z[:, start:stop].T, Z[:, start:])
+            total[start:stop, start:] += matmul(Z[:, start:stop].T, Z[:, start:])
     gram += xp.triu(total) + xp.triu(total, k=1).T
 
 

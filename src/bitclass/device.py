@@ -17,9 +17,9 @@ from bitclass.arrays import (
     check_array,
     device,
     like,
+    matmul,
+    matmul_operand,
     namespace,
-    product,
-    rounded,
     take,
     to_host,
     top_k,
@@ -68,7 +68,7 @@ class DeviceSearch:
             t = t + hashed.centre.astype(np.float64) @ P.astype(np.float64)
             self._centre = like(hashed.centre, X)
         self._intercept = like(t.astype(np.float32), X)
-        self._projection = like(P, X) if self._in_float32 else rounded(like(P, X))
+        self._projection = like(P, X) if self._in_float32 else matmul_operand(like(P, X))
         self._weights = like(model.unpacked_weights().astype(np.float32), X)
         # Neighbours are one group, and what is compared in a product lies a whole line apart, which
         # takes a quarter of the time.
@@ -88,8 +88,8 @@ class DeviceSearch:
             Z = Z if Z.dtype == xp.float64 else xp.astype(Z, xp.float32, copy=False)
             if self._centre is not None:
                 Z = Z - xp.astype(self._centre, Z.dtype, copy=False)
-            Z = xp.astype(Z, xp.float32, copy=False) if self._in_float32 else rounded(Z)
-            found.append(product(Z, self._projection) + self._intercept)
+            Z = xp.astype(Z, xp.float32, copy=False) if self._in_float32 else matmul_operand(Z)
+            found.append(matmul(Z, self._projection) + self._intercept)
         F = xp.concat(found) if len(found) > 1 else found[0]
         if not bool(xp.all(xp.isfinite(F))):
             row = int(xp.argmax(xp.astype(~xp.isfinite(xp.sum(F, axis=1)), xp.int8)))
