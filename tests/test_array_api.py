@@ -15,6 +15,8 @@ import sklearn
 from sklearn.datasets import load_digits
 
 from bitclass import BinaryCodeClassifier
+from bitclass._native import SparseRows
+from bitclass._native.ngrams import NgramFeatures
 from bitclass.arrays import add_gram, class_sums, is_foreign, namespace, to_host
 from bitclass.codes import pack
 from bitclass.device import device_search
@@ -84,6 +86,40 @@ def test_the_best_classes_of_equals_are_the_first(put, n_classes, k, n_bits):
     np.testing.assert_array_equal(to_host(nearest), expected)
     np.testing.assert_array_equal(to_host(found), expected)
     np.testing.assert_array_equal(to_host(apart), np.take_along_axis(distances, expected, axis=1))
+
+
+@pytest.mark.parametrize("char_ngrams", [(1, 2), (3, 4)])
+def test_rows_of_texts_without_a_known_n_gram_have_equal_probabilities(put, char_ngrams):
+    features = NgramFeatures(256, char_ngrams, None)
+    random = np.random.default_rng(0)
+    projection = random.standard_normal((256, 16)).astype(np.float32)
+    hash_function = HashFunction(projection, random.standard_normal(16), precision="float32")
+    weights = pack(random.choice([-1, 1], (3, 16)))
+    model = PackedModel(np.arange(3), weights, hash_function, text=features)
+    X = np.zeros((3, 256), dtype=np.float32)
+    X[0] = SparseRows(*features.rows(["fly me to rome"]), 256)[0]
+    X[1, features.space_column] = features.space_column >= 0
+    expected = model.predict_proba(X)
+    np.testing.assert_allclose(expected[1:], 1 / 3, atol=1e-6)
+    assert expected[0].max() > 0.4
+    np.testing.assert_allclose(to_host(model.predict_proba(put(X))), expected, atol=1e-5)
+    found = model.top_classes(put(X), 2, probabilities=True)[2]
+    np.testing.assert_allclose(to_host(found), np.sort(expected)[:, :0:-1], atol=1e-5)
+
+
+@pytest.mark.parametrize("standardise", [["centre"], ["scale"], ["centre", "scale"]])
+def test_a_centre_may_come_without_a_scale(put, standardise):
+    random = np.random.default_rng(0)
+    far = {"centre": np.full(8, 9, np.float32), "scale": np.full(8, 2, np.float32)}
+    hash_function = HashFunction(
+        random.standard_normal((8, 32)).astype(np.float32),
+        random.standard_normal(32),
+        precision="float32",
+        **{name: far[name] for name in standardise},
+    )
+    model = PackedModel(np.arange(5), pack(random.choice([-1, 1], (5, 32))), hash_function)
+    X = random.standard_normal((50, 8)).astype(np.float32) + 9
+    np.testing.assert_array_equal(to_host(model.predict(put(X))), model.predict(X))
 
 
 def test_sums_of_squares_and_of_classes(put):

@@ -263,7 +263,7 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
                                                   at<kStandardise>(inverse_scale, whole));
         }
         const float most = largest[i].value();
-        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMost / most : 0.0f;
+        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMax / most : 0.0f;
         if (!(most <= kMaxEntry) && first_bad == count) first_bad = i;
     }
 

@@ -76,8 +76,8 @@ struct Tile {
         float entries[kStep];
         std::memcpy(entries, scaled, sizeof entries);
         for (std::size_t j = 0; j < kStep; ++j) {
-            const float least = (entries[j] > -kQuantisedMost ? entries[j] : -kQuantisedMost) + kRounder;  // of NaN too
-            quantised[j] = static_cast<Row>((least < kRounder + kQuantisedMost ? least : kRounder + kQuantisedMost) -
+            const float least = (entries[j] > -kQuantisedMax ? entries[j] : -kQuantisedMax) + kRounder;  // of NaN too
+            quantised[j] = static_cast<Row>((least < kRounder + kQuantisedMax ? least : kRounder + kQuantisedMax) -
                                             kRounder);
         }
     }

@@ -87,5 +87,5 @@ struct IsaDefaults {
 // A row whose largest entry is smaller is encoded as zeros, and so is one that is not finite.
 constexpr float kMinEntry = 1e-30f;
 constexpr float kMaxEntry = 3.4028234e38f;
-constexpr float kQuantisedMost = 127.0f;
+constexpr float kQuantisedMax = 127.0f;
 constexpr std::int32_t kMagnitudeBits = 0x7fffffff;  // of a float: all but its sign

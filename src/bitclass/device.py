@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bitclass._native.prediction import QUANTISED_MOST
+from bitclass._native.prediction import QUANTISED_MAX
 from bitclass.arrays import (
     Array,
     check_array,
@@ -63,7 +63,8 @@ class DeviceSearch:
             self._classes = like(model.classes, X)
         hashed, self._centre = model.hash_function, None
         P, t, self._in_float32 = hashed.projection, hashed.intercept, hashed.precision == "float32"
-        if hashed.centre is not None and (np.abs(hashed.centre) > _NEAR * hashed.scale).any():
+        scale = 1.0 if hashed.scale is None else hashed.scale
+        if hashed.centre is not None and (np.abs(hashed.centre) > _NEAR * scale).any():
             # Less the centre, rows are smaller, and rounding changes them less.
             t = t + hashed.centre.astype(np.float64) @ P.astype(np.float64)
             self._centre = like(hashed.centre, X)
@@ -135,11 +136,11 @@ class DeviceSearch:
         """Index (n, 1) of the best of some classes (n, k), by real-valued codes."""
         xp = self._xp
         # In the steps that the kernels take.
-        real = xp.round(float(QUANTISED_MOST) * xp.tanh(F * steepness))
+        real = xp.round(float(QUANTISED_MAX) * xp.tanh(F * steepness))
         weights = take(self._weights, xp.reshape(listed, (-1,)))
         weights = xp.reshape(weights, (*listed.shape, self._n_bits))
         places = xp.arange(listed.shape[1], device=self._device)[None, :]
-        scores, largest = (weights @ real[:, :, None])[:, :, 0], self._n_bits * QUANTISED_MOST
+        scores, largest = (weights @ real[:, :, None])[:, :, 0], self._n_bits * QUANTISED_MAX
         best = self._first_best(scores, places, 1, listed.shape[1], largest)
         return xp.take_along_axis(listed, best, axis=1)
 

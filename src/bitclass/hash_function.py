@@ -19,7 +19,7 @@ from bitclass._native import (
     quantise,
 )
 from bitclass._native.ngrams import TEXTS_PER_CHUNK, NgramFeatures
-from bitclass._native.prediction import QUANTISED_MOST, threads_for
+from bitclass._native.prediction import QUANTISED_MAX, threads_for
 from bitclass.arrays import Features, check_finite, dense_rows
 
 __all__ = [
@@ -42,7 +42,7 @@ MAX_DISTANCE = 1e9
 MAX_COLUMNS = 1 << 24
 # Types that the kernels read themselves; all others are converted block by block.
 _KERNEL_TYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
-# Rows of one call into the kernels, between which an interrupt is heard.
+# Rows of one call into the kernels, so that Ctrl-C is handled between calls.
 _ROWS_PER_BLOCK = 1 << 16
 # Scores of a block: they stay in the last-level cache between the product and the packing. Smaller
 # blocks make the threads of BLAS meet more often.
@@ -189,15 +189,6 @@ class HashFunction:
         columns: NDArray[np.int32] | None = None,
         n_features: int | None = None,
     ) -> None:
-        self._arguments: dict[str, Any] = {
-            "centre": centre,
-            "scale": scale,
-            "precision": precision,
-            "anchors": anchors,
-            "quantised": quantised,
-            "columns": columns,
-            "n_features": n_features,
-        }
         self.projection = projection
         self.intercept = intercept
         self.centre = centre
@@ -207,25 +198,26 @@ class HashFunction:
         self.columns = columns
         #: Whether P is applied to all features as they are.
         self.is_linear = anchors is None and columns is None
-        self._check()
+        self._check(n_features)
         self.n_bits = projection.shape[1]
-        self.n_features = projection.shape[0] if anchors is None else anchors.n_features
-        # What serves the rows: P in integers, P of some columns, or NumPy's product with P in the
-        # type of the rows, each made when first needed.
+        if columns is None or n_features is None:
+            n_features = projection.shape[0] if anchors is None else anchors.n_features
+        self.n_features = n_features
+        self._saved_quantised = quantised
+        # One of these computes the scores: P in integers, P of some columns, or NumPy's product
+        # with P in the type of the rows, which is made when first needed.
         self._int8: _kernels.Int8Projection | None = None
         self._sparse: _kernels.SparseProjection | None = None
         self._operands: dict[Any, tuple[NDArray[Any], NDArray[Any]]] = {}
         if columns is not None:
-            assert n_features is not None
-            self.n_features = n_features
             self._sparse = self._sparse_projection(columns)
         elif precision == "int8":
-            in_integers = self.quantised
+            in_integers = self.quantised()
             if not np.isfinite(in_integers.thresholds).all():
                 raise ValueError("intercept: too large beside the projection for int8 precision")
             self._int8 = _kernels.Int8Projection(*in_integers)
 
-    def _check(self) -> None:
+    def _check(self, n_features: int | None) -> None:
         d, r = self.projection.shape if self.projection.ndim == 2 else (0, 0)
         if d == 0 or r == 0:
             raise ValueError(
@@ -251,7 +243,7 @@ class HashFunction:
             raise ValueError("scale: expected positive numbers only")
         if self.precision not in ("float32", "int8"):
             raise ValueError(f"precision: expected 'float32' or 'int8', found {self.precision!r}")
-        columns, n_features = self.columns, self._arguments["n_features"]
+        columns = self.columns
         if columns is None:
             return
         if n_features is None or self.centre is not None or self.anchors is not None:
@@ -271,18 +263,16 @@ class HashFunction:
             self._shift = self.intercept.astype(np.float32)
             table = np.ascontiguousarray(self.projection)
             return _kernels.SparseProjection(places, None, table, None, self._shift)
-        weights, thresholds, _, factors, steps = self.quantised
+        weights, thresholds, _, factors, steps = self.quantised()
         self._shift = (thresholds * steps).astype(np.float32)
         return _kernels.SparseProjection(
             places, factors, weights, steps.astype(np.float32), self._shift
         )
 
-    @property
     def quantised(self) -> QuantisedProjection:
-        """P and t in eight-bit integers: as they were saved, or else made anew."""
-        given = self._arguments["quantised"]
-        if given is not None:
-            return QuantisedProjection(*given)
+        """P and t in eight-bit integers: as they were saved, or else computed at each call."""
+        if self._saved_quantised is not None:
+            return QuantisedProjection(*self._saved_quantised)
         centre = self.centre
         if self.columns is not None and self.scale is not None:
             centre = np.zeros_like(self.scale)
@@ -314,8 +304,11 @@ class HashFunction:
         return np.where(is_kept[:, None], self.projection[places], np.float32(0))
 
     def has_columns(self, X: SparseRows, without: int = -1) -> NDArray[np.bool_]:
-        """Which rows (n,) have an entry in a column of the projection, one of them left out."""
-        is_known = (self._places[X.indices] >= 0) & (X.indices != without)
+        """Which rows (n,) have an entry in a column of the projection, one of them left out.
+
+        A zero that is stored counts as none, as in a dense row.
+        """
+        is_known = (self._places[X.indices] >= 0) & (X.indices != without) & (X.data != 0)
         before = np.concatenate([[0], np.cumsum(is_known)])
         found: NDArray[np.bool_] = np.diff(before[X.indptr]) > 0
         return found
@@ -452,12 +445,12 @@ class HashFunction:
         index: HammingIndex,
         n_candidates: int,
         k: int = 1,
-        scale: float | NDArray[np.float32] = 1.0,
+        steepness: float = 1.0,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
         """The best of the nearest classes, by their inner products with the real-valued code.
 
         The `n_candidates` nearest classes by Hamming distance, of equals those of the lowest index,
-        are ranked by ``w_c.q``, with ``q = tanh(scale * (P'f(x) + t))`` in steps of 1/127. With
+        are ranked by ``w_c.q``, with ``q = tanh(steepness * (P'f(x) + t))`` in steps of 1/127. With
         int8 precision results are the same on every machine.
 
         Parameters
@@ -467,7 +460,7 @@ class HashFunction:
         n_candidates : int in [1, C]
         k : int in [1, n_candidates]
             How many of them to return.
-        scale : float or (r,) float32
+        steepness : float
 
         Returns
         -------
@@ -476,17 +469,17 @@ class HashFunction:
         scores : (n, k) float32
         distances : (n, k) int32
         """
-        scales = self._per_bit(scale)
+        steepnesses = self._per_bit(steepness)
         indices, scores, distances = self._find(
             X,
             lambda kernel, features, threads: kernel.rescored(
-                index.kernel, features, scales, n_candidates, k, threads
+                index.kernel, features, steepnesses, n_candidates, k, threads
             ),
             lambda scores, intercept, threads: _kernels.rescore(
-                index.kernel, scores, intercept, scales, n_candidates, k, threads
+                index.kernel, scores, intercept, steepnesses, n_candidates, k, threads
             ),
         )
-        return indices, scores.astype(np.float32) / QUANTISED_MOST, distances
+        return indices, scores.astype(np.float32) / QUANTISED_MAX, distances
 
     def best_of_texts(
         self,
@@ -494,7 +487,7 @@ class HashFunction:
         texts: Sequence[str | bytes],
         index: HammingIndex,
         n_candidates: int = 0,
-        scale: float = 1.0,
+        steepness: float = 1.0,
     ) -> NDArray[np.int64]:
         """Index of the best class of each text, from bytes to class in one pass.
 
@@ -507,7 +500,7 @@ class HashFunction:
         texts : sequence of n str or bytes
         index : HammingIndex
         n_candidates : int
-        scale : float
+        steepness : float
 
         Returns
         -------
@@ -515,19 +508,18 @@ class HashFunction:
         """
         assert self._sparse is not None
         threads = threads_for(len(texts), TEXTS_PER_CHUNK)
-        scales = self._per_bit(scale)
         return self._sparse.predict_texts(
-            features.kernel, index.kernel, texts, scales, n_candidates, threads
+            features.kernel, index.kernel, texts, self._per_bit(steepness), n_candidates, threads
         )
 
-    def _per_bit(self, scale: float | NDArray[np.float32]) -> NDArray[np.float32]:
-        scales = np.empty(self.n_bits, dtype=np.float32)
-        scales[:] = scale
-        return scales
+    def _per_bit(self, steepness: float) -> NDArray[np.float32]:
+        """The steepness as the kernels take it, (r,)."""
+        return np.full(self.n_bits, steepness, dtype=np.float32)
 
     def __getstate__(self) -> dict[str, Any]:
-        arrays = {"projection": self.projection, "intercept": self.intercept}
-        return arrays | self._arguments
+        names = ("projection", "intercept", "centre", "scale", "precision", "anchors", "columns")
+        state = {name: getattr(self, name) for name in names}
+        return state | {"quantised": self._saved_quantised, "n_features": self.n_features}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
@@ -543,11 +535,7 @@ def _is_adjacent(X: Features) -> bool:
 
 def _refuse_row(row: NDArray[Any], number: int) -> None:
     """ValueError about a row whose sums are not finite."""
-    columns = np.flatnonzero(~np.isfinite(row))
-    if len(columns) > 0:
-        value = row[columns[0]]
-        found = "NaN" if np.isnan(value) else f"infinity ({value})"
-        raise ValueError(f"X must be finite: row {number}, feature {columns[0]} is {found}")
+    check_finite(row[None, :], number)
     largest = int(np.argmax(np.abs(row)))
     raise ValueError(
         f"X: row {number}, feature {largest} is {row[largest]:g}, too large to be encoded"

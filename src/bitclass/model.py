@@ -1,8 +1,8 @@
-"""PackedModel: what predicting needs and nothing more.
+"""PackedModel: a trained classifier, with what prediction needs and nothing more.
 
-encode -> nearest -> rescore -> labels, with NumPy and the kernels alone, so that a deployed
-predictor stays light. For a block of rows all three are one call of a kernel: see `rescored` in
-`hash_function.py`, and `native/encode.cpp` behind it.
+Prediction encodes rows, finds the nearest classes, and rescores a short list. One kernel call does
+all of it for a block of rows: see `HashFunction.rescored`. Only NumPy and the kernels are imported,
+so that a deployed predictor stays light.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
-from bitclass.arrays import Features, as_features, is_foreign, like, memory_errors, to_host
+from bitclass.arrays import (
+    Array,
+    Features,
+    as_features,
+    is_foreign,
+    like,
+    memory_errors,
+    namespace,
+    to_host,
+)
 from bitclass.codes import unpack
 from bitclass.device import device_search
 from bitclass.hash_function import FeatureBlock, HashFunction
@@ -28,27 +37,27 @@ __all__ = ["PackedModel"]
 
 # Entries of scores that are held at once where not all are asked for.
 _SCORES_PER_BLOCK = 1 << 22
-# Texts of one call into the kernels, between which an interrupt is heard.
+# Texts of one call into the kernels, so that Ctrl-C is handled between calls.
 _TEXTS_PER_CALL = 1 << 16
 # Far less than the smallest difference of two scores of a short list, 1 / 127.
 _TIE = 1e-9
 
 
-def _answers_in_kind(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a method take arrays of another library, and answer with such arrays.
+def _accepts_foreign_arrays(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method also take foreign arrays, for which it then returns foreign arrays.
 
-    Their codes are computed where they lie, the search in these is done by the kernels.
+    The scores of the bits are computed on their device, all that follows by the kernels.
     """
 
     @wraps(method)
-    def answered(model: PackedModel, X: Any, *arguments: Any, **options: Any) -> Any:
+    def accepting(model: PackedModel, X: Any, *arguments: Any, **options: Any) -> Any:
         if not is_foreign(X):
             return method(model, X, *arguments, **options)
         with memory_errors():
             found = method(*model.on_host(X), *arguments, **options)
         return tuple(like(p, X) for p in found) if isinstance(found, tuple) else like(found, X)
 
-    return answered
+    return accepting
 
 
 class PackedModel:
@@ -82,6 +91,9 @@ class PackedModel:
     >>> model.predict([[-3.0], [2.0]])
     array(['left', 'right'], dtype='<U5')
     """
+
+    # Of the stand-in that `on_host` returns: which of its rows have anything the model knows.
+    _known_rows: NDArray[np.bool_] | None = None
 
     def __init__(
         self,
@@ -132,6 +144,11 @@ class PackedModel:
             raise ValueError(f"n_probe must be None or an integer of at least 1, found {n_probe!r}")
 
     @property
+    def n_rescored(self) -> int:
+        """Length of the short list, at most the number of classes; 0 for none."""
+        return min(self.rescore, len(self.classes))
+
+    @property
     def weights(self) -> NDArray[np.uint8]:
         """Packed class weights, (C, ceil(r / 8))."""
         return self._index.weights
@@ -170,7 +187,7 @@ class PackedModel:
         -------
         PackedModel
         """
-        return PackedModel(
+        model = PackedModel(
             self.classes,
             self.weights,
             self.hash_function,
@@ -180,12 +197,14 @@ class PackedModel:
             summary=self.summary,
             text=text,
         )
+        model._index, model._searched = self._index, self._searched
+        return model
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
         return unpack(self.weights, self.n_bits)
 
-    @_answers_in_kind
+    @_accepts_foreign_arrays
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes h(x).
 
@@ -219,19 +238,7 @@ class PackedModel:
                 return device_search(self, X).predict(X, self.n_rescored, self.steepness)
         return self.classes[self._best_classes(self._rows(X))]
 
-    def _best_classes(self, X: Features) -> NDArray[np.int64]:
-        """Index of the predicted class (n,) of each row."""
-        h, index, m = self.hash_function, self._searched, self.n_rescored
-        if isinstance(X, HashedTexts) and h.columns is not None:
-            starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
-            parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
-            found = [h.best_of_texts(X.features, part, index, m, self.steepness) for part in parts]
-            return found[0] if len(found) == 1 else np.concatenate(found)
-        if m:
-            return self._short_list(X, index, 1)[0][:, 0]
-        return h.nearest(X, index)[0]
-
-    @_answers_in_kind
+    @_accepts_foreign_arrays
     def top_classes(
         self, X: ArrayLike, k: int, *, probabilities: bool = False
     ) -> tuple[NDArray[Any], ...]:
@@ -271,7 +278,7 @@ class PackedModel:
             return self.classes[indices], distances
         return self.classes[indices], distances, shares
 
-    @_answers_in_kind
+    @_accepts_foreign_arrays
     def scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores of all classes, the largest that of the predicted one.
 
@@ -287,9 +294,9 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        return self._of_all_classes(X, self._scores)
+        return self._blockwise(X, self._scores)
 
-    @_answers_in_kind
+    @_accepts_foreign_arrays
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Class probabilities, dense: `top_classes` gives those of a few classes.
 
@@ -309,9 +316,9 @@ class PackedModel:
             weights /= weights.sum(axis=1, keepdims=True)
             return weights
 
-        return self._of_all_classes(X, probabilities)
+        return self._blockwise(X, probabilities)
 
-    @_answers_in_kind
+    @_accepts_foreign_arrays
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Logarithms of the class probabilities, which do not underflow.
 
@@ -329,109 +336,7 @@ class PackedModel:
             logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
             return logits
 
-        return self._of_all_classes(X, logarithms)
-
-    def to_onnx(self, path: str | os.PathLike[str], *, k: int = 1) -> None:
-        """Write the model as an ONNX file of standard operators, whole or not at all.
-
-        The graph takes ``X``, float32 of shape (n, d), and returns ``label`` (n,), ``top_labels``
-        (n, k), best first, ``top_distances`` (n, k), int32 Hamming distances, and
-        ``top_probabilities`` (n, k), float32. It computes what `predict` and `top_classes` do, in
-        the precision of the model. Integer labels are int64, floats double, all others strings.
-        Non-finite rows are not detected.
-
-        Parameters
-        ----------
-        path : path of the file, by custom ``*.onnx``; a file that is there is replaced
-        k : int in [1, C], default=1
-
-        Raises
-        ------
-        ImportError
-            If the library `onnx` is missing; it comes with ``pip install 'bitclass[onnx]'``.
-        ValueError
-            If `k` is not a number of classes, the model is one of wide sparse rows or of text, or
-            the file would take more than 2 GB.
-        """
-        # On demand: storage knows the model, and predicting needs neither storage nor onnx.
-        from bitclass.storage.onnx_file import save_onnx
-
-        save_onnx(self, path, self._check_k(k))
-
-    @property
-    def n_rescored(self) -> int:
-        """Length of the short list, at most the number of classes; 0 for none."""
-        return min(self.rescore, len(self.classes))
-
-    @property
-    def _max_scored_rows(self) -> int:
-        return max(1, _SCORES_PER_BLOCK // len(self.classes))
-
-    def _of_all_classes(
-        self, X: ArrayLike, of_block: Callable[[FeatureBlock], NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
-        """Numbers (n, C) that are computed from blocks of features."""
-        features = self._rows(X)
-        found = np.empty((features.shape[0], len(self.classes)))
-        for block in self.hash_function.blocks(features, self._max_scored_rows):
-            found[block.rows] = of_block(block)
-        return found
-
-    def _short_list(
-        self, X: Features | FeatureBlock, index: HammingIndex, k: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
-        """Indices, scores and distances (n, k) of the best classes of the short list."""
-        return self.hash_function.rescored(X, index, self.n_rescored, k, self.steepness)
-
-    def _top(self, block: FeatureBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Indices and distances (n, k) of the best classes of a block of features."""
-        m = self.n_rescored
-        # The classes behind the short list are those of an exact search, and so is then the list.
-        index = self._index if 0 < m < k else self._searched
-        if m:
-            best, _, apart = self._short_list(block, index, min(k, m))
-            if k <= m:
-                return best, apart
-        found, distances = index.top_k(self.hash_function.encode(block), k)
-        if m:
-            found[:, :m], distances[:, :m] = best, apart
-        return found, distances
-
-    def _scores(self, block: FeatureBlock) -> NDArray[np.float64]:
-        """Scores of all classes (n, C) for a block of features."""
-        codes = self.hash_function.encode(block)
-        scores = self._index.scores(codes, self.n_bits).astype(np.float64)
-        m = self.n_rescored
-        if m:
-            best, rescored, apart = self._short_list(block, self._index, m)
-            farthest = self.n_bits - 2.0 * apart.max(axis=1, keepdims=True)
-            scores += rescored[:, -1:] - farthest - 1.0
-            # Equal scores stay in the order of the list, of which the first is predicted.
-            np.put_along_axis(scores, best, rescored - _TIE * np.arange(m), axis=1)
-        return scores
-
-    def _logits(self, block: FeatureBlock) -> NDArray[np.float64]:
-        """Scores (n, C) over the temperature, less the best of their row."""
-        logits = self._scores(block)
-        logits /= self.temperature
-        logits -= logits.max(axis=1, keepdims=True)
-        # Of rows of which nothing is known all classes are as good as equal; their order stays.
-        blank = -1 if self.text is None else self.text.blank_column
-        features = block.features
-        if self.hash_function.columns is not None:
-            logits[~self.hash_function.has_columns(features, blank)] *= _TIE
-        elif self.text is not None:
-            n_known = np.count_nonzero(features, axis=1)
-            if blank >= 0:
-                n_known -= features[:, blank] != 0
-            logits[n_known == 0] *= _TIE
-        return logits
-
-    def __repr__(self) -> str:
-        return (
-            f"<PackedModel: {len(self.classes):,} classes, {self.n_features:,} features, "
-            f"{self.n_bits} bits, {self.hash_function.precision}>"
-        )
+        return self._blockwise(X, logarithms)
 
     def explain(
         self, text: str | bytes, label: Any = None, n_ngrams: int = 10
@@ -467,23 +372,132 @@ class PackedModel:
             raise ValueError(f"label must be one of the classes, found {label!r}")
         _, columns, values = self.text.rows([text])
         weights = unpack(self.weights[found], self.n_bits)[0].astype(np.float32)
-        spoken = values * (self.hash_function.rows_of(columns) @ weights)
-        by_column = dict(zip(columns.tolist(), spoken.tolist(), strict=True))
+        contributions = values * (self.hash_function.rows_of(columns) @ weights)
+        by_column = dict(zip(columns.tolist(), contributions.tolist(), strict=True))
         shares = self.text.shares(text, by_column)
         total = sum(map(abs, shares.values())) or 1.0
         ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
         return [(ngram, share / total) for ngram, share in ordered[:n_ngrams]]
 
-    def on_host(self, X: Any) -> tuple[PackedModel, NDArray[Any]]:
-        """A model and rows in NumPy that stand for this one and rows of another library.
+    def to_onnx(self, path: str | os.PathLike[str], *, k: int = 1) -> None:
+        """Write the model as an ONNX file of standard operators, whole or not at all.
 
-        The rows are the scores of their bits, which were computed where they lie.
+        The graph takes ``X``, float32 of shape (n, d), and returns ``label`` (n,), ``top_labels``
+        (n, k), best first, ``top_distances`` (n, k), int32 Hamming distances, and
+        ``top_probabilities`` (n, k), float32. It computes what `predict` and `top_classes` do, in
+        the precision of the model. Integer labels are int64, floats double, all others strings.
+        Non-finite rows are not detected.
+
+        Parameters
+        ----------
+        path : path of the file, by custom ``*.onnx``; a file that is there is replaced
+        k : int in [1, C], default=1
+
+        Raises
+        ------
+        ImportError
+            If the library `onnx` is missing; it comes with ``pip install 'bitclass[onnx]'``.
+        ValueError
+            If `k` is not a number of classes, the model is one of wide sparse rows or of text, or
+            the file would take more than 2 GB.
+        """
+        # On demand: storage knows the model, and predicting needs neither storage nor onnx.
+        from bitclass.storage.onnx_file import save_onnx
+
+        save_onnx(self, path, self._check_k(k))
+
+    def on_host(self, X: Any) -> tuple[PackedModel, NDArray[Any]]:
+        """A model and NumPy rows that stand for this one and foreign rows.
+
+        The rows are the scores of their bits, which were computed on the device of X.
         """
         if not self.hash_function.is_linear:
             return self, to_host(X)
         model, bits = copy(self), np.eye(self.n_bits, dtype=np.float32)
         model.hash_function = HashFunction(bits, np.zeros(self.n_bits), precision="float32")
-        return model, to_host(device_search(self, X).projected(X))
+        scores = to_host(device_search(self, X).projected(X))
+        if self.text is not None:
+            model.text, known = None, _has_entries(X, self.text.space_column)
+            model._known_rows = to_host(known)
+        return model, scores
+
+    def __repr__(self) -> str:
+        return (
+            f"<PackedModel: {len(self.classes):,} classes, {self.n_features:,} features, "
+            f"{self.n_bits} bits, {self.hash_function.precision}>"
+        )
+
+    @property
+    def _max_scored_rows(self) -> int:
+        return max(1, _SCORES_PER_BLOCK // len(self.classes))
+
+    def _best_classes(self, X: Features) -> NDArray[np.int64]:
+        """Index of the predicted class (n,) of each row."""
+        h, index, m = self.hash_function, self._searched, self.n_rescored
+        if isinstance(X, HashedTexts) and h.columns is not None:
+            starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
+            parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
+            found = [h.best_of_texts(X.features, part, index, m, self.steepness) for part in parts]
+            return found[0] if len(found) == 1 else np.concatenate(found)
+        if m:
+            return h.rescored(X, index, m, 1, self.steepness)[0][:, 0]
+        return h.nearest(X, index)[0]
+
+    def _blockwise(
+        self, X: ArrayLike, of_block: Callable[[FeatureBlock], NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Numbers (n, C), computed block by block from the features of the rows."""
+        features = self._rows(X)
+        found = np.empty((features.shape[0], len(self.classes)))
+        for block in self.hash_function.blocks(features, self._max_scored_rows):
+            found[block.rows] = of_block(block)
+        return found
+
+    def _top(self, block: FeatureBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Indices and distances (n, k) of the best classes of a block of features."""
+        m = self.n_rescored
+        # The classes behind the short list are those of an exact search, and so is then the list.
+        index = self._index if 0 < m < k else self._searched
+        if m:
+            best, _, best_distances = self.hash_function.rescored(
+                block, index, m, min(k, m), self.steepness
+            )
+            if k <= m:
+                return best, best_distances
+        found, distances = index.top_k(self.hash_function.encode(block), k)
+        if m:
+            found[:, :m], distances[:, :m] = best, best_distances
+        return found, distances
+
+    def _scores(self, block: FeatureBlock) -> NDArray[np.float64]:
+        """Scores of all classes (n, C) for a block of features."""
+        codes = self.hash_function.encode(block)
+        scores = self._index.scores(codes, self.n_bits).astype(np.float64)
+        m = self.n_rescored
+        if m:
+            best, rescored, distances = self.hash_function.rescored(
+                block, self._index, m, m, self.steepness
+            )
+            farthest = self.n_bits - 2.0 * distances.max(axis=1, keepdims=True)
+            scores += rescored[:, -1:] - farthest - 1.0
+            # Equal scores stay in the order of the list, of which the first is predicted.
+            np.put_along_axis(scores, best, rescored - _TIE * np.arange(m), axis=1)
+        return scores
+
+    def _logits(self, block: FeatureBlock) -> NDArray[np.float64]:
+        """Scores (n, C) over the temperature, less the best of their row."""
+        logits = self._scores(block)
+        logits /= self.temperature
+        logits -= logits.max(axis=1, keepdims=True)
+        # Of rows of which nothing is known all classes are as good as equal; their order stays.
+        space_column = -1 if self.text is None else self.text.space_column
+        if self._known_rows is not None:
+            logits[~self._known_rows[block.rows]] *= _TIE
+        elif self.hash_function.columns is not None:
+            logits[~self.hash_function.has_columns(block.features, space_column)] *= _TIE
+        elif self.text is not None:
+            logits[~_has_entries(block.features, space_column)] *= _TIE
+        return logits
 
     def _rows(self, X: Any) -> Features:
         if _are_texts(X) and (self.text is not None or len(X)):
@@ -524,3 +538,11 @@ def _are_texts(X: Any) -> bool:
         return False
     first = next(iter(X), "") if hasattr(X, "__len__") else None
     return isinstance(first, (str, bytes))
+
+
+def _has_entries(X: Array, without: int) -> Array:
+    """Which rows (n,) of an array (n, d) have an entry other than 0, one column left out."""
+    is_entry = X != 0
+    if without >= 0:
+        is_entry[:, without] = False
+    return namespace(X).any(is_entry, axis=1)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import RELATIVE_TOLERANCE, QuantisedProjection
-from bitclass._native.prediction import LEAST_ENTRY, QUANTISED_MOST
+from bitclass._native.prediction import MIN_ENTRY, QUANTISED_MAX
 from bitclass.codes import hamming, pack, unpack
 
 # With a symmetric H, flips end by themselves, after about one per class.
@@ -82,9 +82,9 @@ def _integer_sums(
     if quantised.centre is not None and quantised.inverse_scale is not None:
         entries = (entries - quantised.centre) * quantised.inverse_scale
     largest = np.abs(entries).max(axis=1, keepdims=True)
-    usable = (largest >= LEAST_ENTRY) & np.isfinite(largest)
+    usable = (largest >= MIN_ENTRY) & np.isfinite(largest)
     entries = np.where(usable, entries, np.float32(0))
-    factors = np.divide(QUANTISED_MOST, largest, out=np.ones_like(largest), where=usable)
+    factors = np.divide(QUANTISED_MAX, largest, out=np.ones_like(largest), where=usable)
     integers = np.rint(entries * factors)
     # Integers this small are exact in float64, whatever the order of the sums.
     return integers.astype(np.float64) @ quantised.weights.astype(np.float64), factors

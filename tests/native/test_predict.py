@@ -96,16 +96,16 @@ def test_int8_rescoring_equals_the_twin(
         options["scale"] = rng.uniform(0.1, 10, d).astype(np.float32)
     intercept = rng.standard_normal(r)
     hash_function = HashFunction(projection, intercept, precision="int8", **options)
-    quantised = hash_function.quantised
+    quantised = hash_function.quantised()
     weights = packed_bits(rng, n_classes, r)
-    scale = rng.uniform(0.01, 2, r).astype(np.float32)
+    steepness = np.float32(rng.uniform(0.01, 2))
     codes = reference.encode_int8(X, quantised)
-    active = reference.activations_int8(X, quantised, scale)
+    active = reference.activations_int8(X, quantised, np.full(r, steepness))
     for m in {1, min(16, n_classes), min(70, n_classes), n_classes}:
         for k in {1, min(3, m), m}:
             expected = reference.rescored(codes, active, weights, m, k)
             index = HammingIndex(weights)
-            found = thread_limit(threads)(hash_function.rescored)(X, index, m, k, scale)
+            found = thread_limit(threads)(hash_function.rescored)(X, index, m, k, steepness)
             assert_rescored(found, expected)
 
 
@@ -114,12 +114,12 @@ def test_float_rescoring_equals_the_twin(level, dtype):
     X, projection, intercept, weights = small_problem(dtype)  # sums are exact
     hash_function = HashFunction(projection, intercept, precision="float32")
     scores = X.astype(np.float32) @ projection
-    for scale in (0.01, np.linspace(0.001, 0.05, 45, dtype=np.float32)):
-        active = reference.activations(scores * np.float32(scale))
+    for steepness in (0.001, 0.01, 0.05):
+        active = reference.activations(scores * np.float32(steepness))
         codes = reference.encode(X, projection, intercept)
         for n in (300, 1, 0):
             expected = reference.rescored(codes[:n], active[:n], weights, 16, 5)
-            found = hash_function.rescored(X[:n], HammingIndex(weights), 16, 5, scale)
+            found = hash_function.rescored(X[:n], HammingIndex(weights), 16, 5, steepness)
             assert_rescored(found, expected)
 
 

@@ -156,3 +156,29 @@ def test_a_projection_survives_pickling():
     kernel = HashFunction(P, np.zeros(9), columns=columns, n_features=3)
     X = SparseRows.of(np.array([[1.0, 5.0, -2.0]]))
     assert_array_equal(pickle.loads(pickle.dumps(kernel)).encode(X), kernel.encode(X))
+
+
+def test_rows_are_chosen_as_those_of_an_array():
+    dense = np.arange(12, dtype=np.float32).reshape(4, 3)
+    rows = SparseRows.of(dense)
+    for number in (0, 3, -1, -4):
+        assert_array_equal(rows[number], dense[number])
+    for part in (slice(None), slice(1, 3), slice(-2, None), slice(3, 1), slice(2, 99)):
+        assert_array_equal(rows[part].toarray(), dense[part])
+    for outside in (4, -5):
+        with pytest.raises(IndexError):
+            rows[outside]
+    with pytest.raises(IndexError, match="adjacent"):
+        rows[::2]
+
+
+def test_a_stored_zero_is_no_entry():
+    columns = np.array([1, 3], dtype=np.int32)
+    hash_function = HashFunction(
+        np.ones((2, 8), np.float32), np.zeros(8), columns=columns, n_features=5
+    )
+    X = scipy.sparse.csr_array(np.array([[0, 1, 0, 1, 0], [1, 0, 1, 1, 0]], dtype=np.float32))
+    X.data[X.indices == 3] = 0
+    for rows in (SparseRows.of(X), SparseRows.of(X.toarray())):
+        assert hash_function.has_columns(rows).tolist() == [True, False]
+        assert hash_function.has_columns(rows, without=1).tolist() == [False, False]

@@ -33,6 +33,13 @@ def test_texts_are_predicted_as_their_rows_are(problem):
         np.testing.assert_array_equal(found, expected)
 
 
+def test_a_model_given_texts_visits_as_many_clusters(problem):
+    _, _, hasher, classifier, _ = problem
+    model = classifier.packed()
+    model.n_probe = 1
+    assert model.with_text(hasher.features_).n_probe == 1
+
+
 @pytest.mark.parametrize(
     "as_kind",
     [

@@ -1,4 +1,4 @@
-"""What serves the kernels on this machine, and the environment variable that chooses it."""
+"""SIMD level and build configuration of the kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = ["get_config", "show_config"]
+__all__ = ["ENVIRONMENT_VARIABLE", "get_config", "show_config", "use_level_of_environment"]
 
 ENVIRONMENT_VARIABLE = "BITCLASS_SIMD"
 
@@ -32,7 +32,7 @@ def use_level_of_environment() -> None:
 
 
 def get_config() -> dict[str, Any]:
-    """Tell what serves the kernels.
+    """SIMD level, threads and build configuration of the kernels.
 
     Returns
     -------
@@ -52,14 +52,14 @@ def get_config() -> dict[str, Any]:
     return {
         "simd": _kernels.current_level(),
         "simd_available": _kernels.available_levels(),
-        "threads": effective_threads(None),
+        "threads": effective_threads(),
         "compiler": _kernels.compiler(),
         "numpy": np.__version__,
     }
 
 
 def show_config() -> None:
-    """Print which SIMD level and how many threads serve the kernels, and what built them.
+    """Print the SIMD level, the number of threads and the build configuration of the kernels.
 
     Examples
     --------

@@ -12,23 +12,27 @@ from numpy.typing import NDArray
 
 from bitclass._native import _kernels
 from bitclass._native.prediction import threads_for
+from bitclass._native.sparse import SparseRows
 
 __all__ = [
-    "MAX_COLUMNS",
-    "MIN_COLUMNS",
+    "TEXTS_PER_CHUNK",
+    "HashedTexts",
     "Lengths",
     "Ngram",
     "NgramFeatures",
     "as_lengths",
+    "as_texts",
     "ngrams",
 ]
 
 #: Shortest and longest n-grams of a kind, or None for none.
 Lengths = tuple[int, int] | None
 
-MIN_COLUMNS, MAX_COLUMNS = 1 << 8, 1 << 20
+_MIN_COLUMNS, _MAX_COLUMNS = 1 << 8, 1 << 20
+# Far above the logarithm of any number of documents, and far below what float32 cannot square.
+_MAX_IDF = 1e6
 
-# The kernel hands out this many texts at a time: fewer keep one thread busy.
+#: The kernel hands out this many texts at a time: fewer keep one thread busy.
 TEXTS_PER_CHUNK = 64
 
 _MASK = (1 << 64) - 1
@@ -92,10 +96,10 @@ class NgramFeatures:
     ) -> None:
         is_integer = isinstance(n_columns, (int, np.integer)) and not isinstance(n_columns, bool)
         if not is_integer or not (
-            MIN_COLUMNS <= n_columns <= MAX_COLUMNS and n_columns & (n_columns - 1) == 0
+            _MIN_COLUMNS <= n_columns <= _MAX_COLUMNS and n_columns & (n_columns - 1) == 0
         ):
             raise ValueError(
-                f"n_columns must be a power of two from {MIN_COLUMNS} to {MAX_COLUMNS}, "
+                f"n_columns must be a power of two from {_MIN_COLUMNS} to {_MAX_COLUMNS}, "
                 f"found {n_columns!r}"
             )
         self.n_columns = int(n_columns)
@@ -116,7 +120,7 @@ class NgramFeatures:
         )
 
     @cached_property
-    def blank_column(self) -> int:
+    def space_column(self) -> int:
         """Column of the n-gram of a lone space, which every word has; -1 where there is none."""
         if self.char_ngrams is None or self.char_ngrams[0] > 1:
             return -1
@@ -261,10 +265,7 @@ class HashedTexts:
 
     def toarray(self) -> NDArray[np.float32]:
         """The same rows, dense."""
-        indptr, indices, values = self._arrays
-        dense = np.zeros(self.shape, dtype=np.float32)
-        dense[np.repeat(np.arange(len(self.texts)), np.diff(indptr)), indices] = values
-        return dense
+        return SparseRows.of(self).toarray()
 
 
 def as_texts(X: Any) -> list[str | bytes]:
@@ -285,10 +286,6 @@ def as_texts(X: Any) -> list[str | bytes]:
         return X.tolist() if isinstance(X, np.ndarray) else list(X)
     except TypeError:
         raise ValueError(f"X must be a list of texts, found {type(X).__name__}") from None
-
-
-# Far above the logarithm of any number of documents, and far below what float32 cannot square.
-_MAX_IDF = 1e6
 
 
 def as_lengths(name: str, lengths: Any, longest: int) -> Lengths:

@@ -12,8 +12,8 @@ from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
 __all__ = [
-    "LEAST_ENTRY",
-    "QUANTISED_MOST",
+    "MIN_ENTRY",
+    "QUANTISED_MAX",
     "ClusteredIndex",
     "HammingIndex",
     "Precision",
@@ -28,9 +28,9 @@ Precision = Literal["float32", "int8"]
 
 #: The largest magnitude of a quantised number, of an entry and of an activation in steps of 1/127.
 #: -128 is left out, which keeps sums of two products within 16 bits.
-QUANTISED_MOST = np.float32(127)
+QUANTISED_MAX = np.float32(127)
 #: A row whose largest entry is smaller is taken for a row of zeros.
-LEAST_ENTRY = np.float32(1e-30)
+MIN_ENTRY = np.float32(1e-30)
 
 # The kernel hands out this many codes at a time: fewer keep one thread busy.
 _CODES_PER_CHUNK = 128
@@ -43,7 +43,11 @@ _CLASSES_PER_CENTRE = 32
 
 
 def threads_for(n_items: int, items_per_chunk: int) -> int:
-    """Threads for so many items; a single chunk needs one."""
+    """Threads for `n_items` items, which a kernel hands out `items_per_chunk` at a time.
+
+    A single chunk needs one thread, and asking the system for the number of CPUs would take longer
+    than a search of one row.
+    """
     return 1 if n_items <= items_per_chunk else effective_threads()
 
 
@@ -92,7 +96,7 @@ def quantise(
         folded *= scale[:, None]
         inverse_scale = np.float32(1) / scale
     largest = np.abs(folded).max(axis=0)
-    unit = float(QUANTISED_MOST) / np.where(largest > 0, largest, QUANTISED_MOST)
+    unit = float(QUANTISED_MAX) / np.where(largest > 0, largest, QUANTISED_MAX)
     weights = np.rint(folded * unit).astype(np.int8)
     return QuantisedProjection(weights, intercept * unit, centre, inverse_scale, 1.0 / unit)
 

@@ -94,13 +94,16 @@ class SparseRows:
     def __getitem__(self, rows: slice | int) -> SparseRows | NDArray[np.float32]:
         """Adjacent rows, or one dense row."""
         if isinstance(rows, slice):
-            begin, end, _ = rows.indices(len(self))
+            begin, end, step = rows.indices(len(self))
+            if step != 1:
+                raise IndexError(f"rows: expected adjacent ones, found a step of {step}")
             indptr = self.indptr[begin : max(begin, end) + 1]
             part = slice(indptr[0], indptr[-1])
             return SparseRows(
                 indptr - indptr[0], self.indices[part], self.data[part], self.n_columns
             )
-        row: NDArray[np.float32] = self[rows : rows + 1].toarray()[0]
+        number = range(len(self))[rows]  # which counts from the end, or raises an IndexError
+        row: NDArray[np.float32] = self[number : number + 1].toarray()[0]
         return row
 
 

@@ -42,7 +42,7 @@ ENVIRONMENT_VARIABLE = "BITCLASS_NUM_THREADS"
 MAX_THREADS = 2**31 - 1
 
 _setting: int | None = None
-_limit: ContextVar[int | None] = ContextVar("bitclass_thread_limit", default=None)
+_kernel_limit: ContextVar[int | None] = ContextVar("bitclass_thread_limit", default=None)
 
 
 def available_cpus() -> int:
@@ -114,7 +114,7 @@ def set_num_threads(n_threads: int | None) -> int | None:
     Examples
     --------
     >>> previous = set_num_threads(1)
-    >>> effective_threads(None)
+    >>> effective_threads()
     1
     >>> set_num_threads(previous)
     1
@@ -141,17 +141,17 @@ def thread_limit(n_jobs: int | None) -> Iterator[None]:
     Examples
     --------
     >>> with thread_limit(1):
-    ...     effective_threads(None)
+    ...     effective_threads()
     1
     """
     if n_jobs is None:
         yield
         return
-    token = _limit.set(effective_threads(n_jobs))
+    token = _kernel_limit.set(effective_threads(n_jobs))
     try:
         yield
     finally:
-        _limit.reset(token)
+        _kernel_limit.reset(token)
 
 
 def effective_threads(n_jobs: int | None = None) -> int:
@@ -180,7 +180,7 @@ def effective_threads(n_jobs: int | None = None) -> int:
     """
     cpus = available_cpus()
     if n_jobs is None:
-        limit = _limit.get()
+        limit = _kernel_limit.get()
         if limit is None:
             limit = _setting
         if limit is None:
@@ -218,8 +218,8 @@ def _from_environment() -> int | None:
 # The number of BLAS threads belongs to the whole process. Limits may be nested, or overlap in
 # several threads, so all in force are kept here, with what each library had before the first.
 _lock = threading.Lock()
-_limits: list[int] = []
-_before: list[int] = []
+_blas_limits: list[int] = []
+_blas_before: list[int] = []
 
 
 @cache
@@ -240,22 +240,22 @@ def blas_limit(n_threads: int) -> Iterator[None]:
     n_threads : int >= 1
     """
     with _lock:
-        if not _limits:
-            _before[:] = [library.get_num_threads() for library in _libraries()]
-        _limits.append(n_threads)
+        if not _blas_limits:
+            _blas_before[:] = [library.get_num_threads() for library in _libraries()]
+        _blas_limits.append(n_threads)
         _apply()
     try:
         yield
     finally:
         with _lock:
-            _limits.remove(n_threads)
+            _blas_limits.remove(n_threads)
             _apply()
 
 
 def _apply() -> None:
     """Give each library the smallest limit in force, or without any what it had before."""
-    for library, before in zip(_libraries(), _before, strict=True):
-        wanted = min([before, *_limits])
+    for library, before in zip(_libraries(), _blas_before, strict=True):
+        wanted = min([before, *_blas_limits])
         if library.get_num_threads() != wanted:
             # threadpoolctl 3.8 lets the first thread alone set OpenBLAS, and ignores all others
             # unless that one is forgotten; here the lock keeps threads apart.

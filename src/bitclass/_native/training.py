@@ -3,8 +3,8 @@
 What each returns is defined, to the last bit, by its twin of the same name in
 tests/native/reference.py. Inputs may lie in memory in any order; arrays that are changed in place
 must be C-contiguous. A wrong type raises TypeError, a wrong shape or content ValueError, with
-the name of the argument. After an error about contents, an array that is changed in place holds
-nothing of use.
+the name of the argument. After an error about contents, an array that is changed in place has
+undefined contents.
 """
 
 from __future__ import annotations

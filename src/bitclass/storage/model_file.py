@@ -333,7 +333,7 @@ def _saved_projection(h: HashFunction, kind: ProjectionType) -> dict[str, NDArra
     if kind == "float32":
         return {"projection": h.projection, "intercept": h.intercept}
     if kind == "int8":
-        quantised = h.quantised
+        quantised = h.quantised()
         return {
             "projection": quantised.weights,
             "column_scale": quantised.steps,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native.prediction import LEAST_ENTRY, QUANTISED_MOST
+from bitclass._native.prediction import MIN_ENTRY, QUANTISED_MAX, QuantisedProjection
 from bitclass.hash_function import MAX_DISTANCE, RbfAnchors
 from bitclass.model import PackedModel
 from bitclass.storage.atomic import atomic_write
@@ -148,8 +148,8 @@ def _code(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str | None]:
         code = graph.add("GreaterOrEqual", [values, np.float32(0)])
         scaled = graph.add("Mul", [values, np.float32(model.steepness)])
     else:
-        sums, factors = _integer_sums(graph, X, model)
-        quantised = h.quantised
+        quantised = h.quantised()
+        sums, factors = _integer_sums(graph, X, quantised)
         wide = graph.add("Cast", [factors], to=_type(np.float64))
         thresholds = graph.add("Mul", [wide, quantised.thresholds])
         total = graph.add("Add", [graph.add("Cast", [sums], to=_type(np.float64)), thresholds])
@@ -164,16 +164,15 @@ def _code(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str | None]:
     return code, _activations(graph, scaled) if model.rescore else None
 
 
-def _integer_sums(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str]:
+def _integer_sums(graph: _Graph, X: str, quantised: QuantisedProjection) -> tuple[str, str]:
     """Integer products (n, r) of quantised rows, and the factors (n, 1) they were scaled by."""
-    quantised = model.hash_function.quantised
     if quantised.centre is not None:
         X = graph.add("Sub", [X, quantised.centre])
         X = graph.add("Mul", [X, quantised.inverse_scale])
     largest = graph.add("ReduceMax", [graph.add("Abs", [X]), np.array([1])], keepdims=1)
-    usable = graph.add("GreaterOrEqual", [largest, LEAST_ENTRY])
+    usable = graph.add("GreaterOrEqual", [largest, MIN_ENTRY])
     rows = graph.add("Where", [usable, X, np.float32(0)])
-    divided = graph.add("Div", [QUANTISED_MOST, graph.add("Max", [largest, LEAST_ENTRY])])
+    divided = graph.add("Div", [QUANTISED_MAX, graph.add("Max", [largest, MIN_ENTRY])])
     factors = graph.add("Where", [usable, divided, np.float32(1)])
     rounded = graph.add("Round", [graph.add("Mul", [rows, factors])])
     weights = (quantised.weights.astype(np.int16) + _OFFSET).astype(np.uint8)
@@ -251,7 +250,7 @@ def _rescored(graph: _Graph, all_scores: str, found: str, nearest: str, scores: 
     above all others.
     """
     real = graph.add("Cast", [scores], to=_type(np.float32))
-    real = graph.add("Div", [real, QUANTISED_MOST])
+    real = graph.add("Div", [real, QUANTISED_MAX])
     worst = graph.add("ReduceMin", [real, np.array([1])], keepdims=1)
     farthest = graph.add("ReduceMin", [found, np.array([1])], keepdims=1)
     farthest = graph.add("Cast", [farthest], to=_type(np.float32))
