@@ -70,7 +70,7 @@ class Gist(Extractor):
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """Features of prepared images."""
         features = np.empty((len(images), self.n_features), dtype=np.float32)
-        with ThreadPoolExecutor(effective_threads(None)) as pool:
+        with ThreadPoolExecutor(effective_threads()) as pool:
             for row, found in enumerate(pool.map(_descriptor, images)):
                 features[row] = found
         return features

@@ -171,12 +171,12 @@ def test_positive_and_negative_n_jobs_count_as_in_scikit_learn():
 def test_no_setting_exceeds_the_cpus(monkeypatch):
     assert effective_threads(64) == 8
     with threads.thread_limit(64):
-        assert effective_threads(None) == 8
+        assert effective_threads() == 8
     monkeypatch.setenv("BITCLASS_NUM_THREADS", "64")
-    assert effective_threads(None) == 8
+    assert effective_threads() == 8
     previous = bitclass.set_num_threads(64)
     try:
-        assert effective_threads(None) == 8
+        assert effective_threads() == 8
     finally:
         bitclass.set_num_threads(previous)
 
@@ -184,16 +184,16 @@ def test_no_setting_exceeds_the_cpus(monkeypatch):
 def test_none_asks_the_setting_then_the_environment_then_the_machine(monkeypatch):
     monkeypatch.delenv("BITCLASS_NUM_THREADS", raising=False)
     assert bitclass.set_num_threads(None) is None
-    assert effective_threads(None) == 8
+    assert effective_threads() == 8
     monkeypatch.setenv("BITCLASS_NUM_THREADS", "3")
-    assert effective_threads(None) == 3
+    assert effective_threads() == 3
     try:
         assert bitclass.set_num_threads(5) is None
-        assert effective_threads(None) == 5
+        assert effective_threads() == 5
         assert effective_threads(2) == 2
     finally:
         assert bitclass.set_num_threads(None) == 5
-    assert effective_threads(None) == 3
+    assert effective_threads() == 3
 
 
 @pytest.mark.parametrize("bad", [0, 1.5, 2**31, -(2**31), 10**30, True, np.True_, "2"])
@@ -208,7 +208,7 @@ def test_wrong_thread_counts_are_refused_by_name(bad):
 def test_a_wrong_environment_variable_is_refused_by_name(monkeypatch, text):
     monkeypatch.setenv("BITCLASS_NUM_THREADS", text)
     with pytest.raises(ValueError, match=r"BITCLASS_NUM_THREADS: .*positive integer"):
-        effective_threads(None)
+        effective_threads()
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def command(
     if jobs is not None:
         set_num_threads(jobs)
     elif workers > 1:
-        set_num_threads(max(1, effective_threads(None) // workers))
+        set_num_threads(max(1, effective_threads() // workers))
     plain = [_loaded(given) for given in models]
     names = [each.name for each in plain]
     for name in names:

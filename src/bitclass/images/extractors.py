@@ -108,7 +108,7 @@ class _OnnxModel:
 
     def _get_session(self) -> Any:
         # The number of threads is fixed in a session, and may change between calls.
-        n_threads = effective_threads(None)
+        n_threads = effective_threads()
         if n_threads != self._n_threads:
             runtime = import_extra("onnxruntime")
             options = runtime.SessionOptions()
