@@ -5,10 +5,12 @@ import gzip
 import itertools
 import lzma
 import pickle
+import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +30,9 @@ from feature_files import (
     npz,
 )
 
+from bitclass.cli.options import RowOptions
 from bitclass.io import open_rows, prefetch
+from bitclass.io.opening import FORMATS
 
 N_ROWS = 23
 CASES = [(name, kind) for name, maker in BY_NAME.items() for kind in MAKERS[maker][1]]
@@ -224,3 +228,11 @@ def test_a_large_sample_is_of_runs_of_rows(tmp_path, extension):
     assert found.shape == (64 * 3, 2)
     starts = np.linspace(0, 1997, 64).astype(int)
     np.testing.assert_array_equal(found, X[(starts[:, None] + range(3)).ravel()])
+
+
+def test_every_format_is_documented():
+    hint = get_type_hints(RowOptions, include_extras=True)["format"]
+    told = hint.__metadata__[0].help
+    for name in FORMATS:
+        assert f"'{name}'" in open_rows.__doc__
+        assert name in re.split(r"[ ,;]+", told)

@@ -53,8 +53,8 @@ class RowOptions:
     format: Annotated[
         str | None,
         typer.Option(
-            help="npy, npz, parquet, arrow, svmlight, matlab, hdf5, csv or jsonl; by default from "
-            "the file extension.",
+            help="npy, npz, parquet, arrow, svmlight, matlab, hdf5, csv, jsonl or lines; by "
+            "default from the file extension.",
         ),
     ] = None
     first_index: Annotated[

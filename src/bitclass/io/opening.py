@@ -73,8 +73,8 @@ def open_rows(
     columns : sequence of str
         Further columns of a table to read, such as identifiers or text; they are no features.
     format : str, optional
-        'npy', 'npz', 'parquet', 'arrow', 'svmlight', 'matlab', 'hdf5', 'csv' or 'jsonl', if the
-        extension does not tell.
+        'npy', 'npz', 'parquet', 'arrow', 'svmlight', 'matlab', 'hdf5', 'csv', 'jsonl' or 'lines'
+        (labels only, one per line), if the extension does not tell.
     n_features : int, optional
         How many features a row must have. In SVMlight files, the width of the matrix.
     first_index : 0 or 1, optional
