@@ -78,8 +78,8 @@ public:
     Array(nb::handle object, const char* name, int n_dims) : AnyArray(object, name, n_dims) {
         using Element = std::remove_const_t<T>;
         const std::string bits = std::to_string(8 * sizeof(T));
-        const std::string type = std::is_floating_point_v<T> ? "float" + bits
-                                 : (std::is_signed_v<T> ? "int" : "uint") + bits;
+        const std::string type =
+            std::is_floating_point_v<T> ? "float" + bits : (std::is_signed_v<T> ? "int" : "uint") + bits;
         const std::string expected = "a C-contiguous array of " + type;
         if (dtype() != type) refuse(expected, dtype());
         if (!std::is_const_v<T> && read_only()) refuse(expected, "a read-only one");

@@ -146,7 +146,7 @@ nb::tuple rescore_of(const HammingIndex& index, nb::handle scores, nb::handle in
     const Rescored out(index, values.shape(0), values.shape(1), scale, n_candidates, k);
     const std::size_t bad = without_gil([&] {
         return rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, out.scale.data(),
-                      n_candidates, k, out.indices.data(), out.scores.data(), out.distances.data(), n_threads);
+                       n_candidates, k, out.indices.data(), out.scores.data(), out.distances.data(), n_threads);
     });
     return out.with(bad);
 }
@@ -162,8 +162,8 @@ nb::object widen_rows(nb::handle X, int n_threads) {
     return wide.object;
 }
 
-Int8Projection* make_projection(nb::handle weights, nb::handle thresholds, nb::handle centre,
-                                nb::handle inverse_scale, nb::handle steps) {
+Int8Projection* make_projection(nb::handle weights, nb::handle thresholds, nb::handle centre, nb::handle inverse_scale,
+                                nb::handle steps) {
     const Array<const std::int8_t> quantised(weights, "weights", 2);
     const Doubles limits(thresholds, "thresholds", 1);
     const Doubles units(steps, "steps", 1);
@@ -176,16 +176,14 @@ Int8Projection* make_projection(nb::handle weights, nb::handle thresholds, nb::h
         middle->require_length(0, quantised.shape(0));
         factors->require_length(0, quantised.shape(0));
     }
-    return new Int8Projection(quantised.data(), quantised.shape(0), quantised.shape(1), limits.data(),
-                              units.data(), middle ? middle->data() : nullptr, factors ? factors->data() : nullptr);
+    return new Int8Projection(quantised.data(), quantised.shape(0), quantised.shape(1), limits.data(), units.data(),
+                              middle ? middle->data() : nullptr, factors ? factors->data() : nullptr);
 }
 
 nb::tuple encode_rows(const Int8Projection& projection, nb::handle X, int n_threads) {
     const FeatureArray rows(X, projection.n_features());
     const NewArray<std::uint8_t> codes(rows.shape(0), packed_width(projection.n_bits()));
-    const std::size_t bad = without_gil([&] {
-        return projection.encode(rows.features, codes.data(), n_threads);
-    });
+    const std::size_t bad = without_gil([&] { return projection.encode(rows.features, codes.data(), n_threads); });
     return nb::make_tuple(codes.object, bad);
 }
 
@@ -194,19 +192,18 @@ nb::tuple nearest_of_rows(const Int8Projection& projection, const HammingIndex& 
     require_width(index, projection.n_bits());
     const NewArray<std::int64_t> indices(rows.shape(0));
     const NewArray<std::int32_t> distances(rows.shape(0));
-    const std::size_t bad = without_gil([&] {
-        return predict(projection, index, rows.features, indices.data(), distances.data(), n_threads);
-    });
+    const std::size_t bad = without_gil(
+        [&] { return predict(projection, index, rows.features, indices.data(), distances.data(), n_threads); });
     return nb::make_tuple(indices.object, distances.object, bad);
 }
 
-nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X,
-                           nb::handle scale, std::size_t n_candidates, std::size_t k, int n_threads) {
+nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X, nb::handle scale,
+                           std::size_t n_candidates, std::size_t k, int n_threads) {
     const FeatureArray rows(X, projection.n_features());
     const Rescored out(index, rows.shape(0), projection.n_bits(), scale, n_candidates, k);
     const std::size_t bad = without_gil([&] {
-        return predict_rescored(projection, index, rows.features, out.scale.data(), n_candidates, k,
-                               out.indices.data(), out.scores.data(), out.distances.data(), n_threads);
+        return predict_rescored(projection, index, rows.features, out.scale.data(), n_candidates, k, out.indices.data(),
+                                out.scores.data(), out.distances.data(), n_threads);
     });
     return out.with(bad);
 }
@@ -329,8 +326,10 @@ NgramHasher* make_hasher(int column_bits, int min_chars, int max_chars, int min_
     return new NgramHasher(lengths, column_bits, factors.data());
 }
 
+// Texts a thread takes at a time.
+constexpr std::size_t kTextsPerChunk = 64;
+
 nb::tuple rows_of_texts(const NgramHasher& hasher, nb::handle texts, int n_threads) {
-    constexpr std::size_t kTextsPerChunk = 64;
     const Texts list(texts);
     const std::size_t n = list.views.size();
     const std::size_t n_chunks = chunks_of(n, kTextsPerChunk);
@@ -426,7 +425,8 @@ public:
         require_width(index, projection_.n_bits);
         const NewArray<std::int64_t> found(list.views.size());
         without_gil([&] {
-            predict_texts(hasher, projection_, index, list.views, steepness.data(), n_candidates, found.data(), n_threads);
+            predict_texts(hasher, projection_, index, list.views, steepness.data(), n_candidates, found.data(),
+                          n_threads);
         });
         return found.object;
     }
@@ -457,9 +457,8 @@ nb::object half_margins_of(nb::handle codes, nb::handle weights, nb::handle own,
     require_code_widths(code_array, weight_array, std::min(8 * code_array.shape(1), kMaxTrainingBits));
     own_array.require_length(0, code_array.shape(0));
     const NewArray<std::int16_t> half(code_array.shape(0), weight_array.shape(0));
-    without_gil([&] {
-        half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half.data(), n_threads);
-    });
+    without_gil(
+        [&] { half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half.data(), n_threads); });
     return half.object;
 }
 
@@ -520,8 +519,14 @@ nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle own, nb
     }
     const NewArray<std::uint8_t> new_codes(n, code_array.shape(1));
     const NewArray<double> log_decreases(n_bits);
-    const CodeUpdate update{rows_of(code_array), rows_of(weight_array), own_array.data(), row_weight_array.data(),
-                            n_bits,              value_array.data(),    log_step,         new_codes.data(),
+    const CodeUpdate update{rows_of(code_array),
+                            rows_of(weight_array),
+                            own_array.data(),
+                            row_weight_array.data(),
+                            n_bits,
+                            value_array.data(),
+                            log_step,
+                            new_codes.data(),
                             log_decreases.data()};
     without_gil([&] { update_codes(update, n_threads); });
     return nb::make_tuple(new_codes.object, log_decreases.object);
@@ -532,9 +537,8 @@ nb::tuple grouped_rows(nb::handle labels, nb::handle codes, int n_threads) {
     const Codes code_array(codes, "codes", 2);
     label_array.require_length(0, code_array.shape(0));
     const NewArray<std::intptr_t> first(code_array.shape(0)), inverse(code_array.shape(0));
-    const std::size_t n_groups = without_gil([&] {
-        return group_rows(label_array.data(), rows_of(code_array), first.data(), inverse.data(), n_threads);
-    });
+    const std::size_t n_groups = without_gil(
+        [&] { return group_rows(label_array.data(), rows_of(code_array), first.data(), inverse.data(), n_threads); });
     return nb::make_tuple(first.object, inverse.object, n_groups);
 }
 
@@ -609,6 +613,10 @@ NB_MODULE(_kernels, m) {
 
     m.def("sparse_scores", &scores_of_sparse_rows);
     m.def("sparse_step", &step_of_sparse_rows);
+    m.attr("ROWS_PER_CHUNK") = kEncodedRowsPerChunk;
+    m.attr("QUERIES_PER_CHUNK") = kQueriesPerChunk;
+    m.attr("TEXTS_PER_CHUNK") = kTextsPerChunk;
+    m.attr("RELATIVE_TOLERANCE") = kRelativeTolerance;
     m.attr("MAX_CHARS") = kMaxChars;
     m.attr("MAX_WORDS") = kMaxWords;
     m.attr("MAX_TEXT_BYTES") = Texts::kMaxBytes;

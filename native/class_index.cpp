@@ -11,11 +11,11 @@ namespace {
 
 // Memory of one search, which each thread keeps.
 struct Scratch {
-    std::vector<std::int32_t> products;   // of the query and all centres
-    std::vector<std::uint32_t> counts;    // of centres at each distance
-    std::vector<std::uint32_t> order;     // centres, nearest first
-    std::vector<std::uint64_t> best;      // distance << 32 | class
-    AlignedArray<std::uint32_t> found;    // candidates of one cluster
+    std::vector<std::int32_t> products;  // of the query and all centres
+    std::vector<std::uint32_t> counts;   // of centres at each distance
+    std::vector<std::uint32_t> order;    // centres, nearest first
+    std::vector<std::uint64_t> best;     // distance << 32 | class
+    AlignedArray<std::uint32_t> found;   // candidates of one cluster
 };
 
 // Centres in the order of their distance, then of their number.
@@ -34,11 +34,7 @@ void order_by_distance(const std::vector<std::int32_t>& products, std::size_t ma
 ClassIndex::ClassIndex(const SearchKernels& kernels, const std::uint8_t* weights, std::size_t n_classes,
                        std::size_t n_bytes, const std::uint8_t* centres, std::size_t n_centres,
                        const std::int64_t* clusters, std::size_t n_probe)
-    : kernels_(kernels),
-      n_bytes_(n_bytes),
-      n_centres_(n_centres),
-      n_probe_(n_probe),
-      starts_(n_centres),
+    : kernels_(kernels), n_bytes_(n_bytes), n_centres_(n_centres), n_probe_(n_probe), starts_(n_centres),
       sizes_(n_centres) {
     if (n_centres == 0 || n_probe == 0 || n_probe > n_centres) {
         throw std::invalid_argument("n_probe: expected 1 to " + std::to_string(n_centres) +
@@ -63,8 +59,7 @@ ClassIndex::ClassIndex(const SearchKernels& kernels, const std::uint8_t* weights
     }
     bytes_ = AlignedArray<std::uint8_t>(n_slots * n_bytes);
     for (std::size_t i = 0; i < n_centres; ++i) {
-        lay_out(weights, n_bytes, classes_.data() + starts_[i], sizes_[i],
-                bytes_.data() + starts_[i] * n_bytes);
+        lay_out(weights, n_bytes, classes_.data() + starts_[i], sizes_[i], bytes_.data() + starts_[i] * n_bytes);
     }
     centre_bytes_ = AlignedArray<std::uint8_t>(chunks_of(n_centres, kGroupClasses) * kGroupClasses * n_bytes);
     lay_out(centres, n_bytes, nullptr, n_centres, centre_bytes_.data());

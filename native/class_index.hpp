@@ -30,8 +30,8 @@ private:
     std::size_t n_centres_;
     std::size_t n_probe_;
     AlignedArray<std::uint8_t> centre_bytes_;
-    AlignedArray<std::uint8_t> bytes_;          // cluster after cluster, each filled up to whole groups
-    std::vector<std::uint32_t> classes_;        // of the places in bytes_
+    AlignedArray<std::uint8_t> bytes_;         // cluster after cluster, each filled up to whole groups
+    std::vector<std::uint32_t> classes_;       // of the places in bytes_
     std::vector<std::size_t> starts_, sizes_;  // of the clusters
 };
 

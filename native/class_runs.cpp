@@ -24,9 +24,8 @@ void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_c
     // A negative label is a huge number once unsigned.
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<std::size_t>(labels[i]));
     if (n > 0 && largest >= n_classes) {
-        throw std::invalid_argument(std::string(name) + ": expected class indices in [0, " +
-                                    std::to_string(n_classes) + "), found " +
-                                    std::to_string(static_cast<std::intptr_t>(largest)));
+        throw std::invalid_argument(std::string(name) + ": expected class indices in [0, " + std::to_string(n_classes) +
+                                    "), found " + std::to_string(static_cast<std::intptr_t>(largest)));
     }
 }
 
@@ -51,8 +50,8 @@ std::vector<ClassRun> class_runs(const std::intptr_t* own, std::size_t n, std::s
 void require_ascending(const std::vector<ClassRun>& runs) {
     for (std::size_t i = 1; i < runs.size(); ++i) {
         if (runs[i].own < runs[i - 1].own) {
-            throw std::invalid_argument("own: expected ascending class indices, found " +
-                                        std::to_string(runs[i].own) + " after " + std::to_string(runs[i - 1].own));
+            throw std::invalid_argument("own: expected ascending class indices, found " + std::to_string(runs[i].own) +
+                                        " after " + std::to_string(runs[i - 1].own));
         }
     }
 }
@@ -111,7 +110,8 @@ std::vector<std::size_t> order_by_label(const std::intptr_t* labels, std::size_t
         for (std::size_t i = 0; i < n; ++i) order[starts[static_cast<std::size_t>(labels[i]) - base]++] = i;
     } else {
         std::iota(order.begin(), order.end(), std::size_t{0});
-        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return labels[a] < labels[b]; });
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return labels[a] < labels[b]; });
     }
     return order;
 }

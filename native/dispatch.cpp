@@ -75,8 +75,8 @@ void use_level(const std::string& name) {
         names += names.empty() ? "" : ", ";
         names += name_of(level);
     }
-    throw std::invalid_argument("SIMD level '" + name + "' is unknown or not supported by this machine, which has: " +
-                                names);
+    throw std::invalid_argument("SIMD level '" + name +
+                                "' is unknown or not supported by this machine, which has: " + names);
 }
 
 }  // namespace bitclass

@@ -1,4 +1,4 @@
-// Which instruction set serves the kernels, chosen at run time.
+// The SIMD level of the kernels, chosen at run time.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace bitclass {
 
-// avx2 also asks for F16C; avx512 for F, BW, DQ, VL, VPOPCNTDQ, BITALG, VNNI and VBMI2 together.
+// avx2 also asks for F16C; avx512 for F, BW, DQ, VL, VPOPCNTDQ, BITALG, VNNI, VBMI2 and BMI2 together.
 enum class Level { portable, avx2, avx512, neon };
 
 const char* name_of(Level level);
@@ -30,7 +30,7 @@ struct Kernels {
     SearchKernels search;
     EncodeKernels encode;
     SparseKernels sparse;
-    TileKernels tiles;
+    TrainingKernels training;
 };
 
 // Those of the level in use.

@@ -14,9 +14,6 @@
 namespace bitclass {
 namespace {
 
-// Rows a thread takes at a time: a multiple of every level's tile.
-constexpr std::size_t kRowsPerChunk = 96;
-
 // A block of rows that each thread keeps, so that no chunk waits for fresh memory.
 void* thread_room(std::size_t bytes) {
     thread_local AlignedArray<std::uint8_t> room;
@@ -29,9 +26,9 @@ void* thread_room(std::size_t bytes) {
 template <class Visit>
 std::size_t first_bad_row(std::size_t n_rows, int n_threads, Visit visit) {
     std::atomic<std::size_t> first{n_rows};
-    parallel_for(chunks_of(n_rows, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kRowsPerChunk;
-        const std::size_t n = std::min(kRowsPerChunk, n_rows - start);
+    parallel_for(chunks_of(n_rows, kEncodedRowsPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t start = chunk * kEncodedRowsPerChunk;
+        const std::size_t n = std::min(kEncodedRowsPerChunk, n_rows - start);
         const std::size_t bad = visit(start, n);
         if (bad == n) return;
         std::size_t seen = first.load();
@@ -65,9 +62,9 @@ template std::size_t pack_signs(const double*, std::size_t, std::size_t, const d
 
 void widen(const Features& halves, float* wide, int n_threads) {
     const EncodeKernels& level = kernels().encode;
-    parallel_for(chunks_of(halves.n_rows, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t end = std::min((chunk + 1) * kRowsPerChunk, halves.n_rows);
-        for (std::size_t i = chunk * kRowsPerChunk; i < end; ++i) {
+    parallel_for(chunks_of(halves.n_rows, kEncodedRowsPerChunk), n_threads, [&](std::size_t chunk) {
+        const std::size_t end = std::min((chunk + 1) * kEncodedRowsPerChunk, halves.n_rows);
+        for (std::size_t i = chunk * kEncodedRowsPerChunk; i < end; ++i) {
             level.widen(static_cast<const Half*>(halves.row(i)), halves.n_features, wide + i * halves.n_features);
         }
     });
@@ -117,8 +114,8 @@ Int8Panels Int8Projection::panels() const {
             starts_.data(),  thresholds_.data(), centre_.data(), inverse_scale_.data()};
 }
 
-std::size_t Int8Projection::encode_rows(const Features& features, std::size_t start, std::size_t n,
-                                        std::uint8_t* codes, const Int8Activations& activations) const {
+std::size_t Int8Projection::encode_rows(const Features& features, std::size_t start, std::size_t n, std::uint8_t* codes,
+                                        const Int8Activations& activations) const {
     const Int8Panels prepared = panels();
     return kernels_.int8_encode(prepared, features, start, n, thread_room(kernels_.int8_room * n_padded_), codes,
                                 activations);
@@ -159,12 +156,12 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
     return first_bad_row(features.n_rows, n_threads, [&](std::size_t start, std::size_t rows) {
         std::vector<std::uint8_t> codes(rows * width);
         thread_local AlignedArray<std::int8_t> active;
-        if (active.size() < rows * stride) active = AlignedArray<std::int8_t>(kRowsPerChunk * stride);
+        if (active.size() < rows * stride) active = AlignedArray<std::int8_t>(kEncodedRowsPerChunk * stride);
         // Columns behind those of a panel are never written.
         std::fill_n(active.data(), rows * stride, std::int8_t{0});
-        const std::size_t bad = projection.encode_rows(
-            features, start, rows, codes.data(),
-            {steps.data(), steps.data() + projection.n_columns(), active.data(), stride});
+        const std::size_t bad =
+            projection.encode_rows(features, start, rows, codes.data(),
+                                   {steps.data(), steps.data() + projection.n_columns(), active.data(), stride});
         index.rescored(codes.data(), active.data(), rows, n_candidates, k, indices + start * k, scores + start * k,
                        distances + start * k);
         return bad;

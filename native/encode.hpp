@@ -34,15 +34,15 @@ struct Int8Panels {
     std::size_t n_features;
     std::size_t n_padded;  // features with their padding of zeros
     std::size_t n_bits;
-    // One a column, with padding: columns behind the last bit are never set.
+    // One per column, with padding: columns behind the last bit are never set.
     const std::int32_t* starts;  // what the sums start from: takes the offset of the rows off again
     const double* thresholds;    // intercepts in units of the integer sums of a row of scale 1
-    // One a feature, with padding, or null where rows are taken as they are.
+    // One per feature, with padding, or null where rows are taken as they are.
     const float* centre;
     const float* inverse_scale;
 };
 
-// What turns the sums of an int8 projection into activations: see activation.hpp. With padding, whose
+// What turns the sums of an int8 projection into activations: see simd/encode_loops.hpp. With padding, whose
 // activations are 0.
 struct Int8Activations {
     const float* steps;      // what 1 stands for in each column, times the scale of tanh
@@ -56,9 +56,9 @@ struct EncodeKernels {
     // Bit k of a row of codes is set where scores[k] + intercept[k] >= 0. Returns the first row with
     // a score that is not finite, or n.
     std::size_t (*pack_float32)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
-                         std::uint8_t* codes);
+                                std::uint8_t* codes);
     std::size_t (*pack_float64)(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
-                         std::uint8_t* codes);
+                                std::uint8_t* codes);
     // activations of n rows of scores, `stride` bytes apart, zeros behind the last bit.
     void (*activate_float32)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
                              const float* scale, std::int8_t* activations, std::size_t stride);
@@ -79,6 +79,9 @@ struct EncodeKernels {
     std::size_t (*int8_encode)(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
                                void* room, std::uint8_t* codes, const Int8Activations& activations);
 };
+
+// Rows a thread takes at a time: a multiple of every level's tile.
+constexpr std::size_t kEncodedRowsPerChunk = 96;
 
 inline std::size_t packed_width(std::size_t n_bits) { return (n_bits + 7) / 8; }
 

@@ -14,7 +14,6 @@
 namespace bitclass {
 namespace {
 
-constexpr double kRelativeTolerance = 1e-12;
 constexpr std::size_t kMaxFlipsPerClass = 1000;
 constexpr std::size_t kRowsPerChunk = 64;
 constexpr std::size_t kMinEntriesForThreads = 1 << 18;
@@ -22,20 +21,20 @@ constexpr std::size_t kMinEntriesForThreads = 1 << 18;
 // Slopes Hw + g and tolerances of `rows` neighbouring classes. The sum of each runs in order, so several
 // run side by side to hide the latency of an addition.
 template <int rows>
-void start_rows(const double* H, const double* g, const double* w, std::size_t n_classes, double* slope,
-                double* tolerance) {
+void initial_slopes(const double* H, const double* g, const double* w, std::size_t n_classes, double* slope,
+                    double* tolerance) {
     double sums[rows] = {};
-    double sizes[rows] = {};
+    double magnitudes[rows] = {};
     for (std::size_t q = 0; q < n_classes; ++q) {
         for (int i = 0; i < rows; ++i) {
             const double entry = H[static_cast<std::size_t>(i) * n_classes + q];
             sums[i] += entry * w[q];
-            sizes[i] += std::fabs(entry);
+            magnitudes[i] += std::fabs(entry);
         }
     }
     for (int i = 0; i < rows; ++i) {
         slope[i] = sums[i] + g[i];
-        tolerance[i] = kRelativeTolerance * (sizes[i] + std::fabs(g[i]));
+        tolerance[i] = kRelativeTolerance * (magnitudes[i] + std::fabs(g[i]));
     }
 }
 
@@ -44,8 +43,8 @@ void require_zero_diagonal(const double* H, std::size_t n_classes) {
     for (std::size_t c = 0; c < n_classes; ++c) {
         const double entry = H[c * n_classes + c];
         if (!(std::fabs(entry) > 0.0)) continue;  // a NaN stops the flips by itself
-        throw std::invalid_argument("H: expected a diagonal of zeros, found " + std::to_string(entry) +
-                                    " for class " + std::to_string(c));
+        throw std::invalid_argument("H: expected a diagonal of zeros, found " + std::to_string(entry) + " for class " +
+                                    std::to_string(c));
     }
 }
 
@@ -54,7 +53,7 @@ void require_zero_diagonal(const double* H, std::size_t n_classes) {
 double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n_classes, int n_threads) {
     require_signs(w, n_classes, "w");
     require_zero_diagonal(H, n_classes);
-    const TileKernels& tiles = kernels().tiles;
+    const TrainingKernels& loops = kernels().training;
     std::vector<double> signs(w, w + n_classes);
     std::vector<double> slope(n_classes);
     std::vector<double> tolerance(n_classes);
@@ -64,27 +63,27 @@ double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n
         const std::size_t end = std::min(n_classes, (chunk + 1) * kRowsPerChunk);
         std::size_t c = chunk * kRowsPerChunk;
         for (; c + 4 <= end; c += 4) {
-            start_rows<4>(H + c * n_classes, g + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
+            initial_slopes<4>(H + c * n_classes, g + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
         }
         for (; c < end; ++c) {
-            start_rows<1>(H + c * n_classes, g + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
+            initial_slopes<1>(H + c * n_classes, g + c, signs.data(), n_classes, &slope[c], &tolerance[c]);
         }
     });
     double decrease = 0.0;
-    const std::vector<double> no_flip_yet(n_classes);
-    const double* flipped_row = no_flip_yet.data();
+    const std::vector<double> zeros(n_classes);  // instead of a row of H before the first flip
+    const double* flipped_row = zeros.data();
     double factor = 0.0;
     for (std::size_t n_flips = 0;; ++n_flips) {
-        const double largest = tiles.move_slopes(slope.data(), flipped_row, factor, signs.data(), tolerance.data(),
-                                                   n_classes, gains.data());
+        const double largest = loops.move_slopes(slope.data(), flipped_row, factor, signs.data(), tolerance.data(),
+                                                 n_classes, gains.data());
         if (!(largest > 0.0)) break;  // nothing improves, or a NaN among the gains
         if (n_flips == kMaxFlipsPerClass * n_classes) {
             throw std::invalid_argument("H: expected a symmetric matrix, found one whose flips do not end");
         }
         // Among gains that are equal but for rounding, the lowest index: noise must not choose.
         const auto best = std::find(gains.begin(), gains.end(), largest);
-        const double equal = largest - tolerance[static_cast<std::size_t>(best - gains.begin())];
-        const auto first = std::find_if(gains.begin(), best, [equal](double gain) { return gain >= equal; });
+        const double tie_limit = largest - tolerance[static_cast<std::size_t>(best - gains.begin())];
+        const auto first = std::find_if(gains.begin(), best, [=](double gain) { return gain >= tie_limit; });
         const std::size_t c = static_cast<std::size_t>(first - gains.begin());
         decrease += 2.0 * gains[c];
         signs[c] = -signs[c];

@@ -18,7 +18,7 @@ constexpr std::size_t kMinEntriesForThreads = 1 << 16;
 
 void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own, std::int16_t* half, int n_threads) {
     require_classes(own, codes.n, weights.n, "own");
-    const TileKernels& tiles = kernels().tiles;
+    const TrainingKernels& loops = kernels().training;
     const std::size_t n_classes = weights.n;
     const std::size_t n_pieces = pieces_of(codes.n_bytes);
     const std::vector<std::uint16_t> pieces = grouped_pieces(weights);
@@ -37,10 +37,10 @@ void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own
                 rows[i] = begin + i;
                 classes[i] = static_cast<std::size_t>(own[begin + i]);
             }
-            tiles.prepare_rows(codes.codes, codes.n_bytes, rows, n_rows, weights.codes, classes, row_pieces.data(),
-                                 own_distances);
-            CodeTile tile{nullptr, n_pieces, row_pieces.data(), n_rows, own_distances,
-                          no_column_base, 0xffff, 1, nullptr, 0};
+            loops.prepare_rows(codes.codes, codes.n_bytes, rows, n_rows, weights.codes, classes, row_pieces.data(),
+                               own_distances);
+            CodeTile tile{nullptr, n_pieces, row_pieces.data(), n_rows, own_distances, no_column_base,
+                          0xffff,  1,        nullptr,           0};
             for (std::size_t column = 0; column < n_classes; column += kPieceColumns) {
                 tile.pieces = pieces.data() + column * n_pieces;
                 // int16 and uint16 may alias, and the margins are modulo 2^16 on both sides.
@@ -49,7 +49,7 @@ void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own
                 const bool fits = width == kPieceColumns;
                 tile.out = fits ? out : last_columns;
                 tile.out_stride = fits ? n_classes : kPieceColumns;
-                tiles.indices_from_codes(tile);
+                loops.indices_from_codes(tile);
                 for (std::size_t i = 0; !fits && i < n_rows; ++i) {
                     std::copy_n(last_columns + i * kPieceColumns, width, out + i * n_classes);
                 }

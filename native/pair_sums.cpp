@@ -49,9 +49,7 @@ public:
     const std::uint16_t* of(int own_bit, int bit) const { return bases_.data() + place(own_bit, bit); }
 
 private:
-    std::size_t place(int own_bit, int bit) const {
-        return (own_bit > 0 ? 2 * stride_ : 0) + (bit > 0 ? stride_ : 0);
-    }
+    std::size_t place(int own_bit, int bit) const { return (own_bit > 0 ? 2 * stride_ : 0) + (bit > 0 ? stride_ : 0); }
 
     std::size_t stride_;
     std::vector<std::uint16_t> bases_;
@@ -83,7 +81,7 @@ public:
                   TrainingRows rows, PairTables tables, double* sums)
         : codes_(codes), weights_(weights), n_pieces_(pieces_of(codes.n_bytes)), pieces_(grouped_pieces(weights)),
           bits_(bits), weight_bits_(weight_bits), rows_(rows), tables_(tables), sums_(sums),
-          bases_(weight_bits, rows.n_classes, tables.n_bits), tiles_(kernels().tiles) {
+          bases_(weight_bits, rows.n_classes, tables.n_bits), loops_(kernels().training) {
         // Tables two by two, interleaved; one that is left stands beside zeros.
         const std::size_t length = 2 * tables.n_bits + 1;
         pairs_ = AlignedArray<double>((tables.n_tables + 1) / 2 * 2 * length);
@@ -140,8 +138,8 @@ private:
         }
         std::size_t classes[kTileRows];
         std::fill_n(classes, kTileRows, task.run.own);
-        tiles_.prepare_rows(codes_.codes, codes_.n_bytes, rows.rows, n, weights_.codes, classes, row_pieces,
-                              rows.own_distances);
+        loops_.prepare_rows(codes_.codes, codes_.n_bytes, rows.rows, n, weights_.codes, classes, row_pieces,
+                            rows.own_distances);
         return next;
     }
 
@@ -151,8 +149,8 @@ private:
         const std::uint16_t* bases = bases_.of(weight_bits_[task.run.own], task.bit) + column;
         const std::uint16_t limit = static_cast<std::uint16_t>(2 * tables_.n_bits);
         for (std::size_t c = 0; c < n_columns; c += kPieceColumns) {
-            tiles_.indices_from_codes({pieces_.data() + (column + c) * n_pieces_, n_pieces_, row_pieces, rows.n,
-                                         rows.own_distances, bases + c, limit, 2, indices + c, kTileColumns});
+            loops_.indices_from_codes({pieces_.data() + (column + c) * n_pieces_, n_pieces_, row_pieces, rows.n,
+                                       rows.own_distances, bases + c, limit, 2, indices + c, kTileColumns});
         }
         const IndexTile tile{indices, kTileColumns, rows.n, n_columns, rows.unit_weights ? nullptr : rows.weights};
         const double* pairs = pairs_.data();
@@ -174,7 +172,7 @@ private:
     double* sums_;
     ColumnBases bases_;
     AlignedArray<double> pairs_;
-    const TileKernels& tiles_;
+    const TrainingKernels& loops_;
 };
 
 std::vector<std::int8_t> column_of(PackedRows codes, std::size_t bit) {

@@ -21,8 +21,6 @@ namespace bitclass {
 void parallel_for(std::size_t n_chunks, int n_threads, const std::function<void(std::size_t)>& run);
 
 // How many chunks of chunk_size cover n items.
-inline std::size_t chunks_of(std::size_t n, std::size_t chunk_size) {
-    return n / chunk_size + (n % chunk_size != 0);
-}
+inline std::size_t chunks_of(std::size_t n, std::size_t chunk_size) { return n / chunk_size + (n % chunk_size != 0); }
 
 }  // namespace bitclass

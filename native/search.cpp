@@ -14,10 +14,6 @@
 namespace bitclass {
 namespace {
 
-// Queries that pass together over the classes: enough to make up for fetching the classes, few
-// enough to share a small batch between threads.
-constexpr std::size_t kQueriesPerChunk = 128;
-
 // Queries that collect candidates from the same classes while these are in the cache.
 constexpr std::size_t kQueriesPerPass = 32;
 
@@ -54,8 +50,8 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
                            const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters,
                            std::size_t n_probe)
     : HammingIndex(weights, n_classes, n_bytes) {
-    clusters_ = std::make_unique<ClassIndex>(kernels_, weights, n_classes, n_bytes, centres, n_centres, clusters,
-                                             n_probe);
+    clusters_ =
+        std::make_unique<ClassIndex>(kernels_, weights, n_classes, n_bytes, centres, n_centres, clusters, n_probe);
 }
 
 HammingIndex::~HammingIndex() = default;
@@ -166,8 +162,7 @@ void HammingIndex::scores(const std::uint8_t* codes, std::size_t n, std::size_t 
         const std::size_t rows = std::min(kQueriesPerChunk, n - start);
         std::vector<std::uint32_t> queries(rows * n_bytes_);
         repeat_bytes(codes + start * n_bytes_, rows, queries.data());
-        kernels_.scores(groups(), queries.data(), rows, static_cast<std::int32_t>(n_bits),
-                        scores + start * n_classes_);
+        kernels_.scores(groups(), queries.data(), rows, static_cast<std::int32_t>(n_bits), scores + start * n_classes_);
     });
 }
 

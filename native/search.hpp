@@ -42,9 +42,11 @@ struct Candidates {
 constexpr std::size_t kClassesPerBlock = 4096;
 
 // More candidates than wanted are dropped once they are twice as many.
-constexpr std::size_t candidate_room(std::size_t wanted) {
-    return 2 * wanted + kClassesPerBlock + kGroupClasses;
-}
+constexpr std::size_t candidate_room(std::size_t wanted) { return 2 * wanted + kClassesPerBlock + kGroupClasses; }
+
+// Queries that pass together over the classes: enough to make up for fetching the classes, few
+// enough to share a small batch between threads.
+constexpr std::size_t kQueriesPerChunk = 128;
 
 // What each SIMD level implements. Queries are rows of n_bytes words, each a byte of the code four times.
 struct SearchKernels {
@@ -52,8 +54,8 @@ struct SearchKernels {
     void (*nearest)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     std::uint64_t* best);
     // scores[i * n_classes + c] = n_bits - 2 * distance of query i and class c.
-    void (*scores)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
-                   std::int32_t n_bits, std::int32_t* scores);
+    void (*scores)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
+                   std::int32_t* scores);
     // Fills empty lists of candidates with the `wanted` nearest classes, in the order of their index.
     void (*collect)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     Candidates* candidates);
@@ -78,17 +80,16 @@ public:
     // Weights are packed rows of n_bytes; n_classes in [1, 2^31), n_bytes in [1, kMaxBytes].
     HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes);
     // The same, but searches visit only the n_probe nearest of n_centres clusters of classes: see ClassIndex.
-    HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes,
-                 const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters,
-                 std::size_t n_probe);
+    HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes, const std::uint8_t* centres,
+                 std::size_t n_centres, const std::int64_t* clusters, std::size_t n_probe);
     ~HammingIndex();
 
     // Codes are n packed rows of n_bytes(). Ties go to the lowest class index.
     void nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
                  int n_threads) const;
     // Results are n rows of k, ordered by (distance, class index); k in [1, n_classes()].
-    void top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, std::int64_t* indices,
-               std::int32_t* distances, int n_threads) const;
+    void top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, std::int64_t* indices, std::int32_t* distances,
+               int n_threads) const;
 
     // Inner products of codes and weights of n_bits: n rows of n_classes().
     void scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,

@@ -73,7 +73,8 @@ void sparse_step(const SparseRows& rows, const float* gradients, float size, flo
     std::vector<ColumnEntry> by_column;
     for (std::size_t i = 0; i < rows.n; ++i) {
         for (std::int64_t e = rows.starts[i]; e < rows.starts[i + 1]; ++e) {
-            by_column.push_back({static_cast<std::uint32_t>(rows.columns[e]), {static_cast<std::uint32_t>(i), rows.values[e]}});
+            by_column.push_back(
+                {static_cast<std::uint32_t>(rows.columns[e]), {static_cast<std::uint32_t>(i), rows.values[e]}});
         }
     }
     sort_by_column(by_column, n_columns);
@@ -93,14 +94,14 @@ void sparse_step(const SparseRows& rows, const float* gradients, float size, flo
         for (std::size_t at = chunk * kColumnsPerChunk; at < end; ++at) {
             const std::size_t column = by_column[bounds[at]].column;
             level.add_floats(entries.data() + bounds[at], bounds[at + 1] - bounds[at], gradients, n_bits,
-                               gradient.data());
+                             gradient.data());
             const float square = level.mean_square(gradient.data(), n_bits);
             if (!(square > kTiny)) continue;  // nothing to learn here
             squares[column] = kDecay * squares[column] + (1.0f - kDecay) * square;
             ++counts[column];
             const double unbiased = squares[column] / (1.0 - std::pow(double{kDecay}, counts[column]));
             level.subtract(projection + column * n_bits, gradient.data(),
-                             static_cast<float>(size / std::sqrt(unbiased)), n_bits);
+                           static_cast<float>(size / std::sqrt(unbiased)), n_bits);
         }
     });
 }

@@ -35,7 +35,7 @@ struct CodeTile {
     std::size_t out_stride;
 };
 
-struct TileKernels {
+struct TrainingKernels {
     void (*indices_from_codes)(const CodeTile& tile);
 
     // Doubled pieces of the listed rows of codes (n, n_bytes), and their Hamming distances to the
@@ -57,8 +57,8 @@ struct TileKernels {
 
     // slope[c] += H[c] * factor; gains[c] = w[c] * slope[c], or 0 where that is at most the
     // tolerance. Returns the largest gain, or a NaN if any gain is one.
-    double (*move_slopes)(double* slope, const double* H, double factor, const double* w,
-                          const double* tolerance, std::size_t n, double* gains);
+    double (*move_slopes)(double* slope, const double* H, double factor, const double* w, const double* tolerance,
+                          std::size_t n, double* gains);
 
     // sums[j] += weights[i] * rows[i][j], row after row, for at most kRowsAtOnce rows.
     void (*add_float_rows)(double* sums, const float* const* rows, const double* weights, std::size_t n_rows,

@@ -11,6 +11,9 @@ namespace bitclass {
 // Indices into the tables of the B-step are 16 bits wide: 2 * (4 * n_bits) must fit.
 constexpr std::size_t kMaxTrainingBits = 8191;
 
+// A change of an objective smaller than this fraction of the sums it is the difference of is rounding.
+constexpr double kRelativeTolerance = 1e-12;
+
 struct PackedRows {
     const std::uint8_t* codes;  // (n, n_bytes)
     std::size_t n;

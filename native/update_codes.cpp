@@ -65,7 +65,6 @@ private:
     std::int64_t exponent_ = INT64_MIN / 4;
 };
 
-constexpr double kRelativeTolerance = 1e-12;  // RELATIVE_TOLERANCE of training.py
 constexpr std::size_t kClassesPerTile = 64;
 constexpr std::size_t kMaxTasks = 512;
 constexpr std::size_t kMinBlocksPerTask = 4;
@@ -107,7 +106,7 @@ struct SharedTables {
     explicit SharedTables(const CodeUpdate& update)
         : classes(update.weights, update.n_bits), weight_pieces(doubled_pieces(update.weights)),
           no_row_base(std::max<std::size_t>(update.weights.n, 1)), pairs(2 * (4 * update.n_bits - 1)),
-          tiles(kernels().tiles) {
+          loops(kernels().training) {
         for (std::size_t j = 0; j < pairs.size() / 2; ++j) {
             pairs[2 * j] = update.values[j];
             pairs[2 * j + 1] = update.values[j + 2];
@@ -121,9 +120,9 @@ struct SharedTables {
     ClassesByBit classes;
     std::vector<std::uint32_t> weight_pieces;
     std::vector<std::uint16_t> no_row_base;
-    AlignedArray<double> pairs;  // entry j: the values at j and j + 2, where a bit's flip moves a half margin
+    AlignedArray<double> pairs;      // entry j: the values at j and j + 2, where a bit's flip moves a half margin
     std::vector<WideFactor> growth;  // exp(log_step * top), top from -r to r
-    const TileKernels& tiles;
+    const TrainingKernels& loops;
 };
 
 class BlockUpdate {
@@ -158,16 +157,24 @@ private:
         // First minus the distance to the own class, then from it the margins to all.
         std::uint16_t own_distances[kLanes] = {};
         std::uint16_t own_margins[kLanes];
-        CodeTile tile{pieces_.data(), n_pieces_, shared_.weight_pieces.data() + block.own * n_pieces_, 1,
-                      shared_.no_row_base.data(), own_distances, 0xffff, 1, own_margins, kLanes};
-        shared_.tiles.indices_from_codes(tile);
+        CodeTile tile{pieces_.data(),
+                      n_pieces_,
+                      shared_.weight_pieces.data() + block.own * n_pieces_,
+                      1,
+                      shared_.no_row_base.data(),
+                      own_distances,
+                      0xffff,
+                      1,
+                      own_margins,
+                      kLanes};
+        shared_.loops.indices_from_codes(tile);
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
             own_distances[lane] = static_cast<std::uint16_t>(-own_margins[lane]);
         }
         tile.rows = shared_.weight_pieces.data();
         tile.n_rows = update_.weights.n;
         tile.out = reinterpret_cast<std::uint16_t*>(margins_.data());
-        shared_.tiles.indices_from_codes(tile);
+        shared_.loops.indices_from_codes(tile);
         // The own class never counts for the largest margin, and its bit never differs from its own.
         const std::int16_t lowest = static_cast<std::int16_t>(-static_cast<int>(update_.n_bits));
         std::fill_n(margins_.data() + block.own * kLanes, kLanes, lowest);
@@ -176,7 +183,7 @@ private:
     }
 
     void find_top() {
-        if (update_.log_step != 0.0) shared_.tiles.block_top(margins_.data(), update_.weights.n, top_);
+        if (update_.log_step != 0.0) shared_.loops.block_top(margins_.data(), update_.weights.n, top_);
     }
 
     void update_bit(const Block& block, std::size_t k, LogSum& decrease) {
@@ -191,8 +198,8 @@ private:
         std::int16_t lane_base[kLanes];
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
             agrees[lane] = (column[lane] >> k % 8 & 1) == static_cast<int>(own_bit);
-            lane_base[lane] = static_cast<std::int16_t>(2 * static_cast<int>(update_.n_bits) - top_[lane] - 2 +
-                                                        2 * agrees[lane]);
+            lane_base[lane] =
+                static_cast<std::int16_t>(2 * static_cast<int>(update_.n_bits) - top_[lane] - 2 + 2 * agrees[lane]);
         }
         double sums[2][kLanes] = {};
         sum_losses(others, n_others, lane_base, block.end - block.begin, sums[0], sums[1]);
@@ -216,7 +223,7 @@ private:
             const int lane = __builtin_ctz(flips);
             if (less[lane] > 0.0) decrease.add(less[lane], growth_at(top_[lane]));
         }
-        shared_.tiles.block_shift(margins_.data(), others, n_others, change);
+        shared_.loops.block_shift(margins_.data(), others, n_others, change);
         find_top();
     }
 
@@ -230,7 +237,7 @@ private:
         const std::uint16_t limit = static_cast<std::uint16_t>(4 * update_.n_bits - 2);
         for (std::size_t begin = 0; begin < n_classes; begin += kClassesPerTile) {
             const std::size_t n = std::min(kClassesPerTile, n_classes - begin);
-            shared_.tiles.block_indices(margins_.data(), classes + begin, n, lane_base, limit, indices);
+            shared_.loops.block_indices(margins_.data(), classes + begin, n, lane_base, limit, indices);
             add_paired_lookups({indices, kLanes, n, n_rows, nullptr}, shared_.pairs.data(), first_sums, second_sums);
         }
     }
@@ -248,9 +255,9 @@ private:
     const std::size_t* order_;
     std::size_t n_bytes_;
     std::size_t n_pieces_;
-    std::vector<std::int16_t> margins_;   // (C, kLanes)
-    std::vector<std::uint8_t> columns_;   // (bytes, kLanes), an even number of bytes
-    std::vector<std::uint16_t> pieces_;   // (n_pieces, kLanes)
+    std::vector<std::int16_t> margins_;  // (C, kLanes)
+    std::vector<std::uint8_t> columns_;  // (bytes, kLanes), an even number of bytes
+    std::vector<std::uint16_t> pieces_;  // (n_pieces, kLanes)
     double row_weights_[kLanes];
     std::int16_t top_[kLanes];
 };

@@ -45,7 +45,8 @@ struct Isa : IsaDefaults<Isa> {
     }
 
     static Floats widen(const std::int8_t* from) {
-        return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+        return (Floats)_mm256_cvtepi32_ps(
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
     }
 };
 

@@ -1,4 +1,4 @@
-// AVX-512 with VPOPCNTDQ, BITALG, VNNI and VBMI2.
+// AVX-512 with VPOPCNTDQ, BITALG, VNNI and VBMI2, and BMI2.
 
 constexpr std::size_t kVectorBytes = 64;
 #include "vectors.hpp"
@@ -63,10 +63,10 @@ struct Isa : IsaDefaults<Isa> {
     }
     // Sums of four registers at a time, of the lanes with the same place in a quarter.
     static __m512i sums_in_quarters(const __m512i* values) {
-        const __m512i low = _mm512_add_epi32(_mm512_unpacklo_epi32(values[0], values[1]),
-                                             _mm512_unpackhi_epi32(values[0], values[1]));
-        const __m512i high = _mm512_add_epi32(_mm512_unpacklo_epi32(values[2], values[3]),
-                                              _mm512_unpackhi_epi32(values[2], values[3]));
+        const __m512i low =
+            _mm512_add_epi32(_mm512_unpacklo_epi32(values[0], values[1]), _mm512_unpackhi_epi32(values[0], values[1]));
+        const __m512i high =
+            _mm512_add_epi32(_mm512_unpacklo_epi32(values[2], values[3]), _mm512_unpackhi_epi32(values[2], values[3]));
         return _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
     }
     static __m512i sum_of_neighbours(__m512i a, __m512i b) {
@@ -104,7 +104,8 @@ struct Isa : IsaDefaults<Isa> {
     }
 
     static Floats widen(const std::int8_t* from) {
-        return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+        return (Floats)_mm512_cvtepi32_ps(
+            _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
     }
 };
 

@@ -43,9 +43,9 @@ inline std::int8_t activation(float x) {
 
 // From the integer sums of a row whose entries were multiplied by a factor. Not inlined: its constants would
 // take the registers of the product that comes before.
-__attribute__((noinline)) void activate_sums(const std::int32_t* __restrict__ sums, std::size_t n, const float* __restrict__ steps,
-                          const float* __restrict__ intercept, float inverse_factor,
-                          std::int8_t* __restrict__ activations) {
+__attribute__((noinline)) void activate_sums(const std::int32_t* __restrict__ sums, std::size_t n,
+                                             const float* __restrict__ steps, const float* __restrict__ intercept,
+                                             float inverse_factor, std::int8_t* __restrict__ activations) {
     // Clamped in a loop of its own: compilers that know the value at a limit make branches of it.
     float values[kActivationsPerStep];
     for (std::size_t start = 0; start < n; start += kActivationsPerStep) {
@@ -78,9 +78,9 @@ template <class Float>
 bool all_finite(const Float* scores, std::size_t n, const Float* intercept) {
     using Bits = std::conditional_t<sizeof(Float) == 4, std::int32_t, std::int64_t>;
     constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();  // all but the sign
-    const Float infinity = std::numeric_limits<Float>::infinity();
+    constexpr Float kInfinity = std::numeric_limits<Float>::infinity();
     Bits limit, largest = 0;
-    std::memcpy(&limit, &infinity, sizeof(limit));
+    std::memcpy(&limit, &kInfinity, sizeof(limit));
     for (std::size_t k = 0; k < n; ++k) {
         const Float score = scores[k] + intercept[k];
         Bits bits;
@@ -233,7 +233,7 @@ inline void quantise(const Source* x, const float* centre, const float* inverse_
 // is not finite, or count.
 template <bool kStandardise, std::size_t kMaxRows, class Source>
 std::size_t quantise_rows(const Int8Panels& panels, const Features& features, std::size_t first, std::size_t count,
-                   Tile::Row* quantised, float* factors) {
+                          Tile::Row* quantised, float* factors) {
     const std::size_t whole = panels.n_features / Tile::kStep * Tile::kStep;
     const std::size_t rest = panels.n_features - whole;
     const float* const centre = panels.centre;
@@ -271,16 +271,16 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         for (std::size_t i = 0; i < count; ++i) {
             Tile::Row* const row = quantised + i * panels.n_padded;
             for (std::size_t j = from; j < to; j += Tile::kStep) {
-                quantise<kStandardise>(x[i] + j, at<kStandardise>(centre, j),
-                                                      at<kStandardise>(inverse_scale, j), factors[i], row + j);
+                quantise<kStandardise>(x[i] + j, at<kStandardise>(centre, j), at<kStandardise>(inverse_scale, j),
+                                       factors[i], row + j);
             }
         }
     });
     for (std::size_t i = 0; i < count; ++i) {
         Tile::Row* const row = quantised + i * panels.n_padded;
         if (rest > 0) {
-            quantise<kStandardise>(last[i], at<kStandardise>(centre, whole),
-                                                  at<kStandardise>(inverse_scale, whole), factors[i], row + whole);
+            quantise<kStandardise>(last[i], at<kStandardise>(centre, whole), at<kStandardise>(inverse_scale, whole),
+                                   factors[i], row + whole);
         }
         if (factors[i] == 0.0f) {
             for (std::size_t j = 0; j < panels.n_padded; ++j) row[j] = Tile::kRowOffset;
@@ -290,8 +290,9 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     return first_bad;
 }
 
-// Sums of kRows rows with kRegisters registers of columns, which stay in registers over all features.
-template <class Level, std::size_t kRows, std::size_t kRegisters>
+// Sums of kRows rows with kRegisters registers of columns, which stay in registers over all features. TileType is Tile,
+// as a parameter, so that a function that a level's Tile lacks is not looked up.
+template <class TileType, std::size_t kRows, std::size_t kRegisters>
 void multiply_registers(const Tile::Row* rows, std::size_t n_padded, const Tile::Weight* panel,
                         const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
     constexpr std::size_t kSums = kVectorBytes / sizeof(std::int32_t);
@@ -310,7 +311,7 @@ void multiply_registers(const Tile::Row* rows, std::size_t n_padded, const Tile:
             const Integers features = Integers{} + load<std::int32_t>(rows + i * n_padded + j);
 #pragma GCC unroll 4
             for (std::size_t c = 0; c < kRegisters; ++c) {
-                sum[i][c] = Level::add_products(sum[i][c], features, weights[c]);
+                sum[i][c] = TileType::add_products(sum[i][c], features, weights[c]);
             }
         }
         panel += kWeights * kRegisters;
@@ -322,31 +323,30 @@ void multiply_registers(const Tile::Row* rows, std::size_t n_padded, const Tile:
     }
 }
 
-template <class Level, std::size_t kRows, std::size_t kRegisters = Tile::kColumns / Tile::kMinColumns>
+template <class TileType, std::size_t kRows, std::size_t kRegisters = Tile::kColumns / Tile::kMinColumns>
 void multiply(const Tile::Row* rows, std::size_t n_padded, const Tile::Weight* panel, std::size_t columns,
               const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
     if constexpr (Tile::kTogether == 0) {
-        Level::multiply(rows, n_padded, panel, columns, starts, sums);
+        TileType::multiply(rows, n_padded, panel, columns, starts, sums);
     } else if constexpr (kRegisters > 0) {
         if (columns != kRegisters * Tile::kMinColumns) {
-            return multiply<Level, kRows, kRegisters - 1>(rows, n_padded, panel, columns, starts, sums, upcoming);
+            return multiply<TileType, kRows, kRegisters - 1>(rows, n_padded, panel, columns, starts, sums, upcoming);
         }
-        multiply_registers<Level, kRows, kRegisters>(rows, n_padded, panel, starts, sums, upcoming);
+        multiply_registers<TileType, kRows, kRegisters>(rows, n_padded, panel, starts, sums, upcoming);
     }
 }
 
 template <std::size_t kRows>
-void encode_tile(const Int8Panels& panels, const Tile::Row* rows, const float* factors,
-                 std::uint8_t* codes, const Int8Activations& activations, std::int8_t* active,
-                 Upcoming& upcoming) {
+void encode_tile(const Int8Panels& panels, const Tile::Row* rows, const float* factors, std::uint8_t* codes,
+                 const Int8Activations& activations, std::int8_t* active, Upcoming& upcoming) {
     const std::size_t n_columns = padded(panels.n_bits, Tile::kMinColumns);
     const std::size_t width = (panels.n_bits + 7) / 8;
     const auto* const weights = static_cast<const Tile::Weight*>(panels.weights);
     for (std::size_t first = 0; first < n_columns; first += Tile::kColumns) {
         const std::size_t columns = columns_of_panel(first, n_columns);
         alignas(64) std::int32_t sums[kRows * Tile::kColumns];
-        multiply<Tile, kRows>(rows, panels.n_padded, weights + first * panels.n_padded, columns,
-                                       panels.starts + first, sums, upcoming);
+        multiply<Tile, kRows>(rows, panels.n_padded, weights + first * panels.n_padded, columns, panels.starts + first,
+                              sums, upcoming);
         for (std::size_t i = 0; i < kRows; ++i) {
             for (std::size_t c = 0; c < columns && (first + c) / 8 < width; c += 8) {
                 codes[i * width + (first + c) / 8] =
@@ -355,15 +355,16 @@ void encode_tile(const Int8Panels& panels, const Tile::Row* rows, const float* f
             if (active != nullptr) {
                 const std::size_t rest = activations.stride - first;
                 activate_sums(sums + i * columns, columns < rest ? columns : rest, activations.steps + first,
-                              activations.intercept + first, 1.0f / factors[i], active + i * activations.stride + first);
+                              activations.intercept + first, 1.0f / factors[i],
+                              active + i * activations.stride + first);
             }
         }
     }
 }
 
 template <bool kStandardise, class Source>
-std::size_t encode_rows(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
-                        std::uint8_t* codes, const Int8Activations& activations) {
+std::size_t encode_rows(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
+                        void* room, std::uint8_t* codes, const Int8Activations& activations) {
     auto* const rows = static_cast<Tile::Row*>(room);
     const std::size_t width = (panels.n_bits + 7) / 8;
     float factors[kRoomRows];
@@ -385,46 +386,39 @@ std::size_t encode_rows(const Int8Panels& panels, const Features& features, std:
         std::size_t i = 0;
         for (; i + Tile::kRows <= count; i += Tile::kRows) {
             encode_tile<Tile::kRows>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width,
-                                           activations, active(block + i), upcoming);
+                                     activations, active(block + i), upcoming);
         }
         for (; i < count; ++i) {
             encode_tile<1>(panels, rows + i * panels.n_padded, factors + i, codes + (block + i) * width, activations,
-                                 active(block + i), upcoming);
+                           active(block + i), upcoming);
         }
     }
     return first_bad;
 }
 
 template <class Source>
-std::size_t encode_rows_of(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
-                           std::uint8_t* codes, const Int8Activations& activations) {
+std::size_t encode_rows_of(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
+                           void* room, std::uint8_t* codes, const Int8Activations& activations) {
     if (panels.centre == nullptr) {
         return encode_rows<false, Source>(panels, features, start, n, room, codes, activations);
     }
     return encode_rows<true, Source>(panels, features, start, n, room, codes, activations);
 }
 
-std::size_t encode_features(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n, void* room,
-                   std::uint8_t* codes, const Int8Activations& activations) {
+std::size_t encode_features(const Int8Panels& panels, const Features& features, std::size_t start, std::size_t n,
+                            void* room, std::uint8_t* codes, const Int8Activations& activations) {
     switch (features.type) {
         case Features::Type::float16: return encode_rows_of<Half>(panels, features, start, n, room, codes, activations);
-        case Features::Type::float32: return encode_rows_of<float>(panels, features, start, n, room, codes, activations);
-        case Features::Type::float64: return encode_rows_of<double>(panels, features, start, n, room, codes, activations);
+        case Features::Type::float32:
+            return encode_rows_of<float>(panels, features, start, n, room, codes, activations);
+        case Features::Type::float64:
+            return encode_rows_of<double>(panels, features, start, n, room, codes, activations);
     }
     return n;
 }
 
 constexpr EncodeKernels kEncodeKernels = {
-    &pack<float>,
-    &pack<double>,
-    &activate<float>,
-    &activate<double>,
-    &widen,
-    Tile::kStep,
-    Tile::kMinColumns,
-    sizeof(Tile::Weight),
-    Tile::kRowOffset,
-    kRoomRows * sizeof(Tile::Row),
-    &lay_out,
-    &encode_features,
+    &pack<float>, &pack<double>,     &activate<float>,     &activate<double>, &widen,
+    Tile::kStep,  Tile::kMinColumns, sizeof(Tile::Weight), Tile::kRowOffset,  kRoomRows * sizeof(Tile::Row),
+    &lay_out,     &encode_features,
 };

@@ -30,6 +30,6 @@ namespace {
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {kSearchKernels, kEncodeKernels, kSparseKernels, kTileKernels};
+const Kernels kernels = {kSearchKernels, kEncodeKernels, kSparseKernels, kTrainingKernels};
 
 }  // namespace bitclass::BITCLASS_LEVEL

@@ -77,7 +77,8 @@ struct Tile {
     static void quantise(const Floats* scaled, Row* quantised) {
         int16x4_t of[4];
         for (int part = 0; part < 4; ++part) of[part] = vqmovn_s32(vcvtnq_s32_f32((float32x4_t)scaled[part]));
-        vst1q_s8(quantised, vcombine_s8(vqmovn_s16(vcombine_s16(of[0], of[1])), vqmovn_s16(vcombine_s16(of[2], of[3]))));
+        vst1q_s8(quantised,
+                 vcombine_s8(vqmovn_s16(vcombine_s16(of[0], of[1])), vqmovn_s16(vcombine_s16(of[2], of[3]))));
     }
 
     static std::uint8_t sign_bits(const std::int32_t* sums, const double* thresholds, float factor) {

@@ -77,8 +77,8 @@ struct Tile {
         std::memcpy(entries, scaled, sizeof entries);
         for (std::size_t j = 0; j < kStep; ++j) {
             const float least = (entries[j] > -kQuantisedMax ? entries[j] : -kQuantisedMax) + kRounder;  // of NaN too
-            quantised[j] = static_cast<Row>((least < kRounder + kQuantisedMax ? least : kRounder + kQuantisedMax) -
-                                            kRounder);
+            quantised[j] =
+                static_cast<Row>((least < kRounder + kQuantisedMax ? least : kRounder + kQuantisedMax) - kRounder);
         }
     }
 

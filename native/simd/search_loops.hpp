@@ -5,11 +5,14 @@
 // repeated in 16 bits.
 
 struct GroupCounts {
-    Vector<std::uint8_t> parts[kParts<std::uint8_t>];
+    Bytes parts[kParts<std::uint8_t>];
 };
 
 // Classes that stay in the second-level cache while the queries of a chunk pass over them.
 constexpr std::size_t kBytesPerBlock = 1 << 18;
+// The largest value of a lane; a constant, since a call of numeric_limits is an inline function.
+template <class Lane>
+constexpr Lane kLaneMax = std::numeric_limits<Lane>::max();
 // Queries that share a load of classes; more were no faster.
 constexpr int kQueriesTogether = 4;
 
@@ -18,7 +21,6 @@ template <int kGroups, int kQueries, int kBytes>
 inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* groups, const std::uint32_t* queries,
                                                        std::size_t n_bytes, std::size_t begin, std::size_t end,
                                                        GroupCounts (*counts)[kQueries]) {
-    using Bytes = Vector<std::uint8_t>;
     if constexpr (kBytes > 0) begin = 0, end = n_bytes = kBytes;
     constexpr bool kMayOverflow = kBytes == 0 || kBytes > 31;
 #pragma GCC unroll 4
@@ -102,12 +104,11 @@ inline __attribute__((always_inline)) void scan(const ClassGroups& classes, std:
     constexpr int kTogether = Isa::kGroupsTogether;
     std::size_t g = begin;
     for (; g + kTogether <= end; g += kTogether) {
-        scan_groups<Lane, kTogether, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes,
-                                                            queries, sink);
+        scan_groups<Lane, kTogether, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes, queries,
+                                                       sink);
     }
     for (; g < end; ++g) {
-        scan_groups<Lane, 1, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes, queries,
-                                                    sink);
+        scan_groups<Lane, 1, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes, queries, sink);
     }
 }
 
@@ -149,24 +150,25 @@ void nearest_in_block(const ClassGroups& classes, std::size_t begin, std::size_t
     for (auto& of_query : smallest) {
         for (auto& part : of_query) part = ~Lanes{};
     }
-    scan<Lane, kQueries, kBytes>(
-        classes, begin, end, queries, [&](int q, std::size_t g, const Lanes* distances) __attribute__((always_inline)) {
-            const Lanes step = Lanes{} + static_cast<Lane>(g - begin);
+    scan<Lane, kQueries, kBytes>(classes, begin, end, queries,
+                                 [&](int q, std::size_t g, const Lanes* distances) __attribute__((always_inline)) {
+                                     const Lanes step = Lanes{} + static_cast<Lane>(g - begin);
 #pragma GCC unroll 4
-            for (std::size_t i = 0; i < kN; ++i) {
-                const Lanes before = smallest[q][i];
-                smallest[q][i] = distances[i] < before ? distances[i] : before;
-                steps[q][i] = smallest[q][i] == before ? steps[q][i] : step;
-            }
-        });
+                                     for (std::size_t i = 0; i < kN; ++i) {
+                                         const Lanes before = smallest[q][i];
+                                         smallest[q][i] = distances[i] < before ? distances[i] : before;
+                                         steps[q][i] = smallest[q][i] == before ? steps[q][i] : step;
+                                     }
+                                 });
     for (int q = 0; q < kQueries; ++q) {
         alignas(64) Lane distance[kGroupClasses], step[kGroupClasses];
         std::memcpy(distance, smallest[q], sizeof distance);
         std::memcpy(step, steps[q], sizeof step);
-        constexpr Lane kMost = std::numeric_limits<Lane>::max();
-        Lane least = kMost, first_step = kMost;
+        Lane least = kLaneMax<Lane>, first_step = kLaneMax<Lane>;
         for (std::size_t i = 0; i < kGroupClasses; ++i) least = distance[i] < least ? distance[i] : least;
-        for (std::size_t i = 0; i < kGroupClasses; ++i) step[i] = distance[i] == least ? step[i] : kMost;
+        for (std::size_t i = 0; i < kGroupClasses; ++i) {
+            step[i] = distance[i] == least ? step[i] : kLaneMax<Lane>;
+        }
         for (std::size_t i = 0; i < kGroupClasses; ++i) first_step = step[i] < first_step ? step[i] : first_step;
         std::memcpy(steps[q], step, sizeof step);
         const std::uint64_t lanes = Isa::below(steps[q], static_cast<Lane>(first_step + 1));
@@ -194,9 +196,8 @@ void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std:
 }
 
 void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::uint64_t* best) {
-    with_lane_type(classes.n_bytes, 32, [&](auto lane) {
-        nearest_with<decltype(lane)>(classes, queries, n_queries, best);
-    });
+    with_lane_type(classes.n_bytes, 32,
+                   [&](auto lane) { nearest_with<decltype(lane)>(classes, queries, n_queries, best); });
     for (std::size_t q = 0; classes.n_bytes == 32 && q < n_queries; ++q) {
         if (best[q] >> 32 < 255) continue;
         best[q] = ~std::uint64_t{0};
@@ -218,26 +219,25 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
         for (std::size_t q = 0; q < n_queries; ++q) {
             std::int32_t* const row = scores + q * classes.n_classes;
             scan<Lane, 1, 0>(classes, begin, end, queries + q * classes.n_bytes,
-                                  [&](int, std::size_t g, const Vector<Lane>* distances) {
-                                      Lane of_lane[kGroupClasses];
-                                      std::memcpy(of_lane, distances, sizeof of_lane);
-                                      std::int32_t products[kGroupClasses];
-                                      for (std::size_t i = 0; i < kGroupClasses; ++i) {
-                                          products[i] = n_bits - 2 * static_cast<std::int32_t>(of_lane[i]);
-                                      }
-                                      const std::size_t left = classes.n_classes - g * kGroupClasses;
-                                      std::memcpy(row + g * kGroupClasses, products,
-                                                  (left < kGroupClasses ? left : kGroupClasses) * sizeof *products);
-                                  });
+                             [&](int, std::size_t g, const Vector<Lane>* distances) {
+                                 Lane of_lane[kGroupClasses];
+                                 std::memcpy(of_lane, distances, sizeof of_lane);
+                                 std::int32_t products[kGroupClasses];
+                                 for (std::size_t i = 0; i < kGroupClasses; ++i) {
+                                     products[i] = n_bits - 2 * static_cast<std::int32_t>(of_lane[i]);
+                                 }
+                                 const std::size_t left = classes.n_classes - g * kGroupClasses;
+                                 std::memcpy(row + g * kGroupClasses, products,
+                                             (left < kGroupClasses ? left : kGroupClasses) * sizeof *products);
+                             });
         }
     }
 }
 
 void scores(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
             std::int32_t* scores) {
-    with_lane_type(classes.n_bytes, 31, [&](auto lane) {
-        scores_with<decltype(lane)>(classes, queries, n_queries, n_bits, scores);
-    });
+    with_lane_type(classes.n_bytes, 31,
+                   [&](auto lane) { scores_with<decltype(lane)>(classes, queries, n_queries, n_bits, scores); });
 }
 
 inline std::size_t count_below(const std::uint32_t* distances, std::size_t n, std::uint32_t limit) {
@@ -362,7 +362,7 @@ void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_grou
             limits[q] = static_cast<std::size_t>(count) < wanted ? larger : limits[q];
         }
     }
-    for (int q = 0; q < kQueries; ++q) limits[q] += limits[q] < std::numeric_limits<Lane>::max();
+    for (int q = 0; q < kQueries; ++q) limits[q] += limits[q] < kLaneMax<Lane>;
 }
 
 // Classes below a limit, as their lanes and groups.
@@ -391,7 +391,7 @@ bool find_near(const BlockDistances<Lane>& distances, std::size_t n_groups, Lane
                              near.groups + size);
         if (__builtin_expect(size > kGroupClasses, 0)) return false;
     }
-    for (std::size_t i = 0; i < kGroupClasses; ++i) near.distances[size + i] = std::numeric_limits<Lane>::max();
+    for (std::size_t i = 0; i < kGroupClasses; ++i) near.distances[size + i] = kLaneMax<Lane>;
     near.size = size;
     return true;
 }
@@ -432,7 +432,7 @@ template <class Lane, int kQueries, int kBytes>
 void collect_from(const ClassGroups& classes, std::size_t first, std::size_t last, const std::uint32_t* queries,
                   Candidates* candidates) {
     using Lanes = Vector<Lane>;
-    constexpr Lane kNone = std::numeric_limits<Lane>::max();  // more than any distance
+    constexpr Lane kNone = kLaneMax<Lane>;  // more than any distance
     constexpr std::size_t kGroups = kClassesPerBlock / kGroupClasses;
     static_assert(kGroups == 64, "the groups of a block are a mask of 64 bits");
     const std::size_t wanted = candidates[0].wanted;
@@ -470,12 +470,12 @@ void collect_from(const ClassGroups& classes, std::size_t first, std::size_t las
                 }
             }
         } else {
-            scan<Lane, kQueries, kBytes>(
-                classes, begin, end, queries,
-                [&](int q, std::size_t g, const Lanes* distances) __attribute__((always_inline)) {
-                    keep(q, g, distances);
-                    marks[q].set(g - begin, Isa::below(distances, limits[q]));
-                });
+            scan<Lane, kQueries, kBytes>(classes, begin, end, queries,
+                                         [&](int q, std::size_t g, const Lanes* distances)
+                                             __attribute__((always_inline)) {
+                                                 keep(q, g, distances);
+                                                 marks[q].set(g - begin, Isa::below(distances, limits[q]));
+                                             });
         }
         for (int q = 0; q < kQueries; ++q) {
             Candidates& mine = candidates[q];
@@ -506,13 +506,11 @@ void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std:
     });
 }
 
-void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
-             Candidates* candidates) {
+void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, Candidates* candidates) {
     // A list may begin with a threshold that short lanes can hold: none is missed below it.
-    const bool all_wanted = candidates[0].threshold >= std::numeric_limits<std::uint8_t>::max();
-    with_lane_type(classes.n_bytes, 32, [&](auto lane) {
-        collect_with<decltype(lane)>(classes, queries, n_queries, candidates);
-    });
+    const bool all_wanted = candidates[0].threshold >= kLaneMax<std::uint8_t>;
+    with_lane_type(classes.n_bytes, 32,
+                   [&](auto lane) { collect_with<decltype(lane)>(classes, queries, n_queries, candidates); });
     for (std::size_t q = 0; all_wanted && q < n_queries; ++q) {
         if (candidates[q].size >= candidates[q].wanted) continue;
         candidates[q].size = 0;

@@ -8,8 +8,8 @@ Floats floats_at(const std::int8_t* from) { return Isa::widen(from); }
 
 // V vectors of sums, from bit `first` on.
 template <std::size_t V, class T>
-void add_block(const SparseEntry* entries, std::size_t n_entries, const T* table, std::size_t n_bits,
-                      std::size_t first, float* sums) {
+void add_block(const SparseEntry* entries, std::size_t n_entries, const T* table, std::size_t n_bits, std::size_t first,
+               float* sums) {
     Floats total[V] = {};
     for (std::size_t e = 0; e < n_entries; ++e) {
         const T* row = table + entries[e].place * n_bits + first;
@@ -27,7 +27,8 @@ void add_block(const SparseEntry* entries, std::size_t n_entries, const T* table
 }
 
 template <class T>
-void add_rows_of_table(const SparseEntry* entries, std::size_t n_entries, const T* table, std::size_t n_bits, float* sums) {
+void add_rows_of_table(const SparseEntry* entries, std::size_t n_entries, const T* table, std::size_t n_bits,
+                       float* sums) {
     std::size_t bit = 0;
     for (; bit + kVectors * kFloats <= n_bits; bit += kVectors * kFloats) {
         add_block<kVectors>(entries, n_entries, table, n_bits, bit, sums);
@@ -58,4 +59,5 @@ float mean_square(const float* gradient, std::size_t n_bits) {
     return total / static_cast<float>(n_bits);
 }
 
-constexpr SparseKernels kSparseKernels = {&add_rows_of_table<float>, &add_rows_of_table<std::int8_t>, &subtract, &mean_square};
+constexpr SparseKernels kSparseKernels = {&add_rows_of_table<float>, &add_rows_of_table<std::int8_t>, &subtract,
+                                          &mean_square};

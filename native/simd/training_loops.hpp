@@ -23,10 +23,10 @@ void index_rows(const CodeTile& tile, std::size_t first) {
             }
             for (std::size_t r = 0; r < R; ++r) distances[r] += in_shorts(counts[r]);
         };
-        constexpr std::size_t kMost = 31;  // pieces whose set bits a byte can count
+        constexpr std::size_t kMaxPieces = 31;  // whose set bits a byte can count
         std::size_t piece = 0;
         if constexpr (std::is_same_v<Isa::Counts, Bytes>) {
-            for (; piece + kMost < tile.n_pieces; piece += kMost) add(piece, piece + kMost);
+            for (; piece + kMaxPieces < tile.n_pieces; piece += kMaxPieces) add(piece, piece + kMaxPieces);
         }
         add(piece, tile.n_pieces);
         const auto base = load<Shorts>(tile.column_base + column);
@@ -44,9 +44,9 @@ void indices_from_codes(const CodeTile& tile) {
     for (; row < tile.n_rows; ++row) index_rows<1>(tile, row);
 }
 
-void prepare_rows(const std::uint8_t* codes, std::size_t n_bytes, const std::size_t* rows,
-                         std::size_t n_rows, const std::uint8_t* weights, const std::size_t* own,
-                         std::uint32_t* row_pieces, std::uint16_t* own_distances) {
+void prepare_rows(const std::uint8_t* codes, std::size_t n_bytes, const std::size_t* rows, std::size_t n_rows,
+                  const std::uint8_t* weights, const std::size_t* own, std::uint32_t* row_pieces,
+                  std::uint16_t* own_distances) {
     for (std::size_t i = 0; i < n_rows; ++i) {
         const std::uint8_t* code = codes + rows[i] * n_bytes;
         const std::uint8_t* weight = weights + own[i] * n_bytes;
@@ -73,7 +73,7 @@ void prepare_rows(const std::uint8_t* codes, std::size_t n_bytes, const std::siz
 }
 
 void block_indices(const std::int16_t* margins, const std::uint32_t* classes, std::size_t n_classes,
-                          const std::int16_t* lane_base, std::uint16_t limit, std::uint16_t* out) {
+                   const std::int16_t* lane_base, std::uint16_t limit, std::uint16_t* out) {
     for (std::size_t lane = 0; lane < kLanes; lane += kShorts) {
         const auto base = load<Shorts>(lane_base + lane);
         const auto most = Shorts{} + limit;
@@ -86,7 +86,7 @@ void block_indices(const std::int16_t* margins, const std::uint32_t* classes, st
 }
 
 void block_shift(std::int16_t* margins, const std::uint32_t* classes, std::size_t n_classes,
-                        const std::int16_t* change) {
+                 const std::int16_t* change) {
     for (std::size_t lane = 0; lane < kLanes; lane += kShorts) {
         const auto by = load<Shorts>(change + lane);
         for (std::size_t j = 0; j < n_classes; ++j) {
@@ -108,9 +108,8 @@ void block_top(const std::int16_t* margins, std::size_t n_classes, std::int16_t*
     }
 }
 
-double move_slopes(double* __restrict slope, const double* __restrict H, double factor,
-                          const double* __restrict w, const double* __restrict tolerance, std::size_t n,
-                          double* __restrict gains) {
+double move_slopes(double* __restrict slope, const double* __restrict H, double factor, const double* __restrict w,
+                   const double* __restrict tolerance, std::size_t n, double* __restrict gains) {
     constexpr std::size_t kWidth = 16;
     double most[kWidth] = {};
     double undefined[kWidth] = {};
@@ -152,8 +151,7 @@ void add_exactly(double* __restrict sums, const Float* const* rows, const double
 }
 
 template <class Float>
-void add_rows(double* sums, const Float* const* rows, const double* weights, std::size_t n_rows,
-                     std::size_t n) {
+void add_rows(double* sums, const Float* const* rows, const double* weights, std::size_t n_rows, std::size_t n) {
     static_assert(kRowsAtOnce == 8, "the steps below add up to the number of rows");
     if (n_rows == 8) return add_exactly<8>(sums, rows, weights, n);
     if ((n_rows & 4) != 0) add_exactly<4>(sums, rows, weights, n);
@@ -161,7 +159,7 @@ void add_rows(double* sums, const Float* const* rows, const double* weights, std
     if ((n_rows & 1) != 0) add_exactly<1>(sums, rows + (n_rows & 6), weights + (n_rows & 6), n);
 }
 
-constexpr TileKernels kTileKernels = {
+constexpr TrainingKernels kTrainingKernels = {
     &indices_from_codes, &prepare_rows, &block_indices,   &block_shift,
     &block_top,          &move_slopes,  &add_rows<float>, &add_rows<double>,
 };

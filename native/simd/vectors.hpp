@@ -1,4 +1,4 @@
-// Vectors of the compiler's own, and what an instruction set has no better way for.
+// The compiler's own vector types, and default implementations for operations that an instruction set lacks.
 //
 // `Isa`, which each level's header defines, offers itself or from IsaDefaults
 //   count            the set bits of each byte of a vector

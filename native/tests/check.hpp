@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            std::fprintf(stderr, "%s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition);     \
-            std::exit(1);                                                                          \
-        }                                                                                          \
+#define CHECK(condition)                                                                       \
+    do {                                                                                       \
+        if (!(condition)) {                                                                    \
+            std::fprintf(stderr, "%s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition); \
+            std::exit(1);                                                                      \
+        }                                                                                      \
     } while (false)
 
 namespace bitclass::tests {
@@ -24,9 +24,7 @@ class Random {
 public:
     explicit Random(unsigned seed) : engine_(seed) {}
     // Uniform in [low, high]. (The distributions of the standard library differ between platforms.)
-    int integer(int low, int high) {
-        return low + static_cast<int>(engine_() % static_cast<unsigned>(high - low + 1));
-    }
+    int integer(int low, int high) { return low + static_cast<int>(engine_() % static_cast<unsigned>(high - low + 1)); }
     float real() { return static_cast<float>(integer(-100000, 100000)) / 33333.0f; }
 
     std::vector<std::uint8_t> bytes(std::size_t n, int most = 255) {

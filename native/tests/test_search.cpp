@@ -63,7 +63,8 @@ void check_scores(std::size_t n, std::size_t n_classes, std::size_t n_bytes, std
     const std::size_t stride = activation_stride(n_bytes), n_bits = 8 * n_bytes;
     std::vector<std::int8_t> active(n * stride);
     for (std::size_t i = 0; i < n; ++i) {
-        for (std::size_t k = 0; k < n_bits; ++k) active[i * stride + k] = static_cast<std::int8_t>(random.integer(-127, 127));
+        for (std::size_t k = 0; k < n_bits; ++k)
+            active[i * stride + k] = static_cast<std::int8_t>(random.integer(-127, 127));
     }
     const HammingIndex index(weights.data(), n_classes, n_bytes);
     std::vector<std::int32_t> scores(n * n_classes), products(n), distances(n);

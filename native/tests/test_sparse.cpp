@@ -42,9 +42,13 @@ void check_near(float found, double expected, double size) {
 
 void check_scores(const Problem& p, bool in_bytes, bool kept) {
     const SparseRows rows = p.rows();
-    const SparseProjection projection{kept ? p.places.data() : nullptr, kept ? p.factors.data() : nullptr,
-                                      in_bytes ? nullptr : p.table.data(), p.bytes.data(),
-                                      in_bytes ? p.steps.data() : nullptr, nullptr, p.r};
+    const SparseProjection projection{kept ? p.places.data() : nullptr,
+                                      kept ? p.factors.data() : nullptr,
+                                      in_bytes ? nullptr : p.table.data(),
+                                      p.bytes.data(),
+                                      in_bytes ? p.steps.data() : nullptr,
+                                      nullptr,
+                                      p.r};
     std::vector<float> scores(rows.n * p.r, NAN), again(rows.n * p.r, NAN);
     sparse_scores(rows, projection, scores.data(), 1);
     sparse_scores(rows, projection, again.data(), 3);
@@ -76,7 +80,8 @@ void check_steps(const Problem& p) {
     std::vector<double> moved(p.table.begin(), p.table.end()), means(p.d, 0.0);
     for (int step = 1; step <= 3; ++step) {
         sparse_step(rows, p.gradients.data(), 0.1f, projection.data(), squares.data(), counts.data(), p.d, p.r, 1);
-        sparse_step(rows, p.gradients.data(), 0.1f, again.data(), squares_again.data(), counts_again.data(), p.d, p.r, 3);
+        sparse_step(rows, p.gradients.data(), 0.1f, again.data(), squares_again.data(), counts_again.data(), p.d, p.r,
+                    3);
         for (std::size_t j = 0; j < p.d; ++j) {
             std::vector<double> gradient(p.r, 0.0);
             bool occurs = false;

@@ -108,7 +108,8 @@ void check_update_codes(const Problem& p, double log_step, int n_threads) {
                 flipped += values[static_cast<std::size_t>(at - step)];
             }
             if (flipped < present - 1e-12 * present) {
-                expected[i * p.n_bytes + k / 8] = static_cast<std::uint8_t>(expected[i * p.n_bytes + k / 8] ^ 1u << k % 8);
+                expected[i * p.n_bytes + k / 8] =
+                    static_cast<std::uint8_t>(expected[i * p.n_bytes + k / 8] ^ 1u << k % 8);
             }
         }
     }
@@ -157,7 +158,9 @@ void check_groups(const Problem& p, int n_threads) {
     }
     CHECK(firsts.size() == n_groups);
     for (std::size_t g = 1; g < n_groups; ++g) {
-        const auto key = [&](std::size_t at) { return std::make_pair(labels[static_cast<std::size_t>(first[at])], first[at]); };
+        const auto key = [&](std::size_t at) {
+            return std::make_pair(labels[static_cast<std::size_t>(first[at])], first[at]);
+        };
         CHECK(key(g - 1) < key(g));
     }
 }

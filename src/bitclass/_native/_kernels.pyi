@@ -87,6 +87,10 @@ def sparse_step(
     /,
 ) -> None: ...
 
+ROWS_PER_CHUNK: int
+QUERIES_PER_CHUNK: int
+TEXTS_PER_CHUNK: int
+RELATIVE_TOLERANCE: float
 MAX_CHARS: int
 MAX_WORDS: int
 MAX_TEXT_BYTES: int

@@ -33,7 +33,7 @@ _MIN_COLUMNS, _MAX_COLUMNS = 1 << 8, 1 << 20
 _MAX_IDF = 1e6
 
 #: The kernel hands out this many texts at a time: fewer keep one thread busy.
-TEXTS_PER_CHUNK = 64
+TEXTS_PER_CHUNK = _kernels.TEXTS_PER_CHUNK
 
 _MASK = (1 << 64) - 1
 _SEEDS = {"chars": 0x9E3779B97F4A7C15, "words": 0xD1B54A32D192ED03}

@@ -32,8 +32,6 @@ QUANTISED_MAX = np.float32(127)
 #: A row whose largest entry is smaller is taken for a row of zeros.
 MIN_ENTRY = np.float32(1e-30)
 
-# The kernel hands out this many codes at a time: fewer keep one thread busy.
-_CODES_PER_CHUNK = 128
 # Clusters per square root of the number of classes: the scan of the centres then costs less than
 # that of the classes in the clusters visited.
 _CLUSTERS_PER_ROOT = 4
@@ -142,7 +140,7 @@ class HammingIndex:
         indices : (n,) int64
         distances : (n,) int32
         """
-        threads = threads_for(len(codes), _CODES_PER_CHUNK)
+        threads = threads_for(len(codes), _kernels.QUERIES_PER_CHUNK)
         return self.kernel.nearest(np.ascontiguousarray(codes), threads)
 
     def top_k(

@@ -34,7 +34,7 @@ __all__ = [
 
 #: A change of an objective smaller than this fraction of the sums it is the difference of is
 #: rounding, not progress: the present bit is kept.
-RELATIVE_TOLERANCE = 1e-12
+RELATIVE_TOLERANCE = _kernels.RELATIVE_TOLERANCE
 
 # Rows of one float32 product: the more, the fewer digits; the fewer, the more often the product,
 # (d, d), has to be added to the total.
