@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ _SCORES_PER_BLOCK = 1 << 20
 _FEATURES_PER_BLOCK = 1 << 21
 _MIN_BLOCK_ROWS = 16
 # The kernels hand out this many rows at a time: fewer keep one thread busy.
-_ROWS_PER_CHUNK = 96
+_ROWS_PER_CHUNK = _kernels.ROWS_PER_CHUNK
 
 
 def squared_distances(X: NDArray[Any], anchors: NDArray[Any]) -> NDArray[Any]:
@@ -315,7 +316,7 @@ class HashFunction:
 
     def blocks(
         self, X: Features | FeatureBlock, max_rows: int = _ROWS_PER_BLOCK
-    ) -> Iterator[FeatureBlock]:
+    ) -> Iterable[FeatureBlock]:
         """Features f(x) of rows X, block by block.
 
         Parameters
@@ -324,19 +325,20 @@ class HashFunction:
         max_rows : int
         """
         if isinstance(X, FeatureBlock):
-            yield X
-            return
+            return (X,)
         as_they_are = self.is_linear and _is_adjacent(X)
         if self._int8 is None:
             max_rows = min(max_rows, max(_SCORES_PER_BLOCK // self.n_bits, _MIN_BLOCK_ROWS))
         if not as_they_are and self._sparse is None:
             max_rows = min(max_rows, max(_FEATURES_PER_BLOCK // X.shape[1], _MIN_BLOCK_ROWS))
-        if X.shape[0] <= max_rows:
-            yield FeatureBlock(0, X if as_they_are else self._features(X, 0))
-            return
-        for start in range(0, X.shape[0], max_rows):
-            part = X[start : start + max_rows]
-            yield FeatureBlock(start, part if as_they_are else self._features(part, start))
+        if X.shape[0] <= max_rows:  # no generator, whose start a single row would notice
+            return (FeatureBlock(0, X if as_they_are else self._features(X, 0)),)
+        starts = range(0, X.shape[0], max_rows)
+        parts = ((start, X[start : start + max_rows]) for start in starts)
+        return (
+            FeatureBlock(start, part if as_they_are else self._features(part, start))
+            for start, part in parts
+        )
 
     def _features(self, X: Features, first_row: int) -> Any:
         if self.columns is not None:
@@ -366,25 +368,24 @@ class HashFunction:
             return np.matmul(features, projection), intercept
 
     def _find(
-        self,
-        X: Features | FeatureBlock,
-        of_features: Callable[[_kernels.Int8Projection, Any, int], tuple[Any, ...]],
-        of_scores: Callable[[NDArray[Any], NDArray[Any], int], tuple[Any, ...]],
+        self, X: Features | FeatureBlock, find: Callable[[Any, int], tuple[Any, ...]]
     ) -> tuple[NDArray[Any], ...]:
-        """What a kernel finds from features in integers, or else from scores."""
+        """Arrays that a kernel finds for rows X.
+
+        `find` takes a block of features and a number of threads. It returns the arrays and, last,
+        the first row that is not finite, or the number of rows.
+        """
         found = []
         for block in self.blocks(X):
             n = len(block.features)
             threads = threads_for(n, _ROWS_PER_CHUNK)
-            if self._int8 is not None:
-                *arrays, bad = of_features(self._int8, block.features, threads)
-            else:
-                *arrays, bad = of_scores(*self._scores(block.features, threads), threads)
+            arrays = find(block.features, threads)
+            bad = arrays[-1]
             if bad < n:
                 _refuse_row(block.features[bad], block.first_row + bad)
-            found.append(arrays)
+            found.append(arrays[:-1])
         if len(found) == 1:
-            return tuple(found[0])
+            return found[0]
         return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
     def encode(self, X: Features | FeatureBlock) -> NDArray[np.uint8]:
@@ -403,12 +404,13 @@ class HashFunction:
         ValueError
             If a row is not finite, or too large for the numbers it is computed in.
         """
-        return self._find(
-            X,
-            lambda kernel, features, threads: kernel.encode(features, threads),
-            # So little work that no other thread is woken for it.
-            lambda scores, intercept, _: _kernels.pack_signs(scores, intercept, 1),
-        )[0]
+        if self._int8 is not None:
+            return self._find(X, self._int8.encode)[0]
+        return self._find(X, self._codes_by_scores)[0]
+
+    def _codes_by_scores(self, features: Any, threads: int) -> tuple[NDArray[np.uint8], int]:
+        # So little work that no other thread is woken for it.
+        return _kernels.pack_signs(*self._scores(features, threads), 1)
 
     def nearest(
         self, X: Features | FeatureBlock, index: HammingIndex
@@ -425,18 +427,15 @@ class HashFunction:
         indices : (n,) int64
         distances : (n,) int32
         """
+        if self._int8 is not None:
+            indices, distances = self._find(X, partial(self._int8.nearest, index.kernel))
+            return indices, distances
 
-        def of_scores(
-            scores: NDArray[Any], intercept: NDArray[Any], threads: int
-        ) -> tuple[Any, ...]:
-            codes, bad = _kernels.pack_signs(scores, intercept, 1)
+        def by_scores(features: Any, threads: int) -> tuple[Any, ...]:
+            codes, bad = self._codes_by_scores(features, threads)
             return *index.kernel.nearest(codes, threads), bad
 
-        indices, distances = self._find(
-            X,
-            lambda kernel, features, threads: kernel.nearest(index.kernel, features, threads),
-            of_scores,
-        )
+        indices, distances = self._find(X, by_scores)
         return indices, distances
 
     def rescored(
@@ -470,15 +469,17 @@ class HashFunction:
         distances : (n, k) int32
         """
         steepnesses = self._per_bit(steepness)
-        indices, scores, distances = self._find(
-            X,
-            lambda kernel, features, threads: kernel.rescored(
-                index.kernel, features, steepnesses, n_candidates, k, threads
-            ),
-            lambda scores, intercept, threads: _kernels.rescore(
+        int8 = self._int8
+
+        def find(features: Any, threads: int) -> tuple[Any, ...]:
+            if int8 is not None:
+                return int8.rescored(index.kernel, features, steepnesses, n_candidates, k, threads)
+            scores, intercept = self._scores(features, threads)
+            return _kernels.rescore(
                 index.kernel, scores, intercept, steepnesses, n_candidates, k, threads
-            ),
-        )
+            )
+
+        indices, scores, distances = self._find(X, find)
         return indices, scores.astype(np.float32) / QUANTISED_MAX, distances
 
     def best_of_texts(

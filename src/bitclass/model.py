@@ -433,14 +433,15 @@ class PackedModel:
 
     def _best_classes(self, X: Features) -> NDArray[np.int64]:
         """Index of the predicted class (n,) of each row."""
-        h, index, m = self.hash_function, self._searched, self.n_rescored
-        if isinstance(X, HashedTexts) and h.columns is not None:
+        h, index = self.hash_function, self._searched
+        if h.columns is not None and isinstance(X, HashedTexts):
+            m = self.n_rescored
             starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
             parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
             found = [h.best_of_texts(X.features, part, index, m, self.steepness) for part in parts]
             return found[0] if len(found) == 1 else np.concatenate(found)
-        if m:
-            return h.rescored(X, index, m, 1, self.steepness)[0][:, 0]
+        if self.rescore:
+            return h.rescored(X, index, self.n_rescored, 1, self.steepness)[0][:, 0]
         return h.nearest(X, index)[0]
 
     def _blockwise(
