@@ -255,9 +255,9 @@ private:
     const std::size_t* order_;
     std::size_t n_bytes_;
     std::size_t n_pieces_;
-    std::vector<std::int16_t> margins_;  // (C, kLanes)
-    std::vector<std::uint8_t> columns_;  // (bytes, kLanes), an even number of bytes
-    std::vector<std::uint16_t> pieces_;  // (n_pieces, kLanes)
+    AlignedArray<std::int16_t> margins_;  // (C, kLanes), a cache line per class
+    std::vector<std::uint8_t> columns_;   // (bytes, kLanes), an even number of bytes
+    std::vector<std::uint16_t> pieces_;   // (n_pieces, kLanes)
     double row_weights_[kLanes];
     std::int16_t top_[kLanes];
 };

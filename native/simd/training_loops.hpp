@@ -9,16 +9,17 @@ inline Shorts in_shorts(Shorts counts) { return counts; }
 
 // R rows of a tile of indices, from row `first` on; each load of a piece of the columns serves all of them.
 template <std::size_t R>
-void index_rows(const CodeTile& tile, std::size_t first) {
+inline __attribute__((always_inline)) void index_rows(const CodeTile& tile, std::size_t first) {
+    using Words = Vector<std::uint32_t>;
     for (std::size_t column = 0; column < kPieceColumns; column += kShorts) {
         Shorts distances[R] = {};
         const auto add = [&](std::size_t begin, std::size_t end) __attribute__((always_inline)) {
             Isa::Counts counts[R] = {};
             for (std::size_t piece = begin; piece < end; ++piece) {
-                const auto columns = load<Bytes>(tile.pieces + piece * kPieceColumns + column);
+                const auto columns = load<Words>(tile.pieces + piece * kPieceColumns + column);
                 for (std::size_t r = 0; r < R; ++r) {
-                    const auto row = Vector<std::uint32_t>{} + tile.rows[(first + r) * tile.n_pieces + piece];
-                    counts[r] += Isa::count((Isa::Counts)(columns ^ (Bytes)row));
+                    const Words row = Words{} + tile.rows[(first + r) * tile.n_pieces + piece];
+                    counts[r] += Isa::count((Isa::Counts)(columns ^ row));
                 }
             }
             for (std::size_t r = 0; r < R; ++r) distances[r] += in_shorts(counts[r]);
