@@ -83,6 +83,13 @@ def test_a_batch_may_bring_new_classes(blobs):
     assert classifier.score(X, names[y]) > 0.95
 
 
+def test_labels_keep_the_type_of_the_first_batch():
+    X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    classifier = BinaryCodeClassifier(16, random_state=0).partial_fit(X, y)
+    classifier.partial_fit(X, y.astype(float))
+    assert classifier.predict(X[:2]).dtype == y.dtype
+
+
 @pytest.mark.parametrize("n_bits", [8, 64])
 def test_announced_classes_have_a_place_and_are_not_predicted(blobs, n_bits):
     X, y = blobs

@@ -484,6 +484,8 @@ class Statistics:
         The feature sums of first rows are not copied.
         """
         union = joined_labels(self.classes, classes)
+        if len(union) == len(self.classes):  # labels keep their type, as 1 and 1.0 are equal
+            union = self.classes
         old, new = np.searchsorted(union, self.classes), np.searchsorted(union, sums.classes)
         grown: dict[str, Any] = {"classes": union, "n_changes": self.n_changes + 1}
         for name in ("code_sums", "class_weights", "class_weights_when_refined"):
