@@ -33,7 +33,7 @@ from bitclass.training import (
     update_model,
 )
 from bitclass.training.refinement import Batch, Rows
-from bitclass.training.sparse import SparseState, fit_sparse, fitted_sparse
+from bitclass.training.wide import WideState, fit_wide, fitted_wide
 from bitclass.validation import (
     ACCEPTED,
     PARAMETER_CONSTRAINTS,
@@ -43,7 +43,7 @@ from bitclass.validation import (
     check_groups,
     check_initial_codes,
     check_rows,
-    learns_sparse,
+    is_wide,
     settings_of,
 )
 
@@ -64,7 +64,7 @@ class _State:
     """
 
     parameters: dict[str, Any]
-    statistics: Statistics | SparseState | None
+    statistics: Statistics | WideState | None
     fitted: Fitted | None = None
     n_changes: int = -1
     classes: NDArray[Any] | None = None
@@ -359,7 +359,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             codes = check_initial_codes(self.initial_codes, X.shape[0], self.n_bits)
             if groups is not None:
                 groups = check_groups(to_host(groups), X.shape[0])
-                if learns_sparse(settings, codes, X):
+                if is_wide(settings, codes, X):
                     raise ValueError(
                         f"groups must be None for rows of {X.shape[1]:,} features: more than "
                         "2,048 sparse or 8,192 dense ones are learned on mini-batches, from "
@@ -435,14 +435,14 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             settings = self._checked_settings(callback, in_batches=True)
             codes = check_initial_codes(self.initial_codes, None, self.n_bits)
             self.__dict__.pop("feature_names_in_", None)
-            resumed, is_wide = statistics is not None, False
+            resumed, wide = statistics is not None, False
             if statistics is not None:
                 check_continuation(statistics, settings, codes)
                 self.n_features_in_ = statistics.n_features
             else:
                 X, y = next(iter(batches(0)))[:2] if sample is None else sample
                 first = _with_weight(*check_rows(self, X, y, None, reset=True))
-                is_wide = learns_sparse(settings, codes, first[0])
+                wide = is_wide(settings, codes, first[0])
 
             def checked(start_row: int) -> Iterator[Batch]:
                 for X, y, *sample_weight in batches(start_row):
@@ -456,8 +456,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                     yield _with_weight(X, labels, weights)
 
             with training_threads(self.n_jobs):
-                if is_wide:
-                    learned = fit_sparse(settings, lambda: checked(0), self.n_features_in_)
+                if wide:
+                    learned = fit_wide(settings, lambda: checked(0), self.n_features_in_)
                     self._learn(settings, learned, lambda: checked(0))
                 else:
                     if statistics is None:
@@ -522,7 +522,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                     self._state = _State(parameters, _first_batch(settings, codes, batch, known))
                 else:
                     statistics = self._require_statistics(ValueError)
-                    if isinstance(statistics, SparseState):
+                    if isinstance(statistics, WideState):
                         statistics.check_continuation(settings)
                     else:
                         check_continuation(statistics, settings, codes)
@@ -564,7 +564,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     def _learn(
         self,
         settings: Settings,
-        statistics: Statistics | SparseState,
+        statistics: Statistics | WideState,
         rows: Rows | None = None,
         n_rows: int | None = None,
         groups: NDArray[np.intp] | None = None,
@@ -575,8 +575,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         A refined model to `update` keeps its hash function.
         """
         check_class_count(statistics.classes[statistics.class_weights > 0])
-        if isinstance(statistics, SparseState):
-            fitted = fitted_sparse(settings, statistics)
+        if isinstance(statistics, WideState):
+            fitted = fitted_wide(settings, statistics)
         elif update is not None and update.is_refined:
             fitted = update_model(settings, update, statistics)
         else:
@@ -585,7 +585,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         self._state = _State(parameters, statistics, fitted, statistics.n_changes)
 
     @property
-    def statistics_(self) -> Statistics | SparseState:
+    def statistics_(self) -> Statistics | WideState:
         """The sums over all rows seen, from which `partial_fit` continues."""
         check_is_fitted(self)
         statistics = self._require_statistics(AttributeError)
@@ -593,7 +593,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             statistics.to_host()
         return statistics
 
-    def _require_statistics(self, error: type[Exception]) -> Statistics | SparseState:
+    def _require_statistics(self, error: type[Exception]) -> Statistics | WideState:
         state = self._state
         if state.statistics is not None:
             return state.statistics
@@ -985,11 +985,11 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
 def _first_batch(
     settings: Settings, codes: str | NDArray[Any], batch: Batch, classes: NDArray[Any] | None
-) -> Statistics | SparseState:
+) -> Statistics | WideState:
     """What a first batch of rows gives: their sums, or a model of wide rows."""
     n_features = batch[0].shape[1]
-    if learns_sparse(settings, codes, batch[0]):
-        return fit_sparse(settings, lambda: iter([batch]), n_features, classes)
+    if is_wide(settings, codes, batch[0]):
+        return fit_wide(settings, lambda: iter([batch]), n_features, classes)
     statistics = start_statistics(settings, *batch, codes)
     statistics.add(*batch, classes)
     return statistics

@@ -1,4 +1,4 @@
-"""Wide rows: a projection learned directly on sparse mini-batches.
+"""Wide rows: a projection learned directly on mini-batches, which are mostly sparse.
 
 Sums of all pairs of d features do not fit where d is 100,000. Here nothing is summed but how often
 each column occurs and how large its values are; then the projection, at first random, learns with
@@ -55,9 +55,9 @@ from bitclass.training.refinement.steps import (
 from bitclass.training.settings import Epoch, Settings
 
 __all__ = [
-    "SparseState",
-    "fit_sparse",
-    "fitted_sparse",
+    "WideState",
+    "fit_wide",
+    "fitted_wide",
 ]
 
 # A column that occurs in fewer rows is not kept; the second number where there are many rows.
@@ -189,7 +189,7 @@ class Columns:
         )
 
 
-class SparseState:
+class WideState:
     """A hash function and class weights that learn from wide rows, and learn on from later ones.
 
     Parameters
@@ -375,7 +375,7 @@ class SparseState:
             self._values[classes] = _latent(means)
         self.add_to_sums(X, own, sample_weight)
         if not self.by_means:
-            sample = SparseSample(X, own, sample_weight, np.arange(len(own)))
+            sample = WideSample(X, own, sample_weight, np.arange(len(own)))
             sample = sample.drawn(self.column_sums.mean_weight, self._random)
             if len(sample.rows):
                 self.learn(iter([sample]), len(sample.rows), lambda *_: True, later=True)
@@ -415,7 +415,7 @@ class SparseState:
 
     def learn(
         self,
-        samples: Iterator[SparseSample],
+        samples: Iterator[WideSample],
         n_rows: int,
         on_epoch: Callable[[int, int, float], bool],
         *,
@@ -471,7 +471,7 @@ class SparseState:
             if step >= schedule.n_steps:
                 return
 
-    def _planned(self, sample: SparseSample, n_rows: int, later: bool) -> tuple[int, Schedule]:
+    def _planned(self, sample: WideSample, n_rows: int, later: bool) -> tuple[int, Schedule]:
         """Number of epochs, and the schedule of their steps."""
         if self.by_means:
             n_classes = len(np.unique(sample.own[sample.rows]))
@@ -486,7 +486,7 @@ class SparseState:
         return n_epochs, Schedule(n_epochs * per_epoch)
 
     def _mini_batches(
-        self, sample: SparseSample, n_rows: int, step: int
+        self, sample: WideSample, n_rows: int, step: int
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Rows of each step, and where weights are means how many of them each class has."""
         if not self.by_means:
@@ -517,7 +517,7 @@ class SparseState:
             yield rows[np.arange(int(lengths.sum())) + np.repeat(skipped, lengths)], lengths
 
     def _codes_of_classes(
-        self, sample: SparseSample, rows: NDArray[np.intp], own: NDArray[np.intp]
+        self, sample: WideSample, rows: NDArray[np.intp], own: NDArray[np.intp]
     ) -> NDArray[np.uint8]:
         """Packed signs of the mean scores of classes, by some rows of each."""
         sums = np.zeros((own[-1] + 1, self.n_bits), dtype=np.float32)
@@ -674,7 +674,7 @@ def _class_means(
 
 
 @dataclass(frozen=True)
-class SparseSample:
+class WideSample:
     """Rows (n, d) in memory, and the numbers `rows` (m,) of those to learn from."""
 
     X: Features
@@ -682,7 +682,7 @@ class SparseSample:
     sample_weight: NDArray[np.float64]
     rows: NDArray[np.intp]
 
-    def drawn(self, mean_weight: float, random: np.random.Generator) -> SparseSample:
+    def drawn(self, mean_weight: float, random: np.random.Generator) -> WideSample:
         """Rows for one epoch: those of little weight only as often as their weight says.
 
         Weights are then in units of `mean_weight`, and none is below `_LEAST_WEIGHT`.
@@ -708,7 +708,7 @@ class _Pool:
     ) -> None:
         self._passes, self._own, self._random = passes, own, random
         self._mean_weight, self._share = mean_weight, share
-        self._kept: SparseSample | None = None
+        self._kept: WideSample | None = None
 
     def batches(self) -> Iterator[tuple[Features, NDArray[np.intp], NDArray[np.float64]]]:
         """Batches of all rows, with their numbers and weights."""
@@ -718,7 +718,7 @@ class _Pool:
             begin += X.shape[0]
             yield X, rows, np.ones(len(rows)) if weight is None else weight
 
-    def samples(self, is_held_out: NDArray[np.bool_]) -> Iterator[SparseSample]:
+    def samples(self, is_held_out: NDArray[np.bool_]) -> Iterator[WideSample]:
         """Rows for one epoch after the other, without those that are held out."""
         while True:
             sample = self._kept or self._sample(is_held_out)
@@ -733,7 +733,7 @@ class _Pool:
         found = _stacked([X[chosen[rows]] for X, rows, _ in self.batches()])
         return found if isinstance(found, np.ndarray) else SparseRows.of(found)
 
-    def _sample(self, is_held_out: NDArray[np.bool_]) -> SparseSample:
+    def _sample(self, is_held_out: NDArray[np.bool_]) -> WideSample:
         # Whole classes where each has few rows, or no row would have others of its class.
         n_classes = int(self._own.max()) + 1
         by_class = self._random.random(n_classes) < self._share
@@ -749,7 +749,7 @@ class _Pool:
         blocks, numbers, weights = zip(*parts, strict=True)
         rows = np.concatenate(numbers)
         to_learn = np.flatnonzero(~is_held_out[rows])
-        return SparseSample(_stacked(blocks), self._own[rows], np.concatenate(weights), to_learn)
+        return WideSample(_stacked(blocks), self._own[rows], np.concatenate(weights), to_learn)
 
 
 def _stacked(blocks: Sequence[Features]) -> Features:
@@ -779,9 +779,9 @@ def _held_out(own: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.
 # -------------------------------------------------------------------------------------------------
 
 
-def fit_sparse(
+def fit_wide(
     settings: Settings, passes: Rows, n_features: int, classes: NDArray[Any] | None = None
-) -> SparseState:
+) -> WideState:
     """Learn from wide rows.
 
     Parameters
@@ -793,7 +793,7 @@ def fit_sparse(
 
     Returns
     -------
-    SparseState
+    WideState
     """
     if n_features > MAX_COLUMNS:
         raise ValueError(f"X must have at most {MAX_COLUMNS:,} features, found {n_features:,}")
@@ -810,7 +810,7 @@ def fit_sparse(
     own = np.searchsorted(found, all_labels)
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     random = np.random.default_rng([seed, 1])
-    state = SparseState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
+    state = WideState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
     n_columns = len(state.columns.kept)
     settings.report(
         f"wide rows: {n_features} features, of which {n_columns} occur often enough; "
@@ -852,7 +852,7 @@ def fit_sparse(
     return state
 
 
-def _judge(settings: Settings, state: SparseState, held_out: Sample) -> None:
+def _judge(settings: Settings, state: WideState, held_out: Sample) -> None:
     """Choose the short list and the temperature on held-out rows."""
     judged = with_short_list(state.model(settings.precision), held_out, settings.rescore)
     model = judged.model
@@ -864,7 +864,7 @@ def _judge(settings: Settings, state: SparseState, held_out: Sample) -> None:
     )
 
 
-def fitted_sparse(settings: Settings, state: SparseState) -> Fitted:
+def fitted_wide(settings: Settings, state: WideState) -> Fitted:
     """The model of a state, and the facts about its training."""
     history = np.empty(0, dtype=HISTORY_DTYPE)
     return Fitted(state.model(settings.precision), history, 0, None, state.facts)
