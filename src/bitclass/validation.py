@@ -280,7 +280,7 @@ def check_rows(
 
 
 def _stand_in(X: Any) -> Any:
-    """What scikit-learn checks in the place of an array of another library: its first entry."""
+    """What scikit-learn checks instead of an array of another library: its first entry."""
     return np.broadcast_to(to_host(X[:1, ...]), tuple(X.shape)) if is_foreign(X) else X
 
 
@@ -329,8 +329,7 @@ def _class_weights(
 def check_class_count(seen: NDArray[Any]) -> None:
     """Refuse fewer than two classes."""
     if len(seen) < 2:
-        names = ", ".join(repr(label) for label in seen.tolist())
+        found = f"1 class: {seen.tolist()[0]!r}" if len(seen) else "none"
         raise ValueError(
-            f"y must have samples (of positive weight) of at least 2 classes, found {len(seen)} "
-            f"class: {names}"
+            f"y must have samples (of positive weight) of at least 2 classes, found {found}"
         )
