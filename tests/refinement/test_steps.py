@@ -15,9 +15,9 @@ def gradients(monkeypatch):
     found = []
     move = steps.Adam.move
 
-    def recorded(self, values, gradient, size, step):
+    def recorded(self, values, gradient, learning_rate, step):
         found.append(np.array(gradient))
-        move(self, values, gradient, size, step)
+        move(self, values, gradient, learning_rate, step)
 
     monkeypatch.setattr(steps.Adam, "move", recorded)
     return found
