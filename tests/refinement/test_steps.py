@@ -115,6 +115,14 @@ def test_columns_keep_one_length_and_weights_stay_signs():
     assert not np.array_equal(model.weights, first)
 
 
+def test_real_scores_need_no_index(monkeypatch):
+    rng = np.random.default_rng(0)
+    model, A = start(rng), rng.standard_normal((20, 4)).astype(np.float32)
+    monkeypatch.setattr(steps, "HammingIndex", None)
+    scores = np.tanh(A @ model.projection + model.intercept) @ model.weights.T
+    np.testing.assert_array_equal(model.classify(A, rescored=True), scores.argmax(axis=1))
+
+
 def as_it_was(weights):
     """A refit that has nothing to say."""
     return lambda projection, intercept: weights
