@@ -220,7 +220,7 @@ def test_only_some_means_are_rotated_where_classes_are_very_many(monkeypatch):
     assert np.abs(found.mean(axis=0)).max() < 0.5
 
 
-def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best():
+def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best(monkeypatch):
     X, own, _ = problem(n=3000, n_classes=10)
     statistics = summed([(X, own, None)])
     scatter = scatter_of(statistics.sums())
@@ -235,6 +235,11 @@ def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best():
     good = [a for a in accuracies if accuracies[a] >= max(accuracies.values()) - 0.02]
     assert found == max(good)
     assert len(set(accuracies.values())) > 1
+    # The first rows, of one class where rows are sorted, do not decide: here no penalty suits them.
+    odd = np.concatenate([(own[:100] + 5) % 10, own[100:500]])
+    monkeypatch.setattr(module, "_MAX_ALPHA_ROWS", 100)
+    assert best_alpha(scatter, Z, odd) < 1.0
+    assert best_alpha(scatter, Z[:100], odd[:100]) == 1.0
 
 
 @pytest.mark.parametrize(("n", "expected"), [(20, 8 / 14), (6, 1.0), (100_000, 1e-4)])

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.calibration import CalibratedClassifierCV
 import sklearn
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline

@@ -19,7 +19,17 @@ import scipy.special
 from numpy.typing import NDArray
 
 from bitclass._native import Precision, effective_threads
-from bitclass.arrays import Array, dense_rows, device, is_foreign, like, namespace, take, to_host
+from bitclass.arrays import (
+    Array,
+    dense_rows,
+    device,
+    is_foreign,
+    like,
+    namespace,
+    sample_rows,
+    take,
+    to_host,
+)
 from bitclass.hash_function import HashFunction, RbfAnchors
 from bitclass.training.shared import class_blocks, signs
 
@@ -294,8 +304,9 @@ def best_alpha(
     sample_weight : (n,), or None for ones
     """
     slack = _ALPHA_SLACK if anchors is None else _KERNEL_ALPHA_SLACK
-    own = own[:_MAX_ALPHA_ROWS]
-    xp, Z = namespace(Z), Z[: len(own), :]
+    some = sample_rows(len(own), _MAX_ALPHA_ROWS)  # the first ones may be of a few classes only
+    xp, Z, own = namespace(Z), take(Z, some), own[some]
+    weights = None if sample_weight is None else sample_weight[some]
     classes = np.arange(len(scatter.shares))
     if len(classes) > _MAX_ALPHA_CLASSES:  # the own classes, and as many others as fit
         classes = np.unique(np.concatenate([own, classes[:: len(classes) // _MAX_ALPHA_CLASSES]]))
@@ -308,7 +319,6 @@ def best_alpha(
         white = means * inverse
         scores = (rows * inverse) @ white.T - 0.5 * xp.linalg.vecdot(white, white)
         right = classes[to_host(xp.argmax(scores, axis=1))] == own
-        weights = None if sample_weight is None else sample_weight[: len(own)]
         accuracies[alpha] = float(np.average(right, weights=weights))
     return max(
         alpha
