@@ -215,6 +215,19 @@ def test_new_classes_get_weights_from_their_means_and_others_keep_theirs(
     assert lost < 0.06, "what new classes take from the others"
 
 
+@pytest.mark.parametrize(("alpha", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1 / 60)])
+def test_new_classes_are_learned_with_the_penalty_of_the_refinement(
+    refined, monkeypatch, alpha, expected
+):
+    given = []
+    monkeypatch.setattr(extend, "extend", lambda *arguments: given.append(arguments[4]))
+    monkeypatch.setattr(extend, "default_alpha", lambda sums: 1 / 60)
+    refined.refinement_["alpha"] = alpha
+    with pytest.warns(UserWarning, match="learned from the sums instead"):
+        refined.partial_fit(hard(seed=3)[0][:5], np.full(5, 30)).solve()
+    assert given == [expected]
+
+
 @pytest.mark.parametrize(
     ("follow", "n_rows", "moves"),
     [(False, 60, False), (False, 200, True), (True, 3, False), (True, 20, True)],

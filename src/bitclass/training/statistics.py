@@ -403,6 +403,7 @@ class Statistics:
         codes : (n, bytes) packed starting codes, or None where they are not kept
         """
         found = namespace(labels).unique_inverse(labels)
+        # `own` (n,) is the index of each row's class.
         classes, own = to_host(found.values), found.inverse_indices
         check_label_kinds(self.classes, classes)
         xp, place, d = namespace(X), device(X), len(self.shift)
