@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -48,9 +49,14 @@ public:
     }
 
 private:
-    // 2^exponent for exponent <= 0; what is too small to count is 0.
+    // 2^exponent for exponent <= 0; what is too small to count is 0. By its bits: std::ldexp makes the B-step of few
+    // classes 5% slower.
     static double power(std::int64_t exponent) {
-        return exponent < -1000 ? 0.0 : std::ldexp(1.0, static_cast<int>(exponent));
+        if (exponent < -1000) return 0.0;
+        const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
+        double value;
+        std::memcpy(&value, &bits, sizeof value);
+        return value;
     }
 
     void add_scaled(double value, std::int64_t exponent) {
