@@ -211,7 +211,7 @@ def test_a_matrix_without_cholesky_factor_is_told_from_a_lack_of_memory(monkeypa
 
 def test_only_some_means_are_rotated_where_classes_are_very_many(monkeypatch):
     monkeypatch.setattr(module, "_MAX_ITQ_MEANS", 50)
-    monkeypatch.setattr("bitclass.training.shared._CLASSES_PER_BLOCK", 64)
+    monkeypatch.setattr("bitclass.arrays._CLASSES_PER_BLOCK", 64)
     X, own, weights = problem(n=2000, n_classes=300)
     scatter = scatter_of(summed([(X, own, weights)]).sums())
     coordinates = coordinates_of(scatter, 0.01, 24)
@@ -266,7 +266,7 @@ def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     X = rng.standard_normal((300, 12))[y] + 0.3 * rng.standard_normal((900, 12))
     sums = summed([(X, y, None)], d=12).sums()
     whole = coordinates_of(scatter_of(sums), 0.01, 8)
-    monkeypatch.setattr("bitclass.training.shared._CLASSES_PER_BLOCK", 7)
+    monkeypatch.setattr("bitclass.arrays._CLASSES_PER_BLOCK", 7)
     blocks = coordinates_of(scatter_of(sums), 0.01, 8)
     signs = np.sign(np.sum(whole.transform * blocks.transform, axis=0))  # axes have either sign
     np.testing.assert_allclose(blocks.transform * signs, whole.transform, atol=1e-9)

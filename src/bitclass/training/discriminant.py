@@ -21,17 +21,18 @@ from numpy.typing import NDArray
 from bitclass._native import Precision, effective_threads
 from bitclass.arrays import (
     Array,
+    class_blocks,
     dense_rows,
     device,
     is_foreign,
     like,
     namespace,
     sample_rows,
+    signs,
     take,
     to_host,
 )
 from bitclass.hash_function import HashFunction, RbfAnchors
-from bitclass.training.shared import class_blocks, signs
 
 if TYPE_CHECKING:
     from bitclass.training.statistics import Statistics, Sums

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
-from bitclass.arrays import Features, dense_rows, hosted, sample_rows
+from bitclass.arrays import Features, class_blocks, dense_rows, hosted, sample_rows
 from bitclass.codes import make_distinct, pack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -42,7 +42,6 @@ from bitclass.training.discriminant import (
 from bitclass.training.refinement import RESCORE_LENGTHS, Refined, Rows, refine, updated_model
 from bitclass.training.regression import solve_class_ridge, solve_paper
 from bitclass.training.settings import Settings
-from bitclass.training.shared import class_blocks
 from bitclass.training.starting_codes import CLASS_CODES, StartingCodes, start_row_codes
 from bitclass.training.statistics import Statistics, Sums, standardisation
 

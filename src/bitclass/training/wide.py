@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._native import HammingIndex, Precision, SparseRows, sparse_scores, sparse_step
-from bitclass.arrays import Features, row_blocks
+from bitclass.arrays import Features, row_blocks, signs
 from bitclass.codes import pack
 from bitclass.hash_function import MAX_COLUMNS, HashFunction
 from bitclass.model import PackedModel
@@ -54,7 +54,6 @@ from bitclass.training.refinement.steps import (
     softmax,
 )
 from bitclass.training.settings import Epoch, Settings
-from bitclass.training.shared import signs
 
 __all__ = [
     "WideState",

@@ -25,11 +25,13 @@ from bitclass._native import effective_threads, thread_limit
 from bitclass.arrays import (
     Array,
     Features,
+    class_blocks,
     dense_rows,
     device,
     is_foreign,
     like,
     namespace,
+    signs,
     take,
     to_host,
 )
@@ -45,7 +47,6 @@ from bitclass.training.discriminant import (
 )
 from bitclass.training.refinement.steps import Refinement, Schedule, mini_batches
 from bitclass.training.settings import Epoch, Settings
-from bitclass.training.shared import class_blocks, signs
 from bitclass.training.statistics import Statistics, Sums
 
 __all__ = [

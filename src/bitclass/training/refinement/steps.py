@@ -30,12 +30,12 @@ from bitclass.arrays import (
     namespace,
     put,
     recorded,
+    signs,
     take,
     to_host,
     top_k,
 )
 from bitclass.codes import pack
-from bitclass.training.shared import signs
 
 __all__ = [
     "Adam",
