@@ -212,6 +212,7 @@ def test_a_label_is_guessed_only_if_there_is_one_candidate(tmp_path, extension):
     assert (again.feature_names, whole(again).labels.tolist()) == (("y", "x"), [1, 2])
     assert open_rows(path, labels=-1).feature_names == ("class", "y")
     assert open_rows(path, labels=False, features="x").feature_names == ("x",)
+    assert not open_rows(path, labels=False, features=False, columns=["x"]).has_labels
     with pytest.raises(DataFileError, match="'y' cannot be label and feature at once"):
         open_rows(path, labels="y", features=["x", "y"])
 
@@ -315,5 +316,7 @@ def test_further_columns_are_read_beside_the_features(tmp_path, extension):
     rows = open_rows(path, features=False, columns=["city"])
     assert (whole(rows).X, rows.n_features) == (None, 0)
     assert whole(rows).labels.tolist() == ["x", "y", "x"]
+    rows = open_rows(path, columns=["city", "1"])  # by position, and no feature either
+    assert (rows.feature_names, [*whole(rows).columns]) == (("a", "b", "c"), ["city", "key"])
     with pytest.raises(DataFileError, match="has no column 'town'; there are: 'city'"):
         open_rows(path, columns=["town"])

@@ -138,7 +138,7 @@ def _label_column(
             f"{path}: name the column of the labels with labels=; there are: {listed(kinds)}"
         )
     # Which of several it is does not matter if neither it nor the features are looked for.
-    looked_for = request.labels is None or not (request.feature_names or request.features)
+    looked_for = request.labels is None or (not request.feature_names and request.features == ())
     if candidates and looked_for:
         raise DataFileError(
             f"{path}: several columns may be the labels, name one with labels=, or leave others "

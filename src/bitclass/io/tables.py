@@ -7,6 +7,7 @@ import itertools
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class TableSource(Source):
                     f"{path}: several columns have the same name: {listed(doubled)}"
                 )
             self._columns = [find_column(path, names, wanted) for wanted in request.columns]
+            request = replace(request, columns=tuple(self._columns))
             kinds = {field.name: self._kind(field.type) for field in self._schema}
             index = (self._schema.pandas_metadata or {}).get("index_columns", [])
             index = [name for name in index if isinstance(name, str)]
