@@ -6,7 +6,7 @@ import bisect
 import itertools
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ class TableSource(Source):
 
     _schema: Any = None
     _named = True  # whether columns have more than positions
+    _examples: Mapping[str, str] = {}  # texts in columns, for errors
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
@@ -46,7 +47,7 @@ class TableSource(Source):
             kinds = {field.name: self._kind(field.type) for field in self._schema}
             index = (self._schema.pandas_metadata or {}).get("index_columns", [])
             index = [name for name in index if isinstance(name, str)]
-            chosen = choose_columns(path, kinds, index, request, self._named)
+            chosen = choose_columns(path, kinds, index, request, self._named, self._examples)
             self.features, self.label, notes = chosen
             self.notes += notes
             self._is_list = [kinds[name] for name in self.features] == ["list"]
