@@ -87,6 +87,7 @@ def test_values_that_are_not_finite_name_row_and_feature(tmp_path, name, value):
         ("a,b,label\n1,2,x\n1,2,3,x\n", "Expected 3 columns, got 4"),
         ("a,b,label\n" + "1,2,x\n" * 200 + "1,two,x\n", "in column 'b'"),
         ("a,b,label\n1,2,x\n1,,x\n", "row 1 has no value in column 'b'"),
+        ('a,"b\n2",label\n1,two,x\n', "leave it out with --features '!b?2'"),
         ("a,b,label\n1,2,x\n1,2,\udcff\n", "utf-8"),
     ],
 )
@@ -168,12 +169,14 @@ def test_sparse_indices_are_checked(tmp_path, indices, pointers):
     refused(tmp_path / "a.npz")
 
 
-def test_offsets_of_lists_are_checked(tmp_path):
+@pytest.mark.parametrize(("place", "offset"), [(-1, 1 << 30), (0, 1 << 30)])
+def test_offsets_of_lists_are_checked(tmp_path, place, offset):
+    """Also those of the first list, which tells the number of features."""
     paths, _ = make(BY_NAME["arrow_file"], tmp_path, X, Y)
     content = paths[0].read_bytes()
     offsets = np.arange(7, dtype=np.int32) * 2
     assert offsets.tobytes() in content
-    offsets[-1] = 1 << 30
+    offsets[place] = offset
     paths[0].write_bytes(content.replace((np.arange(7, dtype=np.int32) * 2).tobytes(), offsets))
     refused(paths[0], "offset")
 

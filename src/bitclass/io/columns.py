@@ -188,7 +188,8 @@ def _check_numbers(path: Path, kinds: Mapping[str, str], examples: Mapping[str, 
         raise DataFileError(f"{path}: features are one column of lists, or columns of numbers")
     wrong = [name for name, kind in kinds.items() if kind not in ("number", "list")]
     if wrong:
-        pattern, first = ",".join(f"!{name}" for name in wrong[:5]), wrong[0]
+        first, pattern = wrong[0], ",".join(f"!{name}" for name in wrong[:5])
+        pattern = re.sub(r"[\r\n]", "?", pattern)  # the message is one line
         found = (
             f"holds {examples[first]!r:.60}" if first in examples else f"is of type {kinds[first]}"
         )

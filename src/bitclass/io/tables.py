@@ -111,8 +111,9 @@ class TableSource(Source):
             self.n_features = getattr(kinds[0], "list_size", 0)
             kinds = [kinds[0].value_type]
         if self.n_features == 0:
-            first = next(self._batches(0)).column(self.features[0])[0]
-            self.n_features = len(first.as_py() or ())
+            batch = next(self._batches(0))
+            batch.validate(full=True)  # as in `read`
+            self.n_features = len(batch.column(self.features[0])[0].as_py() or ())
         if self.n_features == 0:
             raise DataFileError(f"{self.path}: column {self.features[0]!r} has empty lists")
         self.dtype = np.result_type(*map(_numpy_type, kinds))
