@@ -83,6 +83,12 @@ def test_groups_are_checked_by_name(groups, message):
         BinaryCodeClassifier(8).fit(X, Y, groups=groups)
 
 
+def test_that_no_class_is_left_is_told():
+    classifier = BinaryCodeClassifier(8).partial_fit(X, Y)
+    with pytest.raises(ValueError, match="at least 2 classes, found none$"):
+        classifier.remove_classes(np.unique(Y)).solve()
+
+
 @pytest.mark.parametrize(
     ("rows", "labels", "message"),
     [

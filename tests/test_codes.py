@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bitclass.codes import CodeWarning, hamming, make_distinct, pack, packed_width, sign, unpack
+from bitclass.codes import (
+    CodeWarning,
+    _cheapest_subsets,
+    hamming,
+    make_distinct,
+    pack,
+    packed_width,
+    sign,
+    unpack,
+)
 
 
 @given(
@@ -65,6 +74,51 @@ def test_no_two_classes_share_a_pattern_while_a_spare_one_exists(seed, n_bits, n
     with pytest.warns(CodeWarning, match=message) if repeated else nullcontext():
         distinct = make_distinct(weights, rng.standard_normal((n, n_bits)), list(range(n)))
     assert len(np.unique(distinct, axis=0)) == min(n, 2**n_bits)
+
+
+def one_class_after_the_other(weights, code_sums):
+    """Each class tries all patterns from the nearest on, whatever others have tried."""
+    weights, n = weights.copy(), len(weights)
+    total = code_sums.sum(axis=0)
+    taken = set(map(bytes, weights))
+    for c in range(n):
+        if any(np.array_equal(weights[c], earlier) for earlier in weights[:c]):
+            for bits in _cheapest_subsets(np.abs(n * code_sums[c] - total)):
+                candidate = weights[c].copy()
+                candidate[bits] *= -1
+                if bytes(candidate) not in taken:
+                    break
+            weights[c] = candidate
+            taken.add(bytes(candidate))
+    return weights
+
+
+@pytest.mark.filterwarnings("ignore::bitclass.codes.CodeWarning")
+@given(st.integers(0, 10_000), st.integers(1, 4))
+def test_equal_classes_get_the_patterns_that_each_would_find_by_itself(seed, n_kinds):
+    rng = np.random.default_rng(seed)
+    weights = rng.choice(np.array([-1, 1], dtype=np.int8), (n_kinds, 8))[
+        rng.integers(n_kinds, size=40)
+    ]
+    code_sums = weights * rng.integers(1, 3, 40)[:, None].astype(np.float64)
+    expected = one_class_after_the_other(weights, code_sums)
+    np.testing.assert_array_equal(make_distinct(weights, code_sums, np.arange(40)), expected)
+
+
+def test_very_many_equal_classes_do_not_try_the_same_patterns_again(monkeypatch):
+    n_tried = 0
+
+    def counted(costs):
+        nonlocal n_tried
+        for subset in _cheapest_subsets(costs):
+            n_tried += 1
+            yield subset
+
+    monkeypatch.setattr("bitclass.codes._cheapest_subsets", counted)
+    n = 20_000
+    weights = np.ones((n, 64), dtype=np.int8)
+    assert len(np.unique(make_distinct(weights, weights, np.arange(n)), axis=0)) == n
+    assert n_tried == n - 1
 
 
 def test_where_bits_abound_classes_are_alike_and_no_warning_is_given():

@@ -1,5 +1,8 @@
 """Discriminant codes: by definition, and the same for any units, batches, order and threads."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -165,9 +168,50 @@ def test_classes_of_one_row_and_features_without_meaning_do_no_harm(refine):
     assert len(np.unique(alone.weights_, axis=0)) == 9
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_cholesky_factor_takes_the_place_of_eigenvectors_on_a_gpu_only(on_gpu):
+    """Tensors of torch have the attribute wherever they lie."""
+
+    class Tensor(np.ndarray):
+        is_cuda = on_gpu
+
+    sums = summed([problem()]).sums()
+    found = scatter_of(replace(sums, gram=sums.gram.view(Tensor)), 0.01)
+    assert np.array_equal(found.values, np.ones(D)) == on_gpu
+    plain = coordinates_of(scatter_of(sums), 0.01, D)
+    deviation = coordinates_of(found, 0.01, D).deviation
+    np.testing.assert_allclose(deviation[:5], plain.deviation[:5], rtol=0.02)
+
+
+class _LinAlgError(RuntimeError):
+    """As torch's error is called."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch's error is called."""
+
+
+def test_a_matrix_without_cholesky_factor_is_told_from_a_lack_of_memory(monkeypatch):
+    def raising(error):
+        def cholesky(matrix):
+            raise error
+
+        linalg = SimpleNamespace(cholesky=cholesky, inv=np.linalg.inv)
+        monkeypatch.setattr(module, "namespace", lambda _: SimpleNamespace(linalg=linalg))
+
+    factor, inverse = module._cholesky(np.diag([4.0, 9.0]))
+    np.testing.assert_array_equal(factor, np.diag([2.0, 3.0]))
+    np.testing.assert_allclose(inverse @ factor, np.eye(2))
+    raising(_LinAlgError())
+    assert module._cholesky(np.eye(2)) is None
+    raising(OutOfMemoryError())
+    with pytest.raises(OutOfMemoryError):
+        module._cholesky(np.eye(2))
+
+
 def test_only_some_means_are_rotated_where_classes_are_very_many(monkeypatch):
     monkeypatch.setattr(module, "_MAX_ITQ_MEANS", 50)
-    monkeypatch.setattr(module, "_CLASSES_PER_BLOCK", 64)
+    monkeypatch.setattr("bitclass.arrays._CLASSES_PER_BLOCK", 64)
     X, own, weights = problem(n=2000, n_classes=300)
     scatter = scatter_of(summed([(X, own, weights)]).sums())
     coordinates = coordinates_of(scatter, 0.01, 24)
@@ -222,7 +266,7 @@ def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     X = rng.standard_normal((300, 12))[y] + 0.3 * rng.standard_normal((900, 12))
     sums = summed([(X, y, None)], d=12).sums()
     whole = coordinates_of(scatter_of(sums), 0.01, 8)
-    monkeypatch.setattr("bitclass.training.discriminant._CLASSES_PER_BLOCK", 7)
+    monkeypatch.setattr("bitclass.arrays._CLASSES_PER_BLOCK", 7)
     blocks = coordinates_of(scatter_of(sums), 0.01, 8)
     signs = np.sign(np.sum(whole.transform * blocks.transform, axis=0))  # axes have either sign
     np.testing.assert_allclose(blocks.transform * signs, whole.transform, atol=1e-9)

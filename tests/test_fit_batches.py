@@ -137,6 +137,11 @@ def only_once(X, y):
     return lambda start: rows
 
 
+def test_no_batch_at_all_is_refused():
+    with pytest.raises(ValueError, match="batches must yield at least one batch"):
+        make().fit_batches(lambda start: iter(()))
+
+
 @pytest.mark.parametrize(
     ("batches", "message"),
     [

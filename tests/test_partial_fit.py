@@ -83,6 +83,13 @@ def test_a_batch_may_bring_new_classes(blobs):
     assert classifier.score(X, names[y]) > 0.95
 
 
+def test_labels_keep_the_type_of_the_first_batch():
+    X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+    classifier = BinaryCodeClassifier(16, random_state=0).partial_fit(X, y)
+    classifier.partial_fit(X, y.astype(float))
+    assert classifier.predict(X[:2]).dtype == y.dtype
+
+
 @pytest.mark.parametrize("n_bits", [8, 64])
 def test_announced_classes_have_a_place_and_are_not_predicted(blobs, n_bits):
     X, y = blobs
@@ -206,6 +213,19 @@ def test_new_classes_get_weights_from_their_means_and_others_keep_theirs(
     assert np.mean(after[~old] == y_test[~old]) > 0.6
     lost = np.mean(before[old] == y_test[old]) - np.mean(after[old] == y_test[old])
     assert lost < 0.06, "what new classes take from the others"
+
+
+@pytest.mark.parametrize(("alpha", "expected"), [(0.0, 0.0), (0.3, 0.3), (None, 1 / 60)])
+def test_new_classes_are_learned_with_the_penalty_of_the_refinement(
+    refined, monkeypatch, alpha, expected
+):
+    given = []
+    monkeypatch.setattr(extend, "extend", lambda *arguments: given.append(arguments[4]))
+    monkeypatch.setattr(extend, "default_alpha", lambda sums: 1 / 60)
+    refined.refinement_["alpha"] = alpha
+    with pytest.warns(UserWarning, match="learned from the sums instead"):
+        refined.partial_fit(hard(seed=3)[0][:5], np.full(5, 30)).solve()
+    assert given == [expected]
 
 
 @pytest.mark.parametrize(

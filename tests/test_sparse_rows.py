@@ -20,7 +20,7 @@ from bitclass import BinaryCodeClassifier
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.training import save_statistics
-from bitclass.training import sparse as wide
+from bitclass.training import wide as wide
 from format_reader import Reader
 
 N_FEATURES = 20_000
@@ -282,7 +282,7 @@ def test_a_batch_that_fails_changes_nothing(monkeypatch):
     X, y = problem()
     classifier = make().partial_fit(X[:700], y[:700])
     before, model = classifier.statistics_.n_rows, classifier.packed()
-    monkeypatch.setattr(wide.SparseState, "learn", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(wide.WideState, "learn", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         classifier.partial_fit(X[700:], y[700:])
     assert classifier.statistics_.n_rows == before

@@ -31,6 +31,7 @@ __all__ = [
     "as_features",
     "check_array",
     "check_finite",
+    "class_blocks",
     "class_sums",
     "compute_dtype",
     "dense_rows",
@@ -46,6 +47,7 @@ __all__ = [
     "rounded",
     "row_blocks",
     "sample_rows",
+    "signs",
     "take",
     "to_host",
     "top_k",
@@ -63,6 +65,7 @@ _COLUMNS = 1024
 _CALLS_BEFORE_RECORDING = 3
 
 _BLOCK_BYTES, _DEVICE_BLOCK_BYTES = 8 << 20, 1 << 30
+_CLASSES_PER_BLOCK = 1 << 14
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
 
 
@@ -173,6 +176,17 @@ def top_k(scores: Array, k: int) -> tuple[Array, Array]:
         return sys.modules["torch"].topk(scores, k, dim=1)
     order = namespace(scores).argsort(scores, axis=1, descending=True)[:, :k]
     return namespace(scores).take_along_axis(scores, order, axis=1), order
+
+
+def signs(values: Array, dtype: Any = None) -> Array:
+    """Signs of values as -1 or +1, where they lie, with sign(0) = +1; by default of their dtype.
+
+    For NumPy arrays and int8 see `bitclass.codes.sign`.
+    """
+    found = namespace(values).astype(values >= 0, values.dtype if dtype is None else dtype)
+    found *= 2
+    found -= 1
+    return found
 
 
 def rounded(Z: Array) -> Array:
@@ -341,6 +355,12 @@ def row_blocks(X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
     for start in range(0, n_rows, rows_per_block):
         rows = slice(start, min(start + rows_per_block, n_rows))
         yield rows, dense_rows(X, rows)
+
+
+def class_blocks(n_classes: int) -> Iterator[slice]:
+    """Classes in blocks, so that what is computed of all of them is never held at once."""
+    for start in range(0, n_classes, _CLASSES_PER_BLOCK):
+        yield slice(start, min(start + _CLASSES_PER_BLOCK, n_classes))
 
 
 def sample_rows(n_rows: int, max_rows: int) -> NDArray[np.intp]:

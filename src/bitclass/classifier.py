@@ -33,9 +33,11 @@ from bitclass.training import (
     update_model,
 )
 from bitclass.training.refinement import Batch, Rows
-from bitclass.training.sparse import SparseState, fit_sparse, fitted_sparse
+from bitclass.training.wide import WideState, fit_wide, fitted_wide
 from bitclass.validation import (
     ACCEPTED,
+    MAX_DENSE_FEATURES,
+    MAX_DENSE_FEATURES_OF_SPARSE,
     PARAMETER_CONSTRAINTS,
     check_class_count,
     check_classes,
@@ -43,7 +45,7 @@ from bitclass.validation import (
     check_groups,
     check_initial_codes,
     check_rows,
-    learns_sparse,
+    is_wide,
     settings_of,
 )
 
@@ -64,7 +66,7 @@ class _State:
     """
 
     parameters: dict[str, Any]
-    statistics: Statistics | SparseState | None
+    statistics: Statistics | WideState | None
     fitted: Fitted | None = None
     n_changes: int = -1
     classes: NDArray[Any] | None = None
@@ -105,11 +107,11 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             shape (n_samples, n_bits), default="discriminant"
         The codes to start from. "discriminant" rotates the directions in which the class means
         differ most, relative to the scatter within classes, and takes signs; with the hinge loss
-        the hash function follows in closed form, without a regression. "means" takes the signs of
-        random projections of the class means, in coordinates without correlation, "projection"
-        those of random projections of the standardised features of each sample, "random" one
-        random code per class, "cca_itq" rotated canonical directions. An array has entries -1 and
-        +1 and serves `fit` only.
+        the hash function follows in closed form. "means" takes the signs of random projections of
+        the class means, in coordinates without correlation, "projection" those of random
+        projections of the standardised features of each sample, "random" one random code per
+        class, "cca_itq" rotated canonical directions. An array has entries -1 and +1 and serves
+        `fit` only.
 
     solver : {"flip", "mincut"}, default="flip"
         Solver of the binary quadratic program in one bit of all class weights: the paper's bit
@@ -120,10 +122,11 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         Maximum number of rounds of the alternation; it ends earlier when a round changes nothing.
 
     alpha : float or "auto", default="auto"
-        Penalty on the variances within classes, in units of their mean; with other starting codes
-        than "discriminant", penalty of the ridge regression behind the hash function, in units of
-        the variance of each feature. "auto" chooses the former on the rows that refinement holds
-        out, the latter by generalised cross-validation.
+        Penalty that the hash function is learned with. For discriminant codes it is added to the
+        variances within classes, in units of their mean, and "auto" chooses it on the rows that
+        refinement holds out. Where the hash function is a ridge regression (other starting codes,
+        other losses, class weights) it is in units of the variance of each feature, and "auto"
+        chooses it by generalised cross-validation.
 
     refine : bool or "auto", default="auto"
         Whether to improve projection and weights together on the classification loss, from where
@@ -199,7 +202,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         held-out rows, their number, and the epochs; None where there was none.
 
     alpha_ : float or None
-        The penalty of the regression; None after loading.
+        Penalty that the hash function was learned with; None after loading.
 
     n_features_in_ : int
         Number of features seen in `fit`.
@@ -359,11 +362,11 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             codes = check_initial_codes(self.initial_codes, X.shape[0], self.n_bits)
             if groups is not None:
                 groups = check_groups(to_host(groups), X.shape[0])
-                if learns_sparse(settings, codes, X):
+                if is_wide(settings, codes, X):
                     raise ValueError(
                         f"groups must be None for rows of {X.shape[1]:,} features: more than "
-                        "2,048 sparse or 8,192 dense ones are learned on mini-batches, from "
-                        "which single rows are held out"
+                        f"{MAX_DENSE_FEATURES_OF_SPARSE:,} sparse or {MAX_DENSE_FEATURES:,} dense "
+                        "ones are learned on mini-batches, from which single rows are held out"
                     )
             if weights is not None and not weights.all():
                 counts = weights > 0
@@ -371,6 +374,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                 if groups is not None:
                     groups = np.unique(groups[counts], return_inverse=True)[1]
             batch = _with_weight(X, labels, weights)
+            check_class_count(np.unique(to_host(batch[1])))  # before the work
             # Rows of weight 0 may bring classes of their own.
             known = None if weights is None else np.unique(to_host(labels))
             with training_threads(self.n_jobs):
@@ -435,14 +439,18 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             settings = self._checked_settings(callback, in_batches=True)
             codes = check_initial_codes(self.initial_codes, None, self.n_bits)
             self.__dict__.pop("feature_names_in_", None)
-            resumed, is_wide = statistics is not None, False
+            resumed, wide = statistics is not None, False
             if statistics is not None:
                 check_continuation(statistics, settings, codes)
                 self.n_features_in_ = statistics.n_features
             else:
-                X, y = next(iter(batches(0)))[:2] if sample is None else sample
+                if sample is None:
+                    sample = next(iter(batches(0)), None)
+                    if sample is None:
+                        raise ValueError("batches must yield at least one batch, found none")
+                X, y = sample[:2]
                 first = _with_weight(*check_rows(self, X, y, None, reset=True))
-                is_wide = learns_sparse(settings, codes, first[0])
+                wide = is_wide(settings, codes, first[0])
 
             def checked(start_row: int) -> Iterator[Batch]:
                 for X, y, *sample_weight in batches(start_row):
@@ -456,8 +464,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                     yield _with_weight(X, labels, weights)
 
             with training_threads(self.n_jobs):
-                if is_wide:
-                    learned = fit_sparse(settings, lambda: checked(0), self.n_features_in_)
+                if wide:
+                    learned = fit_wide(settings, lambda: checked(0), self.n_features_in_)
                     self._learn(settings, learned, lambda: checked(0))
                 else:
                     if statistics is None:
@@ -522,7 +530,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                     self._state = _State(parameters, _first_batch(settings, codes, batch, known))
                 else:
                     statistics = self._require_statistics(ValueError)
-                    if isinstance(statistics, SparseState):
+                    if isinstance(statistics, WideState):
                         statistics.check_continuation(settings)
                     else:
                         check_continuation(statistics, settings, codes)
@@ -564,19 +572,19 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     def _learn(
         self,
         settings: Settings,
-        statistics: Statistics | SparseState,
+        statistics: Statistics | WideState,
         rows: Rows | None = None,
         n_rows: int | None = None,
         groups: NDArray[np.intp] | None = None,
         update: Fitted | None = None,
     ) -> None:
-        """Become fitted to the sums, and to the rows where they are at hand.
+        """Become fitted to the sums, and to the rows if they are available.
 
         A refined model to `update` keeps its hash function.
         """
         check_class_count(statistics.classes[statistics.class_weights > 0])
-        if isinstance(statistics, SparseState):
-            fitted = fitted_sparse(settings, statistics)
+        if isinstance(statistics, WideState):
+            fitted = fitted_wide(settings, statistics)
         elif update is not None and update.is_refined:
             fitted = update_model(settings, update, statistics)
         else:
@@ -585,7 +593,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         self._state = _State(parameters, statistics, fitted, statistics.n_changes)
 
     @property
-    def statistics_(self) -> Statistics | SparseState:
+    def statistics_(self) -> Statistics | WideState:
         """The sums over all rows seen, from which `partial_fit` continues."""
         check_is_fitted(self)
         statistics = self._require_statistics(AttributeError)
@@ -593,7 +601,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             statistics.to_host()
         return statistics
 
-    def _require_statistics(self, error: type[Exception]) -> Statistics | SparseState:
+    def _require_statistics(self, error: type[Exception]) -> Statistics | WideState:
         state = self._state
         if state.statistics is not None:
             return state.statistics
@@ -742,7 +750,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         -------
         float
         """
-        from sklearn.metrics import accuracy_score  # which takes 0.3 s that `import` need not
+        from sklearn.metrics import accuracy_score  # here, because it takes 0.3 s
 
         weights = to_host(sample_weight)
         return float(accuracy_score(to_host(y), to_host(self.predict(X)), sample_weight=weights))
@@ -780,8 +788,9 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     def _predicting(self, X: Features) -> Iterator[tuple[PackedModel, Features]]:
         """The model and checked rows, on `n_jobs` threads; in float32 it is BLAS that has them."""
         model = self.solve()._solved().model
-        # The kernels refuse what is not finite, at no cost.
-        if not is_foreign(X):  # which the model checks itself
+        # The model itself checks arrays of other libraries; the kernels refuse what is not finite,
+        # at no cost.
+        if not is_foreign(X):
             X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
         in_int8 = model.hash_function.precision == "int8"
         with thread_limit(self.n_jobs) if in_int8 else prediction_threads(self.n_jobs):
@@ -844,7 +853,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     @property
     def alpha_(self) -> float | None:
-        """Penalty of the regression behind the hash function, where it is known."""
+        """Penalty that the hash function was learned with; None after loading."""
         return self._solved().alpha
 
     @property
@@ -985,11 +994,11 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
 def _first_batch(
     settings: Settings, codes: str | NDArray[Any], batch: Batch, classes: NDArray[Any] | None
-) -> Statistics | SparseState:
+) -> Statistics | WideState:
     """What a first batch of rows gives: their sums, or a model of wide rows."""
     n_features = batch[0].shape[1]
-    if learns_sparse(settings, codes, batch[0]):
-        return fit_sparse(settings, lambda: iter([batch]), n_features, classes)
+    if is_wide(settings, codes, batch[0]):
+        return fit_wide(settings, lambda: iter([batch]), n_features, classes)
     statistics = start_statistics(settings, *batch, codes)
     statistics.add(*batch, classes)
     return statistics

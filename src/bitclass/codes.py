@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -130,10 +131,18 @@ def make_distinct(
     repeated = np.flatnonzero(earlier != np.arange(n_classes))
     taken = {packed[c].tobytes() for c in first}
     total = code_sums.sum(axis=0, dtype=np.float64)
-    for c in repeated[: 2**n_bits - len(taken)]:
-        # By the linear loss, what flipping a bit of class c would cost.
-        costs = np.abs(n_classes * code_sums[c].astype(np.float64) - total)
-        for bits in _cheapest_subsets(costs):
+    # Classes of one pattern and equal costs try the same patterns in the same order: each goes on
+    # where the one before it ended, or k such classes would try k^2 patterns.
+    _, of_equal_sums = np.unique(code_sums[repeated], axis=0, return_inverse=True)
+    alike = list(zip(inverse.ravel()[repeated].tolist(), of_equal_sums.ravel(), strict=True))
+    n_left, begun = Counter(alike), {}
+    for c, kind in zip(repeated[: 2**n_bits - len(taken)], alike, strict=False):
+        if kind not in begun:
+            # By the linear loss, what flipping a bit of class c would cost.
+            costs = np.abs(n_classes * code_sums[c].astype(np.float64) - total)
+            begun[kind] = _cheapest_subsets(costs)
+        n_left[kind] -= 1
+        for bits in begun[kind] if n_left[kind] else begun.pop(kind):
             candidate = weights[c].copy()
             candidate[bits] *= -1
             key = pack(candidate).tobytes()

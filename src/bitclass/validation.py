@@ -34,14 +34,14 @@ __all__ = [
     "check_groups",
     "check_initial_codes",
     "check_rows",
-    "learns_sparse",
+    "is_wide",
     "settings_of",
 ]
 
 #: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
-# Wider rows are learned on mini-batches (`training.sparse`): sums of all pairs of features would
+# Wider rows are learned on mini-batches (`training.wide`): sums of all pairs of features would
 # take 8 d^2 bytes and d^3 operations. Sparse rows sooner, since the other way makes them dense.
 MAX_DENSE_FEATURES, MAX_DENSE_FEATURES_OF_SPARSE = 8192, 2048
 # Who asks for something else gets the sums as long as they take 2 GB.
@@ -126,7 +126,7 @@ def _no_line(line: str) -> None:
     pass
 
 
-def learns_sparse(settings: Settings, initial_codes: str | NDArray[Any], X: Features) -> bool:
+def is_wide(settings: Settings, initial_codes: str | NDArray[Any], X: Features) -> bool:
     """Whether rows (n, d) have so many features that they are learned on mini-batches.
 
     Other losses, starting codes and kernels than the default need sums of all pairs of features,
@@ -280,7 +280,7 @@ def check_rows(
 
 
 def _stand_in(X: Any) -> Any:
-    """What scikit-learn checks in the place of an array of another library: its first entry."""
+    """What scikit-learn checks instead of an array of another library: its first entry."""
     return np.broadcast_to(to_host(X[:1, ...]), tuple(X.shape)) if is_foreign(X) else X
 
 
@@ -329,8 +329,7 @@ def _class_weights(
 def check_class_count(seen: NDArray[Any]) -> None:
     """Refuse fewer than two classes."""
     if len(seen) < 2:
-        names = ", ".join(repr(label) for label in seen.tolist())
+        found = f"1 class: {seen.tolist()[0]!r}" if len(seen) else "none"
         raise ValueError(
-            f"y must have samples (of positive weight) of at least 2 classes, found {len(seen)} "
-            f"class: {names}"
+            f"y must have samples (of positive weight) of at least 2 classes, found {found}"
         )

@@ -299,3 +299,10 @@ def test_streams_that_are_closed(folder):
     assert (done.returncode, done.stderr) == (0, "")
     done = bitclass_process(*PREDICT, "none.npz", cwd=folder, preexec_fn=lambda: os.close(2))
     assert (done.returncode, done.stdout) == (1, "")
+    # Or the file that is opened next would get what is written to standard error.
+    done = bitclass_process(
+        *PREDICT, "good.npz", "--out", "p.csv", cwd=folder, preexec_fn=lambda: os.closerange(0, 3)
+    )
+    assert done.returncode == 0
+    assert (folder / "p.csv").read_text().startswith("label\n")
+    (folder / "p.csv").unlink()

@@ -1,5 +1,7 @@
 """What a fit costs a cluster: memory of a worker, bytes between workers."""
 
+from functools import partial
+
 import dask
 import dask.array as da
 import numpy as np
@@ -65,6 +67,15 @@ def test_work_that_partitions_share_is_left_to_the_cluster():
     for given, shared in ((X, False), (X - X.mean(axis=0), True)):
         assert {partition.shared for partition in collection_partitions(given, y)} == {shared}
         assert callable(collection_partitions(given, y)[0].in_sequence()) is not shared
+
+
+def test_rows_are_computed_in_their_turn_where_only_labels_are_in_memory(client):
+    X, y = rows(400, 8, 3, 100)
+    sequence = collection_partitions(X, client.persist(y))[1].in_sequence()
+    assert [isinstance(part, partial) for part in sequence] == [True, False, False]
+    whole = fitted(PARAMETERS, X, y)
+    found = fitted(PARAMETERS, X, client.persist(y))
+    np.testing.assert_array_equal(found.weights_, whole.weights_)
 
 
 def test_bytes_between_workers_do_not_depend_on_the_number_of_rows(client):

@@ -93,7 +93,7 @@ def test_collections_that_do_not_go_together(client):
         (
             (X, y.rechunk(((120, 80, 100, 100),))),
             PartitionError,
-            "partition 0: has 100 rows and labels of",
+            "partition 0: y has 120 rows, but X has 100",
         ),
         ((X, np.zeros(399)), ValueError, "y must have one value for each of the 400 rows"),
         ((X,), ValueError, "y must be given"),

@@ -1,6 +1,7 @@
 """What comes of refinement: never a worse model, and the same one every time."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -143,8 +144,24 @@ def test_a_mean_far_from_zero_does_no_harm():
     assert far.score(X + 1e6, y) > near.score(X, y) - 0.02
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "expected"),
+    [([0.7, 0.8], [1]), ([0.8, 0.79], [1, 0]), ([0.8, 0.5], [0]), ([0.8, 0.79, 0.5], [1, 0])],
+)
+def test_the_last_good_epoch_is_tried_then_the_best_and_none_twice(accuracies, expected):
+    best = refining.BestEpoch(100)
+    for epoch, accuracy in enumerate(accuracies):
+        Q, t = np.full((2, 3), epoch), np.zeros(3)
+        best.offer(accuracy, SimpleNamespace(projection=Q, intercept=t, weights=None))
+    assert [int(Q[0, 0]) for Q, _, _ in best.candidates()] == expected
+    assert [best.far_exceeds(accuracy) for accuracy in (0.7, 0.5)] == [False, True]
+
+
 @pytest.mark.parametrize(("of_last", "of_best"), [(0.5, None), (0.4, 0.6), (0.4, 0.45)])
 def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of_best, monkeypatch):
+    """Two epochs to try, whichever they are."""
+    candidates = refining.BestEpoch.candidates
+    monkeypatch.setattr(refining.BestEpoch, "candidates", lambda best: 2 * candidates(best)[:1])
     answers = iter([0.5, of_last, *([] if of_best is None else [of_best]), 0.0])
     monkeypatch.setattr(
         refining, "with_short_list", lambda model, *_: refining.Judged(model, next(answers), None)

@@ -188,7 +188,7 @@ def test_weights_of_class_means_are_what_the_hash_function_makes_of_them(offset,
     clear = np.abs(scores) > 1e-3
     assert clear.mean() > 0.9
     for size in (1 << 14, 4):
-        monkeypatch.setattr(refining, "_CLASSES_PER_BLOCK", size)
+        monkeypatch.setattr("bitclass.arrays._CLASSES_PER_BLOCK", size)
         found = refining.class_mean_weights(hash_function, classifier.statistics_.sums())
         np.testing.assert_array_equal(found[clear] > 0, scores[clear] >= 0)
 

@@ -15,9 +15,9 @@ def gradients(monkeypatch):
     found = []
     move = steps.Adam.move
 
-    def recorded(self, values, gradient, size, step):
+    def recorded(self, values, gradient, learning_rate, step):
         found.append(np.array(gradient))
-        move(self, values, gradient, size, step)
+        move(self, values, gradient, learning_rate, step)
 
     monkeypatch.setattr(steps.Adam, "move", recorded)
     return found
@@ -113,6 +113,14 @@ def test_columns_keep_one_length_and_weights_stay_signs():
     np.testing.assert_allclose(np.linalg.norm(model.projection, axis=0), lengths, rtol=1e-5)
     assert set(np.unique(model.weights)) == {-1, 1}
     assert not np.array_equal(model.weights, first)
+
+
+def test_real_scores_need_no_index(monkeypatch):
+    rng = np.random.default_rng(0)
+    model, A = start(rng), rng.standard_normal((20, 4)).astype(np.float32)
+    monkeypatch.setattr(steps, "HammingIndex", None)
+    scores = np.tanh(A @ model.projection + model.intercept) @ model.weights.T
+    np.testing.assert_array_equal(model.classify(A, rescored=True), scores.argmax(axis=1))
 
 
 def as_it_was(weights):

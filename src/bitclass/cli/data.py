@@ -131,7 +131,16 @@ def text_rows(
         raise UsageError(
             f"the model takes rows of {model.n_features} features, not texts: leave out --text"
         )
+    _check_width(model, embeddings.n_features)
     return TextRows(texts, embeddings)
+
+
+def _check_width(model: PackedModel, n_features: int) -> None:
+    """Refuse, before the work, an extractor that is not the one of the training."""
+    if n_features != model.n_features:
+        raise ValueError(
+            f"the model takes {model.n_features} features, and its extractor gives {n_features}"
+        )
 
 
 def _counted_ngrams(texts: TextFiles | TextLines) -> NgramFeatures:
@@ -177,6 +186,7 @@ def open_image_rows(
                 f"the model was trained on feature files: it takes rows of {model.n_features} "
                 "features, not images"
             )
+        _check_width(model, used.n_features)
     images = open_images(list(paths))
     with shown_progress() as progress:
         return image_rows(

@@ -26,9 +26,14 @@ _ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
 
 def run_and_report(command: Callable[[], Any]) -> NoReturn:
     """Run a command, report errors that a user can fix in one line, and exit."""
-    for name in ("stdout", "stderr"):
+    for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:  # the caller has closed it
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            # Under its own number, or the next file that is opened takes that, and gets its output.
+            null = os.open(os.devnull, os.O_WRONLY)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, open(number, "w", encoding="utf-8"))  # noqa: SIM115
     warnings.showwarning = _show_warning
     # Commands select columns by name themselves.
     warnings.filterwarnings("ignore", "X does not have valid feature names")

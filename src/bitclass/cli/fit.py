@@ -29,7 +29,7 @@ from bitclass.losses import LOSSES
 from bitclass.training import Statistics, load_statistics, save_statistics
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.starting_codes import STARTING_CODES
-from bitclass.validation import learns_sparse, settings_of
+from bitclass.validation import is_wide, settings_of
 
 if TYPE_CHECKING:
     from bitclass.cli.data import Rows
@@ -252,7 +252,7 @@ def _fit_rows(
     parameters = classifier.get_params(deep=False)
     saves = None
     if checkpoint is not None:
-        if learns_sparse(settings_of(parameters), parameters["initial_codes"], X):
+        if is_wide(settings_of(parameters), parameters["initial_codes"], X):
             raise UsageError(_NO_CHECKPOINT.format(f"rows of {rows.n_features:,} features"))
         run = {
             "rows": rows.n_rows,

@@ -248,19 +248,30 @@ class Partition:
         The task computes each when its turn comes. As delayed arguments Dask would compute all of
         them before, and the worker would hold them all.
         """
-        if callable(self.rows) or self.shared or futures_of(self.rows):
+        if callable(self.rows) or self.shared:
             return self.rows
-        return partial(_computed, self.rows)
+        if not futures_of(self.rows):
+            # Together, because labels and weights are often made from the same values as X.
+            return partial(_batch, self.rows)
+        # What is in memory stays an argument, so that Dask brings it to the worker.
+        return tuple(
+            part if part is None or futures_of(part) else partial(_value, part)
+            for part in self.rows
+        )
 
 
-def _computed(rows: tuple[Any, ...]) -> list[RowBatch]:
-    # Together, because labels and weights are often made from the same values as X.
+def _batch(rows: tuple[Any, ...]) -> list[RowBatch]:
     return [dask.compute(*rows, scheduler="synchronous")]
+
+
+def _value(part: Delayed) -> Any:
+    return dask.compute(part, scheduler="synchronous")[0]
 
 
 def row_batches(rows: Any) -> Iterator[RowBatch]:
     """The rows of a partition, on a worker."""
-    for X, y, weights in rows() if callable(rows) else [rows]:
+    for parts in rows() if callable(rows) else [rows]:
+        X, y, weights = (part() if callable(part) else part for part in parts)
         if np.ndim(X) != 2:
             raise ValueError(f"X must have 2 dimensions, found shape {np.shape(X)}")
         columns = []
@@ -365,6 +376,12 @@ def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> l
         own, own_shared = _blocks(name, values)
         if len(own) != len(blocks):
             raise PartitionError(f"{name} has {len(own)} partitions, but X has {len(blocks)}")
+        if lengths is not None and isinstance(values, da.Array):
+            for index, pair in enumerate(zip(values.chunks[0], lengths, strict=True)):
+                if pair[0] != pair[1] and not np.isnan(pair[0]):
+                    raise PartitionError(
+                        f"partition {index}: {name} has {pair[0]} rows, but X has {pair[1]}"
+                    )
         columns.append(own)
         shared = shared or own_shared
     return [

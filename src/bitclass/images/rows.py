@@ -182,11 +182,12 @@ def image_rows(
 
 def remove_cache(folder: Path) -> None:
     """Remove the features that `image_rows` keeps in a folder, and no file of anybody else."""
-    with contextlib.suppress(OSError):  # a folder that holds something else stays
-        for part in folder.glob("[0-9a-f]" * 32):
+    for part in folder.glob("[0-9a-f]" * 32):
+        with contextlib.suppress(OSError):  # it holds something else
             for path in part.glob("features.*"):
                 path.unlink()
             part.rmdir()
+    with contextlib.suppress(OSError):
         folder.rmdir()
 
 

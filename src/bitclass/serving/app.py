@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +42,8 @@ from bitclass.serving.protocol import (
 from bitclass.serving.served_model import ServedModel
 
 __all__ = ["Service", "is_loopback"]
+
+_LOGGER = logging.getLogger(__name__)
 
 _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -310,7 +313,10 @@ class Service:
                 415, f"model {served.name} takes {served.inputs[0]}, found {content_type!r:.80}"
             )
         body = await self._body(request)
-        content = body.decode() if is_text else body
+        try:
+            content = body.decode() if is_text else body
+        except UnicodeDecodeError:
+            raise ValueError("the text must be UTF-8") from None
         X = await self._extracted(served, served.inputs[0], [content])
         return await self._explored(request, lambda explorer: explorer.look(X))
 
@@ -393,6 +399,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _refuse_as(status: int, request: Request, error: Exception) -> Response:
+    _LOGGER.debug("refused", exc_info=error)
     return _error(status, str(error))
 
 

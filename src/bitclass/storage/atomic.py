@@ -76,9 +76,12 @@ def _mode_to_keep(target: str) -> int | None:
 
 def _sync_folder(folder: str) -> None:
     """Put the new name itself to disk, where the platform can."""
-    with suppress(OSError):
+    try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+    except OSError as error:  # most likely a folder that cannot be synced
+        if error.errno in (errno.EIO, errno.ENOSPC):
+            raise

@@ -1,4 +1,4 @@
-"""The alternation of the paper: a W-step with B fixed, a B-step with W fixed, until both rest.
+"""The alternation of the paper: W-steps with B fixed, B-steps with W fixed, until neither changes.
 
 In one bit of all classes the W-step is a binary quadratic program for any loss (see `LossTable`):
 
@@ -172,9 +172,9 @@ def quadratic_program(
     pairs = np.zeros((2, len(tables), n_classes, n_classes))
     pair_sums(groups.codes, pack(weights), k, groups.labels, groups.sample_weight, tables, pairs)
     # Sums over i not in c, and over i in c.
-    others, own = (np.tensordot(mixing[1], pairs.sum(axis=axis), (0, 1)) for axis in (2, 3))
-    positive, negative = others + own
-    g = (others[0] - others[1]) - (own[0] - own[1])
+    outside, inside = (np.tensordot(mixing[1], pairs.sum(axis=axis), (0, 1)) for axis in (2, 3))
+    positive, negative = outside + inside
+    g = (outside[0] - outside[1]) - (inside[0] - inside[1])
     # What is left where the two sums cancel is rounding, and must not decide a tie.
     g[np.abs(g) <= RELATIVE_TOLERANCE * (positive + negative)] = 0.0
     J = np.tensordot(mixing[0], pairs.sum(axis=0), (0, 0))

@@ -1,7 +1,8 @@
 """Solvers of the binary quadratic program ``f(w) = w' H w / 2 + g.w`` in one bit of all classes.
 
 *Bit flipping*, the paper's Algorithm 1, flips the bit of steepest descent until no flip improves;
-it is the kernel `flip_bits`, with the NumPy twin :func:`bitclass._native.reference.flip_bits`.
+it is the compiled kernel `flip_bits`; tests/native/reference.py has the NumPy reference. H and g
+come from `alternation.quadratic_program`.
 
 *Minimum cut*: for a convex loss every entry of H is <= 0, so the program is submodular: classes
 that are coupled want to agree, and the best assignment is a minimum cut between +1 and -1.

@@ -2,16 +2,14 @@
 
 Rows are whitened by the scatter within classes, and the top directions of the class means are
 rotated towards the corners of a cube (ITQ). Whitening, directions and rotation are P; the signs of
-the class means are W. There is no regression on codes, which collapses where classes are many,
-small or uneven.
+the class means are W. This needs no regression on codes, which is worse where classes are many or
+small; where they are uneven, it may be better, and `fit` tries it as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +21,14 @@ from numpy.typing import NDArray
 from bitclass._native import Precision, effective_threads
 from bitclass.arrays import (
     Array,
+    class_blocks,
     dense_rows,
     device,
     is_foreign,
     like,
     namespace,
     sample_rows,
+    signs,
     take,
     to_host,
 )
@@ -76,7 +76,6 @@ _ROWS_PER_BLOCK = 1024
 _MIN_SQUARE = 1e-10
 # Penalties that a Cholesky factor may take in, as if it were variance within classes.
 _MAX_ALPHA_OF_CHOLESKY = 0.01
-_CLASSES_PER_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -228,7 +227,7 @@ def scatter_of(sums: Sums, alpha: float | None = None) -> Scatter:
     mean = sums.column_sums / total
     shares = sums.class_weights / total
     between = xp.zeros_like(sums.gram)
-    for part in _class_blocks(len(shares)):
+    for part in class_blocks(len(shares)):
         weighted = _centred(sums, mean, part)
         weighted *= like(np.sqrt(shares[part])[:, None], weighted)
         between += weighted.T @ weighted
@@ -240,13 +239,14 @@ def scatter_of(sums: Sums, alpha: float | None = None) -> Scatter:
     there = like(deviations, between)
     scatter /= there[:, None] * there
     overall = float(np.mean(variances / deviations**2)) or 1.0  # where no feature varies
-    if alpha is not None and alpha <= _MAX_ALPHA_OF_CHOLESKY and hasattr(scatter, "is_cuda"):
+    on_gpu = getattr(scatter, "is_cuda", False)
+    if alpha is not None and alpha <= _MAX_ALPHA_OF_CHOLESKY and on_gpu:
         variance = max(float(xp.mean(xp.linalg.diagonal(scatter))), _MIN_SHARE_WITHIN * overall)
         penalty = max(alpha, _MIN_ALPHA) * variance * xp.eye(len(mean), device=device(scatter))
-        with suppress(RuntimeError):  # where the rounding of the sums is larger than the penalty
-            factor = xp.linalg.cholesky(scatter + penalty)
-            white = xp.linalg.inv(factor).T / there[:, None]
-            values = np.ones(len(mean))
+        factors = _cholesky(scatter + penalty)
+        if factors is not None:
+            factor, inverse = factors
+            white, values = inverse.T / there[:, None], np.ones(len(mean))
             return Scatter(mean, values, white, factor.T * there, between, shares, sums, 0.0)
     values, vectors = _eigh(scatter)
     values = np.maximum(to_host(values)[::-1], 0.0)
@@ -255,6 +255,21 @@ def scatter_of(sums: Sums, alpha: float | None = None) -> Scatter:
     inverse = vectors.T * there
     vectors = vectors / there[:, None]
     return Scatter(mean, values, vectors, inverse, between, shares, sums, mean_variance)
+
+
+def _cholesky(matrix: Array) -> tuple[Array, Array] | None:
+    """Lower Cholesky factor of a torch tensor, and its inverse.
+
+    None where the matrix is not positive: the rounding of the sums may exceed the penalty.
+    """
+    linalg = namespace(matrix).linalg
+    try:
+        factor = linalg.cholesky(matrix)
+        return factor, linalg.inv(factor)
+    except RuntimeError as error:  # which torch's errors of memory are as well
+        if "LinAlgError" not in type(error).__name__:
+            raise
+        return None
 
 
 def _eigh(matrix: Array, q: int | None = None) -> tuple[Array, Array]:
@@ -270,12 +285,6 @@ def _eigh(matrix: Array, q: int | None = None) -> tuple[Array, Array]:
     return scipy.linalg.eigh(
         matrix, subset_by_index=subset, check_finite=False, overwrite_a=q is None
     )
-
-
-def _class_blocks(n_classes: int) -> Iterator[slice]:
-    """Classes in blocks, so that what is computed of all of them is never held at once."""
-    for start in range(0, n_classes, _CLASSES_PER_BLOCK):
-        yield slice(start, min(start + _CLASSES_PER_BLOCK, n_classes))
 
 
 def best_alpha(
@@ -358,7 +367,7 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
     transform = white @ basis
     inverse = (basis.T * like(lengths, basis)) @ scatter.inverse
     means = xp.empty((n_classes, k), dtype=xp.float32, device=device(basis))
-    for part in _class_blocks(n_classes):
+    for part in class_blocks(n_classes):
         means[part, :] = xp.astype(scatter.centred(part) @ transform, xp.float32)
     variance = to_host((basis**2).T @ like(scatter.values / lengths**2, basis))
     between_basis = to_host(between @ basis)
@@ -399,7 +408,7 @@ def discriminant_projection(
     xp, n_classes, means = namespace(coordinates.means), len(shares), coordinates.means[:, :k]
     centre = sum(
         like(shares[part], means) @ xp.astype(means[part, :], xp.float64)
-        for part in _class_blocks(n_classes)
+        for part in class_blocks(n_classes)
     )
     random = np.random.default_rng(seed)
     chosen = means
@@ -418,9 +427,9 @@ def discriminant_projection(
     Q = np.zeros((coordinates.means.shape[1], n_bits))
     Q[:k] = to_host(rotation)
     weights = np.empty((n_classes, n_bits), dtype=np.int8)
-    for part in _class_blocks(n_classes):
+    for part in class_blocks(n_classes):
         scores = (xp.astype(means[part, :], xp.float64) - centre) @ rotation
-        weights[part] = to_host(xp.astype(scores >= 0, xp.int8) * 2 - 1)
+        weights[part] = to_host(signs(scores, xp.int8))
     return Q, to_host(-(centre @ rotation)), weights
 
 
@@ -504,8 +513,8 @@ def itq(rows: Array, rotation: Array, n_rounds: int) -> Array:
     """
     xp = namespace(rows)
     for _ in range(n_rounds):
-        signs = xp.astype(rows @ xp.astype(rotation, rows.dtype) >= 0, rows.dtype) * 2 - 1
-        rotation = _nearest_rotation(xp.astype(rows.T @ signs, xp.float64))
+        corners = signs(rows @ xp.astype(rotation, rows.dtype))
+        rotation = _nearest_rotation(xp.astype(rows.T @ corners, xp.float64))
     return rotation
 
 

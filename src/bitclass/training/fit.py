@@ -7,7 +7,8 @@
 5. Refinement of projection and weights together, on the rows (`refinement`).
 
 Discriminant codes, the default, come with their weights and their hash function in closed form
-(`discriminant`), which takes the place of steps 3 and 4.
+(`discriminant`), instead of steps 3 and 4. Where classes are uneven, the regression of step 4 is
+tried as well.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
-from bitclass.arrays import Features, dense_rows, hosted, sample_rows
+from bitclass.arrays import Features, class_blocks, dense_rows, hosted, sample_rows
 from bitclass.codes import make_distinct, pack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -39,7 +40,7 @@ from bitclass.training.discriminant import (
     temperature_of_means,
 )
 from bitclass.training.refinement import RESCORE_LENGTHS, Refined, Rows, refine, updated_model
-from bitclass.training.regression import regress, ridge_of_classes
+from bitclass.training.regression import solve_class_ridge, solve_paper
 from bitclass.training.settings import Settings
 from bitclass.training.starting_codes import CLASS_CODES, StartingCodes, start_row_codes
 from bitclass.training.statistics import Statistics, Sums, standardisation
@@ -60,7 +61,6 @@ _UNEVEN, _MAX_CLASSES_OF_REGRESSION = 1.25, 4096
 _ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
 # Rows on which the similarities to the anchors are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
-_CLASSES_PER_BLOCK = 1 << 14
 
 # A hash function and class weights (C, r).
 _Candidate = tuple[HashFunction, NDArray[np.int8]]
@@ -75,7 +75,7 @@ class Fitted:
     model : PackedModel, of the classes that have rows
     history : (m,) of `HISTORY_DTYPE`
     n_rounds : int, of the alternation
-    alpha : float or None, the penalty, where it is known
+    alpha : float or None, penalty that the hash function was learned with, where it is known
     refinement : dict or None, facts about the refinement, where it took place
     """
 
@@ -138,13 +138,13 @@ def fit_model(
     n_rows: int | None = None,
     groups: NDArray[np.intp] | None = None,
 ) -> Fitted:
-    """Learn a model from sums over rows, and from the rows where they are at hand.
+    """Learn a model from sums over rows, and from the rows if they are available.
 
     Parameters
     ----------
     settings : Settings
     statistics : Statistics
-    rows : passes over the rows that were summed, where they are at hand
+    rows : passes over the rows that were summed, if they are available
         Without them, a row counts in the regression with the code that most of its class has.
     n_rows : int, how many rows pass, where they are a sample of those that were summed
     groups : (n,) index of each row's group, none of which refinement holds out in part, or None
@@ -155,37 +155,39 @@ def fit_model(
     """
     if statistics.sums().constant.all():
         warn("no feature of X varies, as far as float64 can tell: all rows get the same code")
-    learned: _Discriminant | _Regression
+    method: _DiscriminantMethod | _PaperMethod
     # Discriminant directions do not depend on class weights; the regression does.
     unweighted_hinge = settings.table is None and not settings.class_weighted
     if statistics.starting.kind == "discriminant" and unweighted_hinge:
-        learned = _Discriminant(settings, statistics)
+        method = _DiscriminantMethod(settings, statistics)
     else:
         statistics.to_host()
-        learned = _Regression(settings, statistics, rows if n_rows is None else None)
+        method = _PaperMethod(settings, statistics, rows if n_rows is None else None)
 
-    refined = _refined(settings, statistics, learned, rows, n_rows, groups)
-    return learned.fitted(refined)
+    refined = _refined(settings, statistics, method, rows, n_rows, groups)
+    return method.fitted(refined)
 
 
-class _Regression:
+class _PaperMethod:
     """The paper: starting codes, weights and codes, ridge regression of the codes."""
 
     steepness = _STEEPNESS_OF_REGRESSION
 
     def __init__(self, settings: Settings, statistics: Statistics, rows: Rows | None) -> None:
         self._settings, self._statistics = settings, statistics
-        self._found = regress(settings, statistics, rows)
+        self._found = solve_paper(settings, statistics, rows)
 
     def start(self, sums: Sums, coordinates: Coordinates) -> list[_Candidate]:
-        """Hash function and weights from the sums without the held-out rows."""
+        """Hash function and weights from the sums without the held-out rows.
+
+        The regression needs no coordinates; discriminant codes do.
+        """
         settings, statistics, weights = self._settings, self._statistics, self._found.weights
         if statistics.n_rows < _FEW_ROWS * len(weights):
             # Weights near to the code of each row make held-out rows look as easy as training rows.
             weights = hinge_weights(statistics.starting.code_sums(sums))
-        alpha = self._found.ridge.alpha
-        found = ridge_of_classes(sums, weights, alpha, settings.precision, statistics.anchors)
-        return [(found.hash_function, weights)]
+        ridge = solve_class_ridge(sums, weights, self._found.ridge.alpha)
+        return [(ridge.hash_function(settings.precision, statistics.anchors), weights)]
 
     def fitted(self, refined: Refined | None) -> Fitted:
         """The refined model where it was taken, else the closed form of all rows."""
@@ -193,22 +195,27 @@ class _Regression:
         if refined is not None and refined.taken:
             model = refined.model
         else:
-            model = PackedModel(
-                sums.classes,
-                pack(found.weights),
-                found.ridge.hash_function,
-                steepness=self.steepness,
-                **_scores(self._settings, refined, found.temperature),
-            )
+            model = self._closed_form(sums, refined)
         history = found.history
         if history is None:
             weights = hinge_weights(found.code_sums)
             history = _hinge_history(weights, sums.class_weights, found.code_sums)
-        report = None if refined is None else refined.report
-        return Fitted(model, history, found.n_rounds, found.ridge.alpha, report)
+        facts = None if refined is None else refined.facts
+        return Fitted(model, history, found.n_rounds, found.ridge.alpha, facts)
+
+    def _closed_form(self, sums: Sums, refined: Refined | None) -> PackedModel:
+        """The model of all rows before refinement."""
+        found, settings = self._found, self._settings
+        return PackedModel(
+            sums.classes,
+            pack(found.weights),
+            found.ridge.hash_function(settings.precision, self._statistics.anchors),
+            steepness=self.steepness,
+            **_short_list_and_temperature(settings, refined, found.temperature),
+        )
 
 
-class _Discriminant:
+class _DiscriminantMethod:
     """Discriminant codes: hash function and weights in closed form."""
 
     steepness = 1.0
@@ -228,10 +235,10 @@ class _Discriminant:
         )
         found = [(hash_function, weights)]
         if len(shares) * shares.max() > _UNEVEN and len(shares) <= _MAX_CLASSES_OF_REGRESSION:
-            found.append(self._regression(hosted(sums), weights))
+            found.append(self._by_regression(hosted(sums), weights))
         return found
 
-    def _regression(self, sums: Sums, codes: NDArray[np.int8]) -> _Candidate:
+    def _by_regression(self, sums: Sums, codes: NDArray[np.int8]) -> _Candidate:
         """The paper's closed forms from discriminant codes (C, r).
 
         Discriminant directions do not know how frequent classes are; the regression does, and is
@@ -239,16 +246,9 @@ class _Discriminant:
         """
         settings, anchors = self._settings, self._statistics.anchors
         weights = hinge_weights(codes * sums.class_weights[:, None])
-        found = ridge_of_classes(sums, weights, settings.alpha).hash_function
-        hash_function = HashFunction(
-            np.float32(_STEEPNESS_OF_REGRESSION) * found.projection,
-            _STEEPNESS_OF_REGRESSION * found.intercept,
-            centre=found.centre,
-            scale=found.scale,
-            precision=settings.precision,
-            anchors=anchors,
-        )
-        return hash_function, weights
+        ridge = solve_class_ridge(sums, weights, settings.alpha)
+        factor = _STEEPNESS_OF_REGRESSION
+        return ridge.hash_function(settings.precision, anchors, factor), weights
 
     def fitted(self, refined: Refined | None) -> Fitted:
         """The refined model where it was taken, else the closed form of all rows."""
@@ -260,30 +260,35 @@ class _Discriminant:
         if refined is not None and refined.taken:
             model = refined.model
         else:
-            n_directions, few = settings.n_bits, len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION
-            if few:  # the regression makes use of further coordinates
-                n_directions += FURTHER_COORDINATES
-            scatter = scatter_of(sums, None if few else alpha)
-            coordinates = coordinates_of(scatter, alpha, n_directions)
-            candidates = self.start(sums, coordinates)
-            hash_function, weights = _best_on_drawn_rows(
-                candidates, coordinates, scatter, alpha, sums
-            )
-            weights = make_distinct(weights, weights, sums.classes)
-            temperature = temperature_of_means(
-                hash_function, weights, coordinates, sums, settings.rescore != 0
-            )
-            model = PackedModel(
-                sums.classes,
-                pack(weights),
-                hash_function,
-                **_scores(settings, refined, temperature),
-            )
+            model = self._closed_form(sums, alpha, refined)
         history = _hinge_history(model.unpacked_weights(), sums.class_weights)
-        return Fitted(model, history, 1, alpha, None if refined is None else refined.report)
+        return Fitted(model, history, 1, alpha, None if refined is None else refined.facts)
+
+    def _closed_form(self, sums: Sums, alpha: float, refined: Refined | None) -> PackedModel:
+        """The model of all rows before refinement."""
+        settings = self._settings
+        n_directions, few = settings.n_bits, len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION
+        if few:  # the regression makes use of further coordinates
+            n_directions += FURTHER_COORDINATES
+        scatter = scatter_of(sums, None if few else alpha)
+        coordinates = coordinates_of(scatter, alpha, n_directions)
+        candidates = self.start(sums, coordinates)
+        hash_function, weights = _best_on_drawn_rows(candidates, coordinates, scatter, alpha, sums)
+        weights = make_distinct(weights, weights, sums.classes)
+        temperature = temperature_of_means(
+            hash_function, weights, coordinates, sums, settings.rescore != 0
+        )
+        return PackedModel(
+            sums.classes,
+            pack(weights),
+            hash_function,
+            **_short_list_and_temperature(settings, refined, temperature),
+        )
 
 
-def _scores(settings: Settings, refined: Refined | None, temperature: float) -> dict[str, Any]:
+def _short_list_and_temperature(
+    settings: Settings, refined: Refined | None, temperature: float
+) -> dict[str, Any]:
     """Short list and temperature of a closed form: as found on held-out rows, where there were."""
     if refined is not None:
         return {"rescore": refined.model.rescore, "temperature": refined.model.temperature}
@@ -298,7 +303,10 @@ def _best_on_drawn_rows(
     alpha: float,
     sums: Sums,
 ) -> _Candidate:
-    """Of several hash functions and weights, the best on rows as the sums describe them."""
+    """Of several hash functions and weights, the best on rows as the sums describe them.
+
+    `own` is the index of each drawn row's class.
+    """
     if len(candidates) == 1:
         return candidates[0]
     random = np.random.default_rng(0)
@@ -318,7 +326,7 @@ def _best_on_drawn_rows(
 def _refined(
     settings: Settings,
     statistics: Statistics,
-    learned: _Discriminant | _Regression,
+    method: _DiscriminantMethod | _PaperMethod,
     rows: Rows | None,
     n_rows: int | None,
     groups: NDArray[np.intp] | None,
@@ -341,7 +349,7 @@ def _refined(
         settings.report("refinement: skipped, max_time has passed")
         return None
     n_rows = statistics.n_rows if n_rows is None else n_rows
-    refined = refine(settings, statistics, rows, n_rows, learned.start, learned.steepness, groups)
+    refined = refine(settings, statistics, rows, n_rows, method.start, method.steepness, groups)
     if refined is None and groups is not None:
         warn(
             "groups: the model was not refined, because every group has more than half of some "
@@ -393,8 +401,7 @@ def _hinge_history(
     n_classes, n_bits = weights.shape
     weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
     agreement = 0.0
-    for start in range(0, n_classes, _CLASSES_PER_BLOCK):  # or there would be a copy in int64
-        part = slice(start, start + _CLASSES_PER_BLOCK)
+    for part in class_blocks(n_classes):  # or there would be a copy in int64
         agreement += float(class_weights[part] @ (weights[part] @ weight_sum))
     after_w = after_b = agreement - n_classes * n_bits * total
     if code_sums is not None:

@@ -25,7 +25,14 @@ from bitclass.training.refinement import Rows
 from bitclass.training.settings import Settings
 from bitclass.training.statistics import Statistics, Sums
 
-__all__ = ["Regression", "Ridge", "regress", "ridge", "ridge_of_classes"]
+__all__ = [
+    "MAX_CLASSES_OF_PROGRAMS",
+    "PaperSolution",
+    "RidgeSolution",
+    "solve_class_ridge",
+    "solve_paper",
+    "solve_ridge",
+]
 
 # The program of one bit holds a number for each pair of classes, several times: 1 GB here.
 MAX_CLASSES_OF_PROGRAMS = 4096
@@ -34,20 +41,20 @@ _PENALTIES = np.logspace(-6, 2, 33)
 
 
 @dataclass(frozen=True)
-class Regression:
+class PaperSolution:
     """What the paper's steps end with.
 
     Attributes
     ----------
     weights : (C, r) int8 in {-1, +1}, no two of them equal
-    ridge : Ridge
+    ridge : RidgeSolution
     code_sums : (C, r), of the starting codes
     history : (m,) of `HISTORY_DTYPE`, or None for the closed forms of the hinge loss
     n_rounds : int, of the alternation
     """
 
     weights: NDArray[np.int8]
-    ridge: Ridge
+    ridge: RidgeSolution
     code_sums: NDArray[np.float64]
     history: NDArray[np.void] | None = None
     n_rounds: int = 1
@@ -65,7 +72,7 @@ class Regression:
         return temperature_of_errors(error, *self.weights.shape)
 
 
-def regress(settings: Settings, statistics: Statistics, rows: Rows | None) -> Regression:
+def solve_paper(settings: Settings, statistics: Statistics, rows: Rows | None) -> PaperSolution:
     """Weights and codes from starting codes, and a ridge regression of these codes.
 
     Parameters
@@ -102,12 +109,9 @@ def regress(settings: Settings, statistics: Statistics, rows: Rows | None) -> Re
     moved = np.any(distinct != weights, axis=1)
     class_codes = np.where(moved[:, None], distinct, class_codes)
     cross, code_sum = _codes_times_features(statistics, moved, class_codes, row_codes, rows)
-    found_ridge = ridge(
-        sums, cross, code_sum, settings.alpha, settings.precision, statistics.anchors
-    )
-    explained = found_ridge.explained
-    settings.report(f"hash function: {explained:.1%} of the codes' variance explained")
-    return Regression(distinct, found_ridge, code_sums, history, n_rounds)
+    ridge = solve_ridge(sums, cross, code_sum, settings.alpha)
+    settings.report(f"hash function: {ridge.explained:.1%} of the codes' variance explained")
+    return PaperSolution(distinct, ridge, code_sums, history, n_rounds)
 
 
 def _starting_groups(
@@ -124,8 +128,8 @@ def _starting_groups(
             f"{MAX_CLASSES_OF_PROGRAMS:,} of them, found {n_classes:,}; use loss='hinge'"
         )
     if not statistics.keep_codes:
-        own = np.arange(n_classes)
-        return Groups(own, pack(code_sums >= 0), sums.class_weights, own)
+        every = np.arange(n_classes)
+        return Groups(every, pack(code_sums >= 0), sums.class_weights, every)
     place = np.cumsum(statistics.class_weights > 0) - 1
     labels, codes, sample_weight = statistics.kept_rows()
     return Groups.of_samples(place[labels], codes, sample_weight)
@@ -140,8 +144,8 @@ def _codes_times_features(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """X'B and the sum of the codes, over all rows.
 
-    A row has its own of the packed `row_codes` (n, bytes) where there are such, and all rows are at
-    hand; else, and where its class has `moved` (C,), the one of `class_codes` (C, r).
+    A row has its own of the packed `row_codes` (n, bytes) where there are such, and all rows are
+    available; else, and where its class has `moved` (C,), the one of `class_codes` (C, r).
     """
     seen = statistics.class_weights > 0
     # Classes without rows take no part: their sums are 0, whatever code stands for them here.
@@ -151,43 +155,59 @@ def _codes_times_features(
         return statistics.cross(all_codes)
     follows = np.zeros(len(seen), dtype=bool)
     follows[seen] = moved
-    own = statistics.kept_rows().labels
+    own = statistics.kept_rows().labels  # (n,) index of each row's class
     row_codes = np.where(follows[own, None], pack(all_codes)[own], row_codes)
     return statistics.cross(all_codes, (X for X, _, _ in rows()), row_codes)
 
 
 @dataclass(frozen=True)
-class Ridge:
+class RidgeSolution:
     """A ridge regression of codes on features.
 
     Attributes
     ----------
-    hash_function : HashFunction
+    projection : (d, r) float32
+    intercept : (r,)
+    centre, scale : (d,) float32, mean and standard deviation of each feature
     explained : float
         Share of the variance of the codes that the regression explains, in [0, 1].
     alpha : float
         The penalty.
     """
 
-    hash_function: HashFunction
+    projection: NDArray[np.float32]
+    intercept: NDArray[np.float64]
+    centre: NDArray[np.float32]
+    scale: NDArray[np.float32]
     explained: float
     alpha: float
 
+    def hash_function(
+        self, precision: Precision, anchors: RbfAnchors | None, factor: float = 1.0
+    ) -> HashFunction:
+        """The hash function whose scores are `factor` times the values of the regression."""
+        return HashFunction(
+            np.float32(factor) * self.projection,
+            factor * self.intercept,
+            centre=self.centre,
+            scale=self.scale,
+            precision=precision,
+            anchors=anchors,
+        )
 
-def ridge(
+
+def solve_ridge(
     sums: Sums,
     cross: NDArray[np.float64],
     code_sum: NDArray[np.float64],
     alpha: float | None,
-    precision: Precision = "int8",
-    anchors: RbfAnchors | None = None,
-) -> Ridge:
+) -> RidgeSolution:
     """Regress codes on features, with an intercept that is not penalised.
 
     The penalty is `alpha` times the variance of each feature, which is an ordinary ridge on
     standardised features: scaling a feature changes nothing. In the features as they are summed,
     ``z = (x - shift) / scale``, the paper's ``P = (X'X + alpha I)^-1 X'B`` is solved for their
-    correlation matrix in the place of X'X. Discriminant codes, the default, need no regression.
+    correlation matrix instead of X'X.
 
     Parameters
     ----------
@@ -195,11 +215,10 @@ def ridge(
     cross : (d, r) ``sum weight z b'``
     code_sum : (r,) ``sum weight b``
     alpha : float, or None to choose it by generalised cross-validation
-    precision, anchors : see `HashFunction`
 
     Returns
     -------
-    Ridge
+    RidgeSolution
     """
     features = sums.correlation()
     column_sums, total_weight, scale = sums.column_sums, sums.total_weight, sums.scale
@@ -223,28 +242,21 @@ def ridge(
     intercept = code_mean - rounded.T @ centre
     share = min(max(explained / code_variance, 0.0), 1.0) if code_variance > 0 else 0.0
     deviation = scale * np.where(constant, 1.0, features.norms / np.sqrt(total_weight))
-    hash_function = HashFunction(
+    return RidgeSolution(
         projection,
         intercept,
-        centre=centre.astype(np.float32),
-        scale=deviation.astype(np.float32),
-        precision=precision,
-        anchors=anchors,
+        centre.astype(np.float32),
+        deviation.astype(np.float32),
+        share,
+        alpha,
     )
-    return Ridge(hash_function, share, alpha)
 
 
-def ridge_of_classes(
-    sums: Sums,
-    weights: NDArray[np.int8],
-    alpha: float | None,
-    precision: Precision = "int8",
-    anchors: RbfAnchors | None = None,
-) -> Ridge:
+def solve_class_ridge(sums: Sums, weights: NDArray[np.int8], alpha: float | None) -> RidgeSolution:
     """Ridge regression where the code of each row is the weights (C, r) of its class."""
     signs = weights.astype(np.float64)
     cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
-    return ridge(sums, cross, code_sum, alpha, precision, anchors)
+    return solve_ridge(sums, cross, code_sum, alpha)
 
 
 def _cross_validated(

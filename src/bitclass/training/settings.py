@@ -45,7 +45,7 @@ class Settings:
     table : LossTable, of the loss; None for the closed forms of the hinge loss
     solver : solves the binary quadratic program of one bit
     max_rounds : int, limit on the rounds of the alternation
-    alpha : float, penalty of the ridge regression, or None to choose it by cross-validation
+    alpha : float, penalty that the hash function is learned with, or None to choose it
     refine : bool or "auto"
     kernel : bool, whether rows are hashed by their similarities to anchors
     n_anchors : int or "auto"

@@ -403,6 +403,7 @@ class Statistics:
         codes : (n, bytes) packed starting codes, or None where they are not kept
         """
         found = namespace(labels).unique_inverse(labels)
+        # `own` (n,) is the index of each row's class.
         classes, own = to_host(found.values), found.inverse_indices
         check_label_kinds(self.classes, classes)
         xp, place, d = namespace(X), device(X), len(self.shift)
@@ -484,6 +485,8 @@ class Statistics:
         The feature sums of first rows are not copied.
         """
         union = joined_labels(self.classes, classes)
+        if len(union) == len(self.classes):  # labels keep their type, as 1 and 1.0 are equal
+            union = self.classes
         old, new = np.searchsorted(union, self.classes), np.searchsorted(union, sums.classes)
         grown: dict[str, Any] = {"classes": union, "n_changes": self.n_changes + 1}
         for name in ("code_sums", "class_weights", "class_weights_when_refined"):

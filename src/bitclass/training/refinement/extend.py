@@ -50,14 +50,14 @@ _MAX_CLASSES = 2048
 _EPOCHS = 8
 _ROWS_PER_STEP, _MIN_STEPS_PER_EPOCH = 512, 16
 _ROWS_PER_CLASS, _MAX_ROWS = 100, 40_000
-# Size of the steps, in units of those of refinement.
-_STEP = 0.1
+# Factor of the learning rates of refinement.
+_FACTOR_OF_LEARNING_RATES = 0.1
 # Rows per class that the result is judged by, and how much of the recall it must reach.
 _ROWS_TO_JUDGE, _MIN_SHARE_OF_RECALL = 30, 0.9
 
 
 def updated_model(
-    old: PackedModel, refinement: Mapping[str, Any], statistics: Statistics
+    old: PackedModel, facts: Mapping[str, Any], statistics: Statistics
 ) -> PackedModel | None:
     """A refined model after more rows, or with classes removed.
 
@@ -69,7 +69,7 @@ def updated_model(
     Parameters
     ----------
     old : PackedModel
-    refinement : facts about the refinement of that model
+    facts : about the refinement of that model
     statistics : Statistics
 
     Returns
@@ -82,13 +82,14 @@ def updated_model(
     now, before = sums.class_weights, statistics.class_weights_when_refined[seen]
     place = np.minimum(np.searchsorted(old.classes, sums.classes), len(old.classes) - 1)
     known = old.classes[place] == sums.classes
-    follow = refinement.get("weights_follow_means")
+    follow = facts.get("weights_follow_means")
     stay = known & (now <= (_GROWTH_TO_FOLLOW if follow else _GROWTH_TO_FOLLOW_ANYWAY) * before)
     hash_function = old.hash_function
     weights = class_mean_weights(hash_function, sums)
     weights[stay] = old.unpacked_weights()[place[stay]]
     if not known.all() and len(known) <= _MAX_CLASSES:
-        alpha = float(refinement.get("alpha") or default_alpha(sums))
+        alpha = facts.get("alpha")
+        alpha = default_alpha(sums) if alpha is None else float(alpha)
         extended = extend(hash_function, weights, ~known, sums, alpha, statistics.starting.seed)
         if extended is None:
             return None
@@ -157,7 +158,7 @@ def extend(
         coordinates.means,
         float(np.linalg.norm(Q, axis=0).mean()),
         target_deviation(sums),
-        Schedule(_EPOCHS * (n_rows // n_per_step), size=_STEP),
+        Schedule(_EPOCHS * (n_rows // n_per_step), _FACTOR_OF_LEARNING_RATES),
         random,
         refit,
     )
@@ -188,13 +189,14 @@ def _tells_new_classes_apart(
     own = np.repeat(np.flatnonzero(is_new), _ROWS_TO_JUDGE)
     A = drawn_rows(coordinates, scatter, alpha, own, random)
     n_bits = len(extended[1])
+
+    def recall(Q: NDArray[Any], t: NDArray[Any], weights: NDArray[np.int8]) -> float:
+        return float(np.mean(np.argmax(np.tanh(A @ Q + t) @ weights.T, axis=1) == own))
+
     Q, t, weights = discriminant_projection(coordinates, scatter.shares, n_bits, seed)
-    Q /= coordinates.score_deviation(Q)
-    recalls = [
-        np.mean(np.argmax(np.tanh(A @ Q + t) @ weights.T, axis=1) == own)
-        for Q, t, weights in (extended, (Q, t, weights))
-    ]
-    return bool(recalls[0] >= _MIN_SHARE_OF_RECALL * recalls[1])
+    deviation = coordinates.score_deviation(Q)
+    possible = recall(Q / deviation, t / deviation, weights)
+    return recall(*extended) >= _MIN_SHARE_OF_RECALL * possible
 
 
 def _targets(
@@ -205,7 +207,10 @@ def _targets(
     weights: NDArray[np.int8],
     is_new: NDArray[np.bool_],
 ) -> Targets:
-    """Probabilities to learn: of rows of old classes those that the old model gives them."""
+    """Probabilities to learn: of rows of old classes those that the old model gives them.
+
+    `own` (m,) is the index of each row's class.
+    """
     n_classes, n_bits = weights.shape
     signs = weights[~is_new].astype(np.float32)
     new_rows = np.flatnonzero(is_new[own])

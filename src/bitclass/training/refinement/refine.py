@@ -25,11 +25,13 @@ from bitclass._native import effective_threads, thread_limit
 from bitclass.arrays import (
     Array,
     Features,
+    class_blocks,
     dense_rows,
     device,
     is_foreign,
     like,
     namespace,
+    signs,
     take,
     to_host,
 )
@@ -50,6 +52,8 @@ from bitclass.training.statistics import Statistics, Sums
 __all__ = [
     "RESCORE_LENGTHS",
     "Batch",
+    "BestEpoch",
+    "Judged",
     "Refined",
     "Rows",
     "Sample",
@@ -69,7 +73,7 @@ _HELD_OUT_SHARE, _MAX_HELD_OUT_SHARE = 0.05, 0.2
 _MIN_HELD_OUT, _MAX_HELD_OUT = 200, 4096
 # Rows of less weight than this share of the mean are summed, and no more: they would make steps
 # many that learn from few rows, and would be held out to no end.
-_LEAST_WEIGHT = 0.01
+_MIN_WEIGHT = 0.01
 _ROWS_PER_BLOCK = 4096
 # Epochs, and rows shown in all; similarities to kernel anchors need more of both.
 _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
@@ -87,7 +91,6 @@ _MAX_LEARNED_CLASSES = 2048
 _ERRORS_TO_STOP = 4.0
 # Another start than the first is taken if it leads by more standard errors than this.
 _ERRORS_TO_SWITCH = 3.0
-_CLASSES_PER_BLOCK = 1 << 14
 # Pairs of a row and a class that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20  # on all threads together
@@ -111,18 +114,18 @@ class Refined:
         with a short list and a temperature chosen on them.
     alpha : float
         Penalty of the scatter within classes.
-    report : dict
-        Facts about the run, in values that JSON can hold.
+    facts : dict
+        About the refinement, in values that JSON can hold.
     """
 
     model: PackedModel
     alpha: float
-    report: dict[str, Any]
+    facts: dict[str, Any]
 
     @property
     def taken(self) -> bool:
         """Whether the model is the refined one."""
-        return bool(self.report["taken"])
+        return bool(self.facts["taken"])
 
 
 def refine(
@@ -174,7 +177,7 @@ def refine(
         steepness: float = 1.0,
         rescore: int | None = settings.rescore,
     ) -> Judged:
-        with warnings.catch_warnings():  # which was given before
+        with warnings.catch_warnings():  # a candidate may not even be taken
             warnings.simplefilter("ignore", CodeWarning)
             weights = make_distinct(weights, weights, sums.classes)
         model = PackedModel(sums.classes, pack(weights), hash_function, steepness=steepness)
@@ -184,7 +187,7 @@ def refine(
     for other in others:
         if held_out.lead(other.right - before.right) > _ERRORS_TO_SWITCH:
             before = other
-    best, facts = _learn(settings, statistics, split, sums, coordinates, before.model, seed)
+    best, about_epochs = _learn(settings, statistics, split, sums, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
         hash_function = coordinates.hash_function(
             Q, t, sums, settings.precision, statistics.anchors
@@ -204,16 +207,16 @@ def refine(
         f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}; "
         f"short list of {chosen.rescore}"
     )
-    report = {
+    facts = {
         "taken": taken,
         "held_out_rows": len(held_out),
         "accuracy_before": before.accuracy,
         "accuracy_after": after.accuracy,
-        **facts,
+        **about_epochs,
         "weights_follow_means": taken and by_means.accuracy >= after.accuracy,
         "alpha": alpha,
     }
-    return Refined(chosen, alpha, report)
+    return Refined(chosen, alpha, facts)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -297,10 +300,10 @@ class Split:
         share = min(max(_HELD_OUT_SHARE, _MIN_HELD_OUT / n_effective), _MAX_HELD_OUT_SHARE)
         share = min(share, _MAX_HELD_OUT / n_rows)
         if groups is None:
-            self.held_out = self._held_out(share)
+            self.held_out, n_usable = self._hold_out(share)
         else:
-            self.held_out = self._held_out_groups(groups, share * n_rows)
-        self.n_training = max(self._n_counting - len(self.held_out), 0)
+            self.held_out, n_usable = self._hold_out_groups(groups, share * n_rows)
+        self.n_training = max(n_usable - len(self.held_out), 0)
         self.n_per_sample = min(self.n_training, max_rows)
 
     @property
@@ -308,15 +311,16 @@ class Split:
         """Whether a sample has all training rows."""
         return self.n_per_sample == self.n_training
 
-    def _held_out(self, share: float) -> Sample:
-        """The held-out rows; no class loses more than half of its weight to them."""
-        found = self._drawn(lambda rows: uniform(rows, self._seed, 0) < share)
+    def _hold_out(self, share: float) -> tuple[Sample, int]:
+        """Rows to hold out, and how many can be used; no class loses more than half its weight."""
+        found, n_usable = self._choose(lambda rows: uniform(rows, self._seed, 0) < share)
         own, available = found.own, self._sums.class_weights
         lost = np.bincount(own, weights=found.weights, minlength=len(available))
         stay = np.flatnonzero(_at_most_half(lost, available)[own])
-        return Sample(take(found.X, stay), own[stay], found.weights[stay], found.rows[stay])
+        X, weights, rows = take(found.X, stay), found.weights[stay], found.rows[stay]
+        return Sample(X, own[stay], weights, rows), n_usable
 
-    def _held_out_groups(self, groups: NDArray[np.intp], n_wanted: float) -> Sample:
+    def _hold_out_groups(self, groups: NDArray[np.intp], n_wanted: float) -> tuple[Sample, int]:
         """Whole groups, in random order; no class loses more than half of its weight to them.
 
         The first group may have any number of rows, and others join it up to `n_wanted` rows.
@@ -341,7 +345,7 @@ class Split:
                 lost[classes] = weights
                 n_held_out += len(rows)
                 is_held_out[rows] = True
-        return self._drawn(lambda rows: is_held_out[rows])
+        return self._choose(lambda rows: is_held_out[rows])
 
     def epochs(
         self, max_epochs: int, n_visits: int, transform: Callable[[Array], Array]
@@ -375,20 +379,23 @@ class Split:
             free = ~np.isin(rows, self.held_out.rows, assume_unique=True)
             return free if share == 1.0 else free & (uniform(rows, self._seed, salt) < share)
 
-        return self._drawn(chosen, transform)
+        return self._choose(chosen, transform)[0]
 
-    def _drawn(
+    def _choose(
         self,
         choose: Callable[[NDArray[np.intp]], NDArray[np.bool_]],
         transform: Callable[[Array], Array] = lambda X: X,
-    ) -> Sample:
-        """Rows that `choose` picks by their numbers."""
+    ) -> tuple[Sample, int]:
+        """Rows that `choose` picks by their numbers, and how many it could pick from.
+
+        These are the rows of classes that are in the sums, unless they have hardly any weight.
+        """
         classes, statistics = self._sums.classes, self._statistics
-        least_weight = _LEAST_WEIGHT * statistics.total_weight / max(statistics.n_rows, 1)
-        parts = []
-        self._n_counting = 0
+        min_weight = _MIN_WEIGHT * statistics.total_weight / max(statistics.n_rows, 1)
+        parts, n_usable = [], 0
 
         def chosen_rows() -> Iterator[Array]:
+            nonlocal n_usable
             first_row = 0
             for X, labels, weights in self._rows():
                 rows, labels = np.arange(first_row, first_row + X.shape[0]), to_host(labels)
@@ -396,9 +403,9 @@ class Split:
                 weights = np.ones(X.shape[0]) if weights is None else weights
                 place = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
                 # A class without rows in the sums is not in the model.
-                counts = (classes[place] == labels) & (weights >= least_weight)
-                self._n_counting += int(counts.sum())
-                chosen = np.flatnonzero(choose(rows) & counts)
+                usable = (classes[place] == labels) & (weights >= min_weight)
+                n_usable += int(usable.sum())
+                chosen = np.flatnonzero(choose(rows) & usable)
                 parts.append((place[chosen], weights[chosen], rows[chosen]))
                 step = max(len(chosen), 1) if is_foreign(X) else _ROWS_PER_BLOCK
                 for start in range(0, len(chosen), step):
@@ -408,7 +415,8 @@ class Split:
         if not parts:
             raise ValueError("batches must give the rows each time it is called, found none")
         own, of_rows, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Sample(_joined(blocks, statistics.n_features), own, of_rows, numbers)
+        X = _joined(blocks, statistics.n_features)
+        return Sample(X, own, of_rows, numbers), n_usable
 
 
 def _at_most_half(lost: NDArray[Any], available: NDArray[Any]) -> NDArray[np.bool_]:
@@ -489,7 +497,7 @@ def _learn(
     if split.holds_all:
         n_planned = min(n_planned, max_epochs)
     random = np.random.default_rng([seed, 1])
-    refinement = _started(sums, coordinates, start, Schedule(n_steps), random)
+    refinement = _start_refinement(sums, coordinates, start, Schedule(n_steps), random)
     held_out, A_held_out = split.held_out, coordinates.rows(statistics, split.held_out.X)
     best = BestEpoch(held_out.effective_size)
     facts: dict[str, Any] = {"epochs": 0, "steps": n_steps}
@@ -508,14 +516,14 @@ def _learn(
             facts["stopped"] = "callback"
         elif settings.out_of_time and not refinement.finished:
             facts["stopped"] = "max_time"
-        behind = refinement.progress > 0.5 and best.is_far_above(accuracy)
+        behind = refinement.progress > 0.5 and best.far_exceeds(accuracy)
         if refinement.finished or behind or "stopped" in facts:
             break
     refinement.close()
     return best, facts
 
 
-def _started(
+def _start_refinement(
     sums: Sums,
     coordinates: Coordinates,
     start: PackedModel,
@@ -530,9 +538,8 @@ def _started(
         def refit(Q: Array, t: Array) -> Array:
             xp, means = namespace(Q), coordinates.means
             found = xp.empty(weights.shape, dtype=xp.int8, device=device(Q))
-            for begin in range(0, len(weights), _CLASSES_PER_BLOCK):
-                part = slice(begin, min(begin + _CLASSES_PER_BLOCK, len(weights))), slice(None)
-                found[part] = xp.astype(means[part] @ Q + t >= 0, xp.int8) * 2 - 1
+            for part in class_blocks(len(weights)):
+                found[part, :] = signs(means[part, :] @ Q + t, xp.int8)
             return found
 
     Q, t = coordinates.projected(start.hash_function, sums)
@@ -558,7 +565,7 @@ def _epoch(
     random: np.random.Generator,
     settings: Settings,
 ) -> None:
-    """Show all rows of a sample once, in another order each time."""
+    """Steps over the rows of a sample, in another order each time; see `mini_batches`."""
     own, sample_weight = like(sample.own, sample.X), None
     if np.ptp(sample.weights) > 0:
         sample_weight = (sample.weights / sample.weights.mean()).astype(np.float32)
@@ -633,13 +640,16 @@ class BestEpoch:
         if accuracy >= self._accuracy - self._standard_error:
             self._last_good = candidate
 
-    def is_far_above(self, accuracy: float) -> bool:
-        """Whether an accuracy has fallen so far that going on is of no use."""
+    def far_exceeds(self, accuracy: float) -> bool:
+        """Whether the best is so far above a later accuracy that going on is of no use."""
         return accuracy < self._accuracy - _ERRORS_TO_STOP * self._standard_error
 
     def candidates(self) -> list[_Candidate]:
         """What to try, in this order."""
-        return [found for found in (self._last_good, self._best) if found is not None]
+        if self._last_good is None or self._best is None:
+            return []
+        same = self._last_good is self._best
+        return [self._last_good] if same else [self._last_good, self._best]
 
 
 def class_mean_weights(hash_function: HashFunction, sums: Sums) -> NDArray[np.int8]:
@@ -648,8 +658,8 @@ def class_mean_weights(hash_function: HashFunction, sums: Sums) -> NDArray[np.in
     projection = (sums.scale[:, None] * hash_function.projection).astype(np.float32)
     intercept = hash_function.intercept + sums.shift @ hash_function.projection
     weights = np.empty((len(sums.class_weights), len(intercept)), dtype=np.int8)
-    for begin in range(0, len(weights), _CLASSES_PER_BLOCK):
-        part, xp = slice(begin, min(begin + _CLASSES_PER_BLOCK, len(weights))), namespace(sums.gram)
+    xp = namespace(sums.gram)
+    for part in class_blocks(len(weights)):
         means = sums.feature_sums[part, :] / like(sums.class_weights[part, None], sums.gram)
         scores = to_host(xp.astype(means, xp.float32) @ like(projection, means))
         weights[part] = sign(scores + intercept)
@@ -718,7 +728,7 @@ def _score_gaps(
 
     def measure(begin: int) -> None:
         part = slice(begin, begin + step)
-        with thread_limit(1):  # each of several threads
+        with thread_limit(1):  # for the kernels, on each thread of the pool
             gaps = model.scores(X[part])
         right[part] = gaps.argmax(axis=1) == own[part]
         np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)

@@ -30,6 +30,7 @@ from bitclass.arrays import (
     namespace,
     put,
     recorded,
+    signs,
     take,
     to_host,
     top_k,
@@ -44,20 +45,19 @@ __all__ = [
     "cross_entropy",
     "mini_batches",
     "sharpness",
-    "signs",
     "signs_and_tanh",
     "softmax",
 ]
 
 # Chosen on held-out training rows of six data sets: see docs/accuracy.md.
-STEP_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
-STEP_OF_INTERCEPT = 0.06  # in units of the standard deviation of the scores
-STEP_OF_WEIGHTS = 0.025
+LEARNING_RATE_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
+LEARNING_RATE_OF_INTERCEPT = 0.06  # in units of the standard deviation of the scores
+LEARNING_RATE_OF_WEIGHTS = 0.025
 LATENT_SIZE = 0.1
 SHARPNESS_OF_SIGNS, SHARPNESS_OF_TANH = 2.2, 3.2  # times the logarithm of the number of classes
 SHARE_OF_SIGNS = 0.5
 _WARM_UP = 0.05
-_DECAY_OF_MEAN, _DECAY_OF_SQUARE = 0.9, 0.99
+_BETA1, _BETA2 = 0.9, 0.99  # of Adam
 _TINY = 1e-9
 
 # With very many classes, a step scores those of its rows and this many others.
@@ -80,27 +80,30 @@ Targets = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Size of the steps: a short rise, then a quarter of a cosine down to 0.
+    """Factor of the learning rates: a short rise, then a quarter of a cosine down to 0.
 
     Attributes
     ----------
     n_steps : int
-    size : float, factor of all steps
+    peak : float, the largest factor
     """
 
     n_steps: int
-    size: float = 1.0
+    peak: float = 1.0
 
     def at(self, step: int) -> float:
-        """Factor of the step sizes at a step, counted from 1."""
+        """Factor of the learning rates at a step, counted from 1."""
         share = step / self.n_steps
-        return self.size * (min(1.0, share / _WARM_UP) * math.cos(0.5 * math.pi * min(share, 1.0)))
+        return self.peak * (min(1.0, share / _WARM_UP) * math.cos(0.5 * math.pi * min(share, 1.0)))
 
 
 def mini_batches(
     n_rows: int, n_per_step: int, random: np.random.Generator, X: Array = None
 ) -> Iterator[Array]:
-    """Indices of the rows X of each step of an epoch, where they lie; another order each time."""
+    """Indices of the rows X of each step of an epoch, where they lie; another order each time.
+
+    Rows at the end that do not fill a mini-batch are left out.
+    """
     order = like(random.permutation(n_rows), X)
     # A sample may have fewer rows than expected, and an epoch must have at least one step.
     n_per_step = min(n_per_step, n_rows)
@@ -123,21 +126,21 @@ class Adam:
         self._xp = namespace(values)
         self._mean, self._square = self._xp.zeros_like(values), self._xp.zeros_like(values)
 
-    def move(self, values: Array, gradient: Array, size: float, step: int) -> None:
-        """Move `values` against the gradient, in place."""
+    def move(self, values: Array, gradient: Array, learning_rate: float, step: int) -> None:
+        """Move `values` against the gradient, in place; steps are counted from 1."""
         mean, square = self._mean, self._square
-        mean *= _DECAY_OF_MEAN
-        mean += gradient * (1.0 - _DECAY_OF_MEAN)
-        square *= _DECAY_OF_SQUARE
+        mean *= _BETA1
+        mean += gradient * (1.0 - _BETA1)
+        square *= _BETA2
         gradient = gradient * gradient
-        gradient *= 1.0 - _DECAY_OF_SQUARE
+        gradient *= 1.0 - _BETA2
         square += gradient
         # The corrections for the start of both means, as one factor of the step.
-        unbiased = (1.0 - _DECAY_OF_SQUARE**step) ** 0.5
+        unbiased = (1.0 - _BETA2**step) ** 0.5
         change = self._xp.sqrt(square)
         change += _TINY * unbiased
         change = mean / change
-        change *= size * unbiased / (1.0 - _DECAY_OF_MEAN**step)
+        change *= learning_rate * unbiased / (1.0 - _BETA1**step)
         values -= change
 
 
@@ -156,7 +159,7 @@ class Refinement:
     random : draws the classes that are scored, where not all are
     refit : optional
         Gives the weights (C, r) that suit a projection and an intercept. Where given, weights are
-        refitted from time to time, in the place of learning by steps of their own.
+        refitted from time to time, instead of learning by steps of their own.
     score_all : bool
         Whether a step scores all classes, or only some of very many.
     """
@@ -190,16 +193,16 @@ class Refinement:
         self._sharpness = sharpness(*weights.shape)
         self._steps = 0
         self._losses: list[Array] = []
-        # What learns by steps, and their sizes.
+        # What learns by steps, and the learning rates.
         self._learned = [self.projection, self.intercept]
-        self._sizes = [
-            STEP_OF_PROJECTION * self._length / math.sqrt(projection.shape[0]),
-            STEP_OF_INTERCEPT * score_deviation,
-            STEP_OF_WEIGHTS,
+        self._learning_rates = [
+            LEARNING_RATE_OF_PROJECTION * self._length / math.sqrt(projection.shape[0]),
+            LEARNING_RATE_OF_INTERCEPT * score_deviation,
         ]
         if refit is None:
             scores = means @ self.projection + self.intercept
             self._learned.append(_latent_weights(scores, self._signs))
+            self._learning_rates.append(LEARNING_RATE_OF_WEIGHTS)
         self._moments = [Adam(values) for values in self._learned]
         self._step_on_device = recorded(self._device_step)
         self._index: HammingIndex | None = None
@@ -239,10 +242,9 @@ class Refinement:
         A : (m, k) rows
         own : (m,) index of each row's class
         sample_weight : (m,) of mean about 1, optional
-        targets : probabilities to learn in the place of the own class, where all are scored
+        targets : probabilities to learn instead of the own class, where all are scored, on the host
         """
         self._steps += 1
-        factor = self._schedule.at(self._steps)
         factors = self._xp.full_like(A[:, 0], 1.0 / A.shape[0])
         if sample_weight is not None:
             factors *= sample_weight
@@ -250,25 +252,10 @@ class Refinement:
             drawn = own
             if not self._score_all:
                 drawn = like(self._random.integers(self._signs.shape[0], size=_RANDOM_CLASSES), A)
+            factor = self._schedule.at(self._steps)
             loss = self._step_on_device(A, own, factors, drawn, factor, self._steps)
         else:
-            weights = self._signs
-            if not self._score_all:
-                classes = self._scored_classes(A, own)
-                weights, own = weights[classes].astype(np.float32), np.searchsorted(classes, own)
-            bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
-
-            def of_part(part: slice) -> tuple[Array, list[Array]]:
-                some = None if targets is None else (targets[0][part], targets[1][part])
-                return self._gradients(A[part], own[part], factors[part], weights, targets=some)
-
-            parts = list(self._pool.map(of_part, [slice(*pair) for pair in pairwise(bounds)]))
-            loss = sum(part[0] for part in parts)
-            gradients = parts[0][1]
-            for _, others in parts[1:]:
-                for total, more in zip(gradients, others, strict=True):
-                    total += more
-            self._move(gradients, factor, self._steps)
+            loss = self._host_step(A, own, factors, targets)
         self._losses.append(loss)
         if self._refit is not None and (
             self._steps % self._steps_between_refits == 0 or self.finished
@@ -276,6 +263,32 @@ class Refinement:
             found = self._refit(self.projection, self.intercept)
             self._signs[...] = self._xp.astype(found, self._signs.dtype, copy=False)
             self._index = None
+
+    def _host_step(
+        self,
+        A: NDArray[np.float32],
+        own: NDArray[np.intp],
+        factors: NDArray[np.float32],
+        targets: Targets | None,
+    ) -> float:
+        """A step on the host, in parts on several threads, and its loss."""
+        weights = self._signs
+        if not self._score_all:
+            classes = self._scored_classes(A, own)
+            weights, own = weights[classes].astype(np.float32), np.searchsorted(classes, own)
+        bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
+
+        def of_part(part: slice) -> tuple[Array, list[Array]]:
+            some = None if targets is None else (targets[0][part], targets[1][part])
+            return self._gradients(A[part], own[part], factors[part], weights, targets=some)
+
+        parts = list(self._pool.map(of_part, [slice(*pair) for pair in pairwise(bounds)]))
+        gradients = parts[0][1]
+        for _, others in parts[1:]:
+            for total, more in zip(gradients, others, strict=True):
+                total += more
+        self._move(gradients, self._schedule.at(self._steps), self._steps)
+        return sum(loss for loss, _ in parts)
 
     def _device_step(
         self, A: Array, own: Array, factors: Array, drawn: Array, factor: float, step: int
@@ -315,10 +328,10 @@ class Refinement:
         targets: Targets | None = None,
     ) -> tuple[Array, list[Array]]:
         """Loss of some rows, and its gradients by what learns."""
-        codes, scores = signs_and_tanh(A, self.projection, self.intercept)
-        loss, of_scores, of_weights = cross_entropy(
+        codes, activations = signs_and_tanh(A, self.projection, self.intercept)
+        loss, by_scores, by_weights = cross_entropy(
             codes,
-            scores,
+            activations,
             weights,
             own,
             factors,
@@ -327,18 +340,18 @@ class Refinement:
             targets,
             learn_weights=self._refit is None,
         )
-        # The slope of tanh, also in the place of that of sign.
-        scores *= scores
-        of_scores -= of_scores * scores
-        gradients = [A.T @ of_scores, self._xp.sum(of_scores, axis=0)]
-        return loss, gradients if of_weights is None else [*gradients, of_weights]
+        # The slope of tanh, also instead of that of sign.
+        activations *= activations
+        by_scores -= by_scores * activations
+        gradients = [A.T @ by_scores, self._xp.sum(by_scores, axis=0)]
+        return loss, gradients if by_weights is None else [*gradients, by_weights]
 
     def _move(self, gradients: list[Array], factor: float, step: int) -> None:
         """Move projection, intercept and latent weights against the gradient."""
-        for values, moments, gradient, size in zip(
-            self._learned, self._moments, gradients, self._sizes, strict=False
+        for values, moments, gradient, learning_rate in zip(
+            self._learned, self._moments, gradients, self._learning_rates, strict=True
         ):
-            moments.move(values, gradient, factor * size, step)
+            moments.move(values, gradient, factor * learning_rate, step)
         xp, projection = self._xp, self.projection
         if self._on_device:
             squares = xp.sum(projection**2, axis=0)
@@ -359,11 +372,11 @@ class Refinement:
             values = self._xp.tanh(values) if by_tanh else signs(values)
             return to_host(self._xp.argmax(values @ self._signs.T, axis=1))
         found = np.empty(len(A), dtype=np.intp)
-        index = HammingIndex(pack(self._signs))
+        index = None if by_tanh else HammingIndex(pack(self._signs))
         for start in range(0, len(A), _ROWS_PER_BLOCK):
             part = slice(start, start + _ROWS_PER_BLOCK)
             scores = A[part] @ self.projection + self.intercept
-            if by_tanh:
+            if index is None:
                 found[part] = np.argmax(np.tanh(scores) @ self._signs.T, axis=1)
             else:
                 found[part] = index.nearest(pack(scores >= 0))[0]
@@ -373,11 +386,6 @@ class Refinement:
         """End the threads, and release what was recorded."""
         self._pool.shutdown()
         del self._step_on_device
-
-
-def signs(values: Array) -> Array:
-    """Signs of values, of their own type."""
-    return namespace(values).astype(values >= 0, values.dtype) * 2 - 1
 
 
 def _latent_weights(values: Array, weights: Array) -> Array:
@@ -408,7 +416,7 @@ def softmax(scores: Array, bias: Array | None = None) -> Array:
 
 def cross_entropy(
     codes: Array,
-    scores: Array,
+    activations: Array,
     weights: Array,
     own: Array,
     factors: Array,
@@ -422,23 +430,23 @@ def cross_entropy(
 
     Parameters
     ----------
-    codes, scores : (m, r), signs of the rows' scores and their tanh
+    codes, activations : (m, r), signs of the rows' scores F and their tanh
     weights : (C, r), signs
     own : (m,) index of each row's class
     factors : (m,) shares of the rows in the loss
     sharp : factors of the scores in the softmax, by signs and by tanh
     bias : (C,), added to the scores of the classes, optional
-    targets : probabilities to learn in the place of the own class, optional
+    targets : probabilities to learn instead of the own class, optional
 
     Returns
     -------
     loss : of the own classes; 0 where there are targets
-    by_codes : (m, r), by codes and scores alike
+    by_codes : (m, r), by codes and activations alike
     by_weights : (C, r), or None unless weights learn
     """
     xp, loss = namespace(codes), 0.0
     by_signs = softmax(codes @ weights.T * sharp[0], bias)
-    by_tanh = softmax(scores @ weights.T * sharp[1], bias)
+    by_tanh = softmax(activations @ weights.T * sharp[1], bias)
     # Slopes of the cross-entropies by the scores of the classes.
     if targets is None:
         at = xp.arange(codes.shape[0], device=device(codes)), own
@@ -455,6 +463,6 @@ def cross_entropy(
     by_weights = None
     if learn_weights:
         by_weights = by_signs.T @ codes
-        by_weights += by_tanh.T @ scores
+        by_weights += by_tanh.T @ activations
     by_signs += by_tanh
     return loss, by_signs @ weights, by_weights

@@ -1,15 +1,17 @@
-"""Wide rows: a projection learned directly on sparse mini-batches.
+"""Wide rows: a projection learned directly on mini-batches, which are mostly sparse.
 
 Sums of all pairs of d features do not fit where d is 100,000. Here nothing is summed but how often
 each column occurs and how large its values are; then the projection, at first random, learns with
 the loss of refinement (`refinement.steps`) from mini-batches of rows, of which only the entries are
-touched. Each column has a step size of its own: a rare one moves as far as a frequent one.
+touched. Each column has a learning rate of its own: a rare one moves as far as a frequent one.
 
 With up to 2,048 classes, weights learn as they do in refinement. With more, the weights of a class
 are the signs of the mean score of its rows, and a mini-batch holds all rows of some classes: a row
 is compared with the mean of the *other* rows of its class and with the means of the other classes
 of the batch, half of which are chosen for being near. Without leaving the row out of its own mean,
 the projection would learn to recognise rows it has seen.
+
+`own` (n,) is the index of each row's class throughout.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._native import HammingIndex, Precision, SparseRows, sparse_scores, sparse_step
-from bitclass.arrays import Features, row_blocks
+from bitclass.arrays import Features, row_blocks, signs
 from bitclass.codes import pack
 from bitclass.hash_function import MAX_COLUMNS, HashFunction
 from bitclass.model import PackedModel
@@ -41,23 +43,22 @@ from bitclass.training.refinement.refine import (
 )
 from bitclass.training.refinement.steps import (
     LATENT_SIZE,
+    LEARNING_RATE_OF_INTERCEPT,
+    LEARNING_RATE_OF_WEIGHTS,
     SHARE_OF_SIGNS,
-    STEP_OF_INTERCEPT,
-    STEP_OF_WEIGHTS,
     Adam,
     Schedule,
     cross_entropy,
     mini_batches,
     sharpness,
-    signs,
     softmax,
 )
 from bitclass.training.settings import Epoch, Settings
 
 __all__ = [
-    "SparseState",
-    "fit_sparse",
-    "fitted_sparse",
+    "WideState",
+    "fit_wide",
+    "fitted_wide",
 ]
 
 # A column that occurs in fewer rows is not kept; the second number where there are many rows.
@@ -65,17 +66,17 @@ _MIN_OCCURRENCES, _MIN_OCCURRENCES_OF_MANY, _MANY_ROWS = 2, 3, 10_000
 # A row of less weight than this share of the mean is learned from in some epochs only, as often as
 # its weight says, and its columns are not kept for its sake: steps have the same size in every
 # column, so that a row of hardly any weight would move columns of its own as far as any other.
-_LEAST_WEIGHT = 0.1
+_MIN_WEIGHT = 0.1
 # More than this share of entries, and the rows are standardised as dense ones are.
 _DENSE_SHARE = 0.5
 
 # Chosen on held-out training rows of CLINC-150 and of place names: see docs/accuracy.md.
 _MAX_LEARNED_CLASSES = 2048
-_STEP_OF_COLUMNS = 0.6  # in units of the root mean square of the projection at its start
+_LEARNING_RATE = 0.6  # in units of the root mean square of the projection at its start
 _EPOCHS, _MIN_STEPS, _MAX_EPOCHS, _MAX_VISITS = 5, 200, 40, 1_000_000
 _ROWS_PER_STEP = 256
 # The same where weights are means.
-_STEP_OF_COLUMNS_BY_MEANS = 0.16
+_LEARNING_RATE_BY_MEANS = 0.16
 _SHARPNESS_BY_MEANS = 0.7  # times that of learned weights
 _DEVIATION_BY_MEANS = 0.5  # of the scores at the start
 _EPOCHS_BY_MEANS = 4
@@ -84,8 +85,8 @@ _MAX_ROWS_PER_CLASS = 16
 # Codes of all classes, by which near ones are found, are computed anew after so many steps, then
 # each time the number of steps has grown by half.
 _STEPS_TO_RENEW = 32
-# With later batches, the share of the first step size.
-_STEP_OF_LATER_BATCHES = 0.1
+# Factor of the learning rates with later batches.
+_FACTOR_OF_LATER_BATCHES = 0.1
 _HELD_OUT_SHARE, _MAX_HELD_OUT, _MIN_ROWS_TO_HOLD_OUT = 0.05, 2048, 500
 _ROWS_PER_BLOCK, _ROWS_PER_DENSE_BLOCK, _ROWS_TO_ADD = 4096, 256, 65_536
 _ROWS_TO_START = 2048  # that give the random projection its size
@@ -143,7 +144,7 @@ class ColumnSums:
             # Of very few rows all columns may be rare.
             least = min(least, int(self.counts.max()))
             often = self.counts >= least
-            often &= self.weights >= _LEAST_WEIGHT * least * self.mean_weight
+            often &= self.weights >= _MIN_WEIGHT * least * self.mean_weight
             kept = np.flatnonzero(often & (self.squares > 0))
             sizes = np.sqrt(self.squares[kept] / self.weights[kept])
         if len(kept) == 0:
@@ -189,7 +190,7 @@ class Columns:
         )
 
 
-class SparseState:
+class WideState:
     """A hash function and class weights that learn from wide rows, and learn on from later ones.
 
     Parameters
@@ -375,7 +376,7 @@ class SparseState:
             self._values[classes] = _latent(means)
         self.add_to_sums(X, own, sample_weight)
         if not self.by_means:
-            sample = SparseSample(X, own, sample_weight, np.arange(len(own)))
+            sample = WideSample(X, own, sample_weight, np.arange(len(own)))
             sample = sample.drawn(self.column_sums.mean_weight, self._random)
             if len(sample.rows):
                 self.learn(iter([sample]), len(sample.rows), lambda *_: True, later=True)
@@ -415,7 +416,7 @@ class SparseState:
 
     def learn(
         self,
-        samples: Iterator[SparseSample],
+        samples: Iterator[WideSample],
         n_rows: int,
         on_epoch: Callable[[int, int, float], bool],
         *,
@@ -432,10 +433,10 @@ class SparseState:
             steps
         """
         of_intercept, sharp = Adam(self.intercept), sharpness(*self._values.shape)
-        size_of_columns, size_of_intercept = _STEP_OF_COLUMNS, STEP_OF_INTERCEPT
+        rate_of_columns, rate_of_intercept = _LEARNING_RATE, LEARNING_RATE_OF_INTERCEPT
         if self.by_means:
-            size_of_columns = _STEP_OF_COLUMNS_BY_MEANS
-            size_of_intercept *= _DEVIATION_BY_MEANS
+            rate_of_columns = _LEARNING_RATE_BY_MEANS
+            rate_of_intercept *= _DEVIATION_BY_MEANS
             sharp = _SHARPNESS_BY_MEANS * sharp[0], _SHARPNESS_BY_MEANS * sharp[1]
         else:
             of_weights = Adam(self._values)
@@ -458,12 +459,13 @@ class SparseState:
                     loss, by_scores, by_weights = _gradient(
                         scores, own, self._values, sharp, weight
                     )
-                    of_weights.move(self._values, by_weights, factor * STEP_OF_WEIGHTS, step)
+                    rate = factor * LEARNING_RATE_OF_WEIGHTS
+                    of_weights.move(self._values, by_weights, rate, step)
                     np.clip(self._values, -1.0, 1.0, out=self._values)
                 losses.append(float(loss))
-                self._move(batch, by_scores, factor * size_of_columns)
-                size = factor * size_of_intercept
-                of_intercept.move(self.intercept, by_scores.sum(axis=0), size, step)
+                self._move(batch, by_scores, factor * rate_of_columns)
+                rate = factor * rate_of_intercept
+                of_intercept.move(self.intercept, by_scores.sum(axis=0), rate, step)
                 if step >= schedule.n_steps:
                     break
             if not losses or on_epoch(epoch, n_epochs, float(np.mean(losses))):
@@ -471,7 +473,7 @@ class SparseState:
             if step >= schedule.n_steps:
                 return
 
-    def _planned(self, sample: SparseSample, n_rows: int, later: bool) -> tuple[int, Schedule]:
+    def _planned(self, sample: WideSample, n_rows: int, later: bool) -> tuple[int, Schedule]:
         """Number of epochs, and the schedule of their steps."""
         if self.by_means:
             n_classes = len(np.unique(sample.own[sample.rows]))
@@ -480,13 +482,13 @@ class SparseState:
         per_epoch = n_rows // max(1, min(_ROWS_PER_STEP, n_rows))
         if later:
             # The last step of a schedule has size 0, and a small batch has no other.
-            return 1, Schedule(per_epoch + 1, _STEP_OF_LATER_BATCHES)
+            return 1, Schedule(per_epoch + 1, _FACTOR_OF_LATER_BATCHES)
         n_epochs = max(_EPOCHS, min(_MAX_EPOCHS, math.ceil(_MIN_STEPS / per_epoch)))
         n_epochs = max(1, min(n_epochs, _MAX_VISITS // n_rows))
         return n_epochs, Schedule(n_epochs * per_epoch)
 
     def _mini_batches(
-        self, sample: SparseSample, n_rows: int, step: int
+        self, sample: WideSample, n_rows: int, step: int
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Rows of each step, and where weights are means how many of them each class has."""
         if not self.by_means:
@@ -517,7 +519,7 @@ class SparseState:
             yield rows[np.arange(int(lengths.sum())) + np.repeat(skipped, lengths)], lengths
 
     def _codes_of_classes(
-        self, sample: SparseSample, rows: NDArray[np.intp], own: NDArray[np.intp]
+        self, sample: WideSample, rows: NDArray[np.intp], own: NDArray[np.intp]
     ) -> NDArray[np.uint8]:
         """Packed signs of the mean scores of classes, by some rows of each."""
         sums = np.zeros((own[-1] + 1, self.n_bits), dtype=np.float32)
@@ -531,10 +533,10 @@ class SparseState:
         self,
         batch: SparseRows | NDArray[np.float32],
         by_scores: NDArray[np.float32],
-        size: float,
+        learning_rate: float,
     ) -> None:
         """Move the projection against the gradient of a mini-batch."""
-        size *= self._size
+        size = learning_rate * self._size
         if isinstance(batch, SparseRows):
             sparse_step(batch, by_scores, size, self.projection, self._squares, self._counts)
             return
@@ -559,7 +561,7 @@ def _gradient(
     shares = np.divide(sample_weight, len(own)).astype(np.float32)
     codes, values = signs(scores), np.tanh(scores, out=scores)
     loss, by_scores, by_weights = cross_entropy(codes, values, signs(latent), own, shares, sharp)
-    # The slope of tanh, also in the place of that of sign.
+    # The slope of tanh, also instead of that of sign.
     by_scores -= by_scores * values * values
     return loss, by_scores, by_weights
 
@@ -618,7 +620,7 @@ def _gradient_by_means(
     slope, of_own = (one + other for one, other in zip(*slopes, strict=True))
     by_scores = slope @ of_classes
     by_scores += of_own * of_others
-    # The slope of tanh, also in the place of that of sign.
+    # The slope of tanh, also instead of that of sign.
     by_scores *= 1.0 - values * values
     by_classes *= (1.0 - np.tanh(means) ** 2) / totals
     by_others *= (1.0 - np.tanh(others) ** 2) / others_total
@@ -674,7 +676,7 @@ def _class_means(
 
 
 @dataclass(frozen=True)
-class SparseSample:
+class WideSample:
     """Rows (n, d) in memory, and the numbers `rows` (m,) of those to learn from."""
 
     X: Features
@@ -682,16 +684,16 @@ class SparseSample:
     sample_weight: NDArray[np.float64]
     rows: NDArray[np.intp]
 
-    def drawn(self, mean_weight: float, random: np.random.Generator) -> SparseSample:
+    def drawn(self, mean_weight: float, random: np.random.Generator) -> WideSample:
         """Rows for one epoch: those of little weight only as often as their weight says.
 
-        Weights are then in units of `mean_weight`, and none is below `_LEAST_WEIGHT`.
+        Weights are then in units of `mean_weight`, and none is below `_MIN_WEIGHT`.
         """
         if (self.sample_weight == 1.0).all():
             return self
         weight = self.sample_weight / mean_weight
-        drawn = _LEAST_WEIGHT * random.random(len(self.rows)) < weight[self.rows]
-        np.maximum(weight, _LEAST_WEIGHT, out=weight)
+        drawn = _MIN_WEIGHT * random.random(len(self.rows)) < weight[self.rows]
+        np.maximum(weight, _MIN_WEIGHT, out=weight)
         return replace(self, sample_weight=weight, rows=self.rows[drawn])
 
 
@@ -708,7 +710,7 @@ class _Pool:
     ) -> None:
         self._passes, self._own, self._random = passes, own, random
         self._mean_weight, self._share = mean_weight, share
-        self._kept: SparseSample | None = None
+        self._kept: WideSample | None = None
 
     def batches(self) -> Iterator[tuple[Features, NDArray[np.intp], NDArray[np.float64]]]:
         """Batches of all rows, with their numbers and weights."""
@@ -718,7 +720,7 @@ class _Pool:
             begin += X.shape[0]
             yield X, rows, np.ones(len(rows)) if weight is None else weight
 
-    def samples(self, is_held_out: NDArray[np.bool_]) -> Iterator[SparseSample]:
+    def samples(self, is_held_out: NDArray[np.bool_]) -> Iterator[WideSample]:
         """Rows for one epoch after the other, without those that are held out."""
         while True:
             sample = self._kept or self._sample(is_held_out)
@@ -733,7 +735,7 @@ class _Pool:
         found = _stacked([X[chosen[rows]] for X, rows, _ in self.batches()])
         return found if isinstance(found, np.ndarray) else SparseRows.of(found)
 
-    def _sample(self, is_held_out: NDArray[np.bool_]) -> SparseSample:
+    def _sample(self, is_held_out: NDArray[np.bool_]) -> WideSample:
         # Whole classes where each has few rows, or no row would have others of its class.
         n_classes = int(self._own.max()) + 1
         by_class = self._random.random(n_classes) < self._share
@@ -749,7 +751,7 @@ class _Pool:
         blocks, numbers, weights = zip(*parts, strict=True)
         rows = np.concatenate(numbers)
         to_learn = np.flatnonzero(~is_held_out[rows])
-        return SparseSample(_stacked(blocks), self._own[rows], np.concatenate(weights), to_learn)
+        return WideSample(_stacked(blocks), self._own[rows], np.concatenate(weights), to_learn)
 
 
 def _stacked(blocks: Sequence[Features]) -> Features:
@@ -779,9 +781,9 @@ def _held_out(own: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.
 # -------------------------------------------------------------------------------------------------
 
 
-def fit_sparse(
+def fit_wide(
     settings: Settings, passes: Rows, n_features: int, classes: NDArray[Any] | None = None
-) -> SparseState:
+) -> WideState:
     """Learn from wide rows.
 
     Parameters
@@ -793,7 +795,7 @@ def fit_sparse(
 
     Returns
     -------
-    SparseState
+    WideState
     """
     if n_features > MAX_COLUMNS:
         raise ValueError(f"X must have at most {MAX_COLUMNS:,} features, found {n_features:,}")
@@ -804,13 +806,13 @@ def fit_sparse(
         column_sums.add(X, weights[-1])
         n_bytes += X.nbytes if isinstance(X, np.ndarray) else 12 * X.nnz
     all_labels, sample_weight = np.concatenate(labels), np.concatenate(weights)
-    counts = sample_weight >= _LEAST_WEIGHT * column_sums.mean_weight
+    counts = sample_weight >= _MIN_WEIGHT * column_sums.mean_weight
     announced = all_labels if classes is None else np.concatenate([all_labels, classes])
     found = np.unique(announced)
     own = np.searchsorted(found, all_labels)
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     random = np.random.default_rng([seed, 1])
-    state = SparseState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
+    state = WideState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
     n_columns = len(state.columns.kept)
     settings.report(
         f"wide rows: {n_features} features, of which {n_columns} occur often enough; "
@@ -852,7 +854,7 @@ def fit_sparse(
     return state
 
 
-def _judge(settings: Settings, state: SparseState, held_out: Sample) -> None:
+def _judge(settings: Settings, state: WideState, held_out: Sample) -> None:
     """Choose the short list and the temperature on held-out rows."""
     judged = with_short_list(state.model(settings.precision), held_out, settings.rescore)
     model = judged.model
@@ -864,7 +866,7 @@ def _judge(settings: Settings, state: SparseState, held_out: Sample) -> None:
     )
 
 
-def fitted_sparse(settings: Settings, state: SparseState) -> Fitted:
+def fitted_wide(settings: Settings, state: WideState) -> Fitted:
     """The model of a state, and the facts about its training."""
     history = np.empty(0, dtype=HISTORY_DTYPE)
     return Fitted(state.model(settings.precision), history, 0, None, state.facts)
