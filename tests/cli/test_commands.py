@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 
 import numpy as np
@@ -360,6 +361,35 @@ def test_columns_are_selected_by_name_in_any_order(tmp_path):
     found("update", "turned")
     after = json.loads(found("evaluate", "train", "--json"))
     assert after["accuracy"] > json.loads(evaluated)["accuracy"] - 0.05
+
+
+def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
+    """Without it, a file in which index 0 does not occur would be shifted by one feature."""
+    X, own = problem(200, 4)
+    pairs = [" ".join(f"{j}:{value}" for j, value in enumerate(x)) for x in X.tolist()]
+    rows = [f"{label} {pair}\n" for label, pair in zip(own, pairs, strict=True)]
+    (tmp_path / "train.svm").write_text("".join(rows))
+    few = [re.sub(r" 0:\S+", "", row) for row in rows]
+    (tmp_path / "few.svm").write_text("".join(few))
+    np.save(tmp_path / "few.npy", np.where(np.arange(4) == 0, 0, X.astype(np.float64)))
+    succeed("fit", "train.svm", "--model", "m", "--bits", 16, cwd=tmp_path)
+    given = succeed("predict", "m", "few.svm", "--first-index", 0, cwd=tmp_path)
+    assert given == succeed("predict", "m", "few.npy", cwd=tmp_path)
+    done = bitclass("predict", "m", "few.svm", "--first-index", 2, cwd=tmp_path)
+    assert_one_line(done, 2, "--first-index")
+
+
+def test_the_types_of_labels_are_those_of_the_model(tmp_path):
+    """A model with classes 1, 2 and 3A, and a test file with only 1 and 2."""
+    X, own = problem(200, n_classes=3)
+    text = np.array(["1", "2", "3A"])[own]
+    pyarrow.csv.write_csv(columns(X, text.tolist()), tmp_path / "train.csv")
+    few = text != "3A"
+    pyarrow.csv.write_csv(columns(X[few], text[few].tolist()), tmp_path / "few.csv")
+    succeed("fit", "train.csv", "--model", "m", "--bits", 16, cwd=tmp_path)
+    found = json.loads(succeed("evaluate", "m", "few.csv", "--json", cwd=tmp_path))
+    assert (found["rows"], found["unknown_rows"]) == (few.sum(), 0)
+    assert found["accuracy"] > 0.8
 
 
 def test_labels_that_the_model_does_not_know_are_told(folder, tmp_path):

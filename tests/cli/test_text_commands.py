@@ -65,6 +65,13 @@ def test_a_file_like_that_of_training_needs_no_option(folder, tmp_path):
     assert json.loads(facts)["accuracy"] == pytest.approx(np.mean(np.array(found) == labels))
 
 
+def test_columns_called_like_labels_do_not_matter_where_texts_are_predicted(folder, tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text("text,label,class\nwill it rain in oslo,a,b\n")
+    printed = succeed("predict", folder / "model.safetensors", path, "--text", "text")
+    assert printed.splitlines() == ["label", "weather"]
+
+
 def test_the_n_grams_that_spoke_are_told(folder):
     printed = succeed("predict", folder / "model.safetensors", "will it rain in oslo", "--explain")
     (row,) = csv.DictReader(io.StringIO(printed))

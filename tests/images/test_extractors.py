@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import bitclass
-from bitclass.images import EfficientNetLite0, extractor_named, recorded_extractor
+from bitclass.images import (
+    EfficientNetLite0,
+    OnnxNetwork,
+    extractor_named,
+    recorded_extractor,
+)
 from bitclass.images.efficientnet import read_weights
 
 STORED = Path(__file__).parents[1] / "golden" / "efficientnet_lite0_1280.npy"
@@ -138,6 +143,15 @@ def test_ambiguous_maps_are_as_the_input(tmp_path, channels_last):
 def test_the_size_that_the_network_says(tmp_path):
     assert extractor_named(f"onnx:{network_file(tmp_path / 'a.onnx', side=48)}").size == 48
     assert extractor_named(f"onnx:{network_file(tmp_path / 'b.onnx')}").size == 224
+    assert OnnxNetwork(str(tmp_path / "a.onnx"), size=None).size == 48
+    for extractor in (
+        OnnxNetwork(str(tmp_path / "b.onnx"), size=np.int64(64)),
+        EfficientNetLite0(np.int64(64)),
+    ):
+        assert json.loads(json.dumps(extractor.specification()))["size"] == 64
+    for size in (0, 4097, 64.0, True):
+        with pytest.raises(ValueError, match="size must be 1 to 4096 pixels"):
+            OnnxNetwork(str(tmp_path / "b.onnx"), size=size)
 
 
 def test_a_record_finds_the_same_network_only(tmp_path):

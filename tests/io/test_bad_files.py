@@ -1,5 +1,6 @@
 """What is wrong with a file is one line that names it; damage is never another error."""
 
+import itertools
 import os
 import sys
 
@@ -86,6 +87,7 @@ def test_values_that_are_not_finite_name_row_and_feature(tmp_path, name, value):
         ("a,b,label\n1,2,x\n1,2,3,x\n", "Expected 3 columns, got 4"),
         ("a,b,label\n" + "1,2,x\n" * 200 + "1,two,x\n", "in column 'b'"),
         ("a,b,label\n1,2,x\n1,,x\n", "row 1 has no value in column 'b'"),
+        ('a,"b\n2",label\n1,two,x\n', "leave it out with --features '!b?2'"),
         ("a,b,label\n1,2,x\n1,2,\udcff\n", "utf-8"),
     ],
 )
@@ -100,7 +102,16 @@ def test_bad_lines_of_csv(tmp_path, text, words):
              "1:1 2:2"]
 )  # fmt: skip
 def test_bad_lines_of_svmlight(tmp_path, line):
-    refused(write(tmp_path / "a.svm", f"1 1:1 5:2\n{line}\n"), "a line is not 'number index:value")
+    path = write(tmp_path / "a.svm", f"# two rows\n\n1 1:1 5:2 # one\n{line}\n")
+    refused(path, "of rows 0 to 1, one is not 'number index:value")
+
+
+def test_a_bad_line_of_svmlight_is_told_by_rows(tmp_path):
+    """One in a later block, of 4 MB each."""
+    rows = "".join(f"{i} 1:{i}.5 2:1.5 3:1.25 4:1.125\n" for i in range(200_000))
+    path = write(tmp_path / "a.svm", rows + "1 1:one\n")
+    with pytest.raises(DataFileError, match=r"of rows 1\d{5} to 200000, one is not"):
+        open_rows(path)
 
 
 def test_wrong_widths(tmp_path):
@@ -127,6 +138,8 @@ def test_arrays_that_are_no_features_or_labels(tmp_path):
     refused(tmp_path / "a.npz", "labels 'y' have shape (6, 6)")
     np.savez(tmp_path / "a.npz", X=X, y=np.arange(6) * 1j)
     refused(tmp_path / "a.npz", "labels 'y' are of type complex128")
+    np.savez(tmp_path / "a.npz", X=X, y=np.array([b"a", b"\xff"] * 3))
+    refused(tmp_path / "a.npz", "the label of row 1 is not UTF-8 text")
     table = pa.table({"X": [[1.0]], "label": pa.array([0], pa.timestamp("s"))})
     pa.parquet.write_table(table, tmp_path / "a.parquet")
     refused(tmp_path / "a.parquet", "labels 'label' are of type timestamp")
@@ -156,12 +169,14 @@ def test_sparse_indices_are_checked(tmp_path, indices, pointers):
     refused(tmp_path / "a.npz")
 
 
-def test_offsets_of_lists_are_checked(tmp_path):
+@pytest.mark.parametrize(("place", "offset"), [(-1, 1 << 30), (0, 1 << 30)])
+def test_offsets_of_lists_are_checked(tmp_path, place, offset):
+    """Also those of the first list, which tells the number of features."""
     paths, _ = make(BY_NAME["arrow_file"], tmp_path, X, Y)
     content = paths[0].read_bytes()
     offsets = np.arange(7, dtype=np.int32) * 2
     assert offsets.tobytes() in content
-    offsets[-1] = 1 << 30
+    offsets[place] = offset
     paths[0].write_bytes(content.replace((np.arange(7, dtype=np.int32) * 2).tobytes(), offsets))
     refused(paths[0], "offset")
 
@@ -198,6 +213,8 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, module
         ({"n_features": 0}, "n_features must be positive"),
         ({"labels": True}, "labels must be a name"),
         ({"features": []}, "features must name at least one"),
+        ({"features": np.array([])}, "features must name at least one"),
+        ({"labels_file": []}, "labels_file must name at least one file"),
         ({"paths": []}, "paths must name at least one file"),
     ],
 )
@@ -216,6 +233,25 @@ def test_wrong_batches(tmp_path):
         rows.batches(7)
 
 
+def message_of(paths, options):
+    """Read all rows, and return the message of the error, or "" if there was none."""
+    try:
+        rows = open_rows(paths, **options)
+        for batch in itertools.islice(rows.batches(0, 2), 100):  # a header may claim many rows
+            assert batch.X.shape == (len(batch), rows.n_features)
+            assert batch.labels is None or len(batch.labels) == len(batch)
+    except DataFileError as error:
+        return str(error)
+    return ""
+
+
+def assert_some_refused(messages, folder):
+    assert any(messages)
+    for message in filter(None, messages):
+        assert message.startswith(str(folder))
+        assert "\n" not in message
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_file_that_is_cut_short_is_refused_or_read_as_far(tmp_path, name):
     table = np.eye(9, 4, dtype="f4")
@@ -224,12 +260,26 @@ def test_a_file_that_is_cut_short_is_refused_or_read_as_far(tmp_path, name):
     messages = []
     for length in np.linspace(1, len(content) - 1, 25).astype(int):
         paths[0].write_bytes(content[:length])
-        try:
-            for batch in open_rows(paths, **options).batches(0, 2):
-                assert batch.X.shape[0] == len(batch)
-        except DataFileError as error:
-            messages.append(str(error))
-    assert messages
-    for message in messages:
-        assert message.startswith(str(tmp_path))
-        assert "\n" not in message
+        messages.append(message_of(paths, options))
+    assert_some_refused(messages, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "name", ["arrow_file", "arrow_stream", "feather", "parquet_lists", "parquet_columns", "hdf5",
+             "hdf5_deflated"]
+)  # fmt: skip
+def test_flipped_bytes_are_refused_or_read(tmp_path, name, seed):
+    """Two near the ends of the file, where lengths and offsets are, and one anywhere."""
+    rng = np.random.default_rng(seed)
+    table = np.eye(9, 4, dtype="f4")
+    paths, options = make(BY_NAME[name], tmp_path, table, labels_of("text", 9))
+    content = np.frombuffer(paths[0].read_bytes(), np.uint8)
+    messages = []
+    for _ in range(25):
+        damaged = content.copy()
+        places = [*rng.integers(-256, 256, size=2), rng.integers(len(content))]
+        damaged[places] ^= rng.integers(1, 256, size=3, dtype=np.uint8)
+        paths[0].write_bytes(damaged.tobytes())
+        messages.append(message_of(paths, options))
+    assert_some_refused(messages, tmp_path)

@@ -136,8 +136,24 @@ def test_a_second_label_column_as_pandas_calls_it_is_no_feature(tmp_path, extens
     rows = open_rows(path, labels="species")
     assert rows.feature_names == ("a", "b", "c")
     assert "left out 'species.1', a second 'species'" in rows.description
-    assert open_rows(path, labels="species", features="*").feature_names == ("a", "b", "c")
+    rows = open_rows(path, labels="species", features="*")
+    assert rows.feature_names == ("a", "b", "c")
+    assert "left out 'species.1', a second 'species'" in rows.description
     assert open_rows(path, feature_names=["a", "species.1"]).feature_names == ("a", "species.1")
+
+
+@every_table
+def test_a_second_label_column_alone_is_the_label(tmp_path, extension):
+    frame = FRAME.rename(columns={"label": "label.1"})
+    rows = open_rows(written(tmp_path, extension, frame))
+    assert (rows.feature_names, whole(rows).labels.tolist()) == (("a", "b", "c"), ["x", "y", "x"])
+    rows = open_rows(written(tmp_path, extension, frame.assign(label=[1, 2, 1])))
+    assert (rows.feature_names, whole(rows).labels.tolist()) == (("a", "b", "c"), [1, 2, 1])
+    path = written(tmp_path, extension, frame.assign(**{"class": [1, 2, 1]}))
+    with pytest.raises(
+        DataFileError, match="several columns may be the labels.*'label.1', 'class'"
+    ):
+        open_rows(path)
 
 
 def test_unnamed_columns_of_csv_are_no_features(tmp_path):
@@ -171,7 +187,8 @@ def test_text_is_refused_with_the_pattern_that_leaves_it_out(tmp_path, extension
     path = written(tmp_path, extension, FRAME.assign(city="Paris", state="Texas"))
     with pytest.raises(DataFileError) as raised:
         open_rows(path)
-    assert "column 'city' is not a number" in str(raised.value)
+    found = "it holds 'Paris'" if extension == ".csv" else "it is of type text"
+    assert f"column 'city' is not a number ({found})" in str(raised.value)
     pattern = str(raised.value).split("--features '")[1].split("'")[0]
     assert pattern == "!city,!state"
     assert open_rows(path, features=pattern.split(",")).feature_names == ("a", "b", "c")
@@ -183,6 +200,7 @@ def test_columns_by_name_place_pattern_and_exclusion(tmp_path, extension):
     for wanted, names in [
         ("f*", ("f1", "f0")), (["c", "f1"], ("c", "f1")), ([0, "c"], ("f1", "c")),
         ("*", ("f1", "f0", "c")), ("!f*", ("c",)), (["*", "!c"], ("f1", "f0")),
+        (np.array(["c", "f1"]), ("c", "f1")), (pd.Index(["f0", "c"]), ("f0", "c")),
     ]:  # fmt: skip
         assert open_rows(path, features=wanted).feature_names == names
     for wanted, words in [("g*", "no column matches 'g\\*'"), ("g", "no column 'g'; there are: ")]:
@@ -212,6 +230,7 @@ def test_a_label_is_guessed_only_if_there_is_one_candidate(tmp_path, extension):
     assert (again.feature_names, whole(again).labels.tolist()) == (("y", "x"), [1, 2])
     assert open_rows(path, labels=-1).feature_names == ("class", "y")
     assert open_rows(path, labels=False, features="x").feature_names == ("x",)
+    assert not open_rows(path, labels=False, features=False, columns=["x"]).has_labels
     with pytest.raises(DataFileError, match="'y' cannot be label and feature at once"):
         open_rows(path, labels="y", features=["x", "y"])
 
@@ -315,5 +334,7 @@ def test_further_columns_are_read_beside_the_features(tmp_path, extension):
     rows = open_rows(path, features=False, columns=["city"])
     assert (whole(rows).X, rows.n_features) == (None, 0)
     assert whole(rows).labels.tolist() == ["x", "y", "x"]
+    rows = open_rows(path, columns=["city", "1"])  # by position, and no feature either
+    assert (rows.feature_names, [*whole(rows).columns]) == (("a", "b", "c"), ["city", "key"])
     with pytest.raises(DataFileError, match="has no column 'town'; there are: 'city'"):
         open_rows(path, columns=["town"])

@@ -118,6 +118,8 @@ def test_text_that_no_class_of_a_model_is(tmp_path, write):
         read(write(tmp_path, ["yes"]), classes=[True, False])
     with pytest.raises(DataFileError, match="'x', but .* are numbers"):
         read(write(tmp_path, ["1.5", "x"]), classes=[0.5])
+    with pytest.raises(DataFileError, match="row 0 has the label 'x', but .* of type datetime64"):
+        read(write(tmp_path, ["x", "1"]), classes=np.array(["2026-11-16"], "datetime64[D]"))
 
 
 def test_floats_become_text_one_by_one(tmp_path):

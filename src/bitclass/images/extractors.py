@@ -223,7 +223,7 @@ class EfficientNetLite0(_Network):
     n_features = efficientnet.N_FEATURES
 
     def __post_init__(self) -> None:
-        _check_size(self.size, 32, 1024)
+        vars(self).update(size=_checked_size(self.size, 32, 1024))
 
     @cached_property
     def _model(self) -> _OnnxModel:  # type: ignore[override]
@@ -265,7 +265,7 @@ class OnnxNetwork(_Network):
 
     file: str
     output: str | None = None
-    size: int = 0
+    size: int | None = None  # type: ignore[assignment]  # an int once it is made
     mean: ArrayLike = IMAGENET_MEAN
     std: ArrayLike = IMAGENET_STD
     sha256: str | None = None
@@ -275,7 +275,7 @@ class OnnxNetwork(_Network):
     _model: _OnnxModel = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_size(self.size, 0, 4096)
+        size = None if self.size is None else _checked_size(self.size, 1, 4096)
         for values in (np.asarray(self.mean, float), np.asarray(self.std, float)):
             if values.size not in (1, 3) or not np.isfinite(values).all():
                 raise ValueError(f"mean and std: expected one number or three, found {values}")
@@ -291,7 +291,7 @@ class OnnxNetwork(_Network):
             )
         try:
             model = _OnnxModel(content, self.mean, self.std, self.output)
-            size = self.size or model.side or _DEFAULT_SIZE
+            size = size or model.side or _DEFAULT_SIZE
             # Running the network raises here whatever is wrong with it.
             (features,) = model.extract([np.zeros((size, size, 3), dtype=np.uint8)], size)
         except ImportError:
@@ -313,9 +313,11 @@ class OnnxNetwork(_Network):
         }
 
 
-def _check_size(size: Any, low: int, high: int) -> None:
-    if type(size) is not int or not low <= size <= high:
-        raise ValueError(f"size must be {max(low, 1)} to {high} pixels, found {size!r}")
+def _checked_size(size: Any, low: int, high: int) -> int:
+    is_integer = isinstance(size, int | np.integer) and not isinstance(size, bool)
+    if not is_integer or not low <= size <= high:
+        raise ValueError(f"size must be {low} to {high} pixels, found {size!r}")
+    return int(size)
 
 
 _KINDS: dict[str, type[EfficientNetLite0 | OnnxNetwork]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bitclass.io.errors import DataFileError, listed
@@ -18,7 +18,8 @@ __all__ = ["choose_arrays", "choose_columns", "find_column", "is_label_name"]
 
 _PARTS = "(train|tr|test|te)"
 _LABEL_NAMES = "y|labels|label|targets|target|classes|class|gnd"
-_LABEL = re.compile(rf"(?i)({_PARTS}_)?({_LABEL_NAMES})(_{_PARTS})?")
+# label.1 is what pandas makes of a second column label.
+_LABEL = re.compile(rf"(?i)({_PARTS}_)?({_LABEL_NAMES})(_{_PARTS})?(\.[0-9]+)?")
 _FEATURE_NAMES = "x|features|feature|embeddings|embedding|vectors|fea|data"
 _FEATURES = re.compile(rf"(?i)({_PARTS}_)?({_FEATURE_NAMES})(_{_PARTS})?")
 _ID = re.compile(r"(?i:(.*[_\-. ])?(id|idx|uuid)|index)|.*[a-z](Id|ID)")
@@ -47,12 +48,18 @@ def find_column(path: Path, names: Sequence[str], wanted: str) -> str:
 
 
 def choose_columns(
-    path: Path, kinds: Mapping[str, str], index: Collection[str], request: Request, named: bool
+    path: Path,
+    kinds: Mapping[str, str],
+    index: Collection[str],
+    request: Request,
+    named: bool,
+    examples: Mapping[str, str],
 ) -> tuple[list[str], str | None, list[str]]:
     """Features and label of a table, and notes.
 
     `kinds` are "number", "list", "text" or another type by name of the column, `index` those that
-    pandas says are an index; `named` tells whether columns have more than positions.
+    pandas says are an index; `named` tells whether columns have more than positions. `examples` are
+    texts in columns, for errors.
     """
     names = list(kinds)
     index = {*index, *(name for name in names if _UNNAMED.fullmatch(name))}
@@ -61,8 +68,11 @@ def choose_columns(
     taken = {*(request.features or ()), *model_names, *request.columns}
     free = {name: kinds[name] for name in names if name not in excluded and name not in taken}
     label, notes = _label_column(path, kinds, free, request, named)
-    # species.1 is what pandas makes of a second column species.
-    second = {name for name in free if label and re.fullmatch(rf"{re.escape(label)}\.\d+", name)}
+    seconds = {
+        name: f"a second {label!r}"
+        for name in free
+        if label and re.fullmatch(rf"{re.escape(label)}\.\d+", name)
+    }
     features: list[str] = []
     if model_names:
         if missing := [name for name in model_names if name not in kinds]:
@@ -73,16 +83,17 @@ def choose_columns(
         features = list(model_names)
         notes.append("features matched by name")
     elif wanted:
-        apart = {label, *second} & free.keys()
+        notes += _left_out(wanted, seconds)
+        apart = {label, *seconds} & free.keys()
         features = [name for name in wanted if name not in apart]
     elif request.features is not False:
         left_out = {name: "an identifier" for name in free if _ID.fullmatch(name)}
-        left_out |= dict.fromkeys(second, f"a second {label!r}")
+        left_out |= seconds
         left_out |= dict.fromkeys(index & free.keys(), "the index of a data frame")
         free.pop(label or "", None)
         features, found = _default_features(path, free, left_out)
         notes += found
-    _check_numbers(path, {name: kinds[name] for name in features})
+    _check_numbers(path, {name: kinds[name] for name in features}, examples)
     if request.labels is False:
         label = None
     elif label in features:
@@ -125,7 +136,8 @@ def _label_column(
         return find_column(path, list(kinds), request.labels), []
     if request.only_labels and len(kinds) == 1:
         return next(iter(kinds)), []
-    candidates = [name for name in free if is_label_name(name)]
+    called = [name for name in free if is_label_name(name)]
+    candidates = [name for name in called if name.rpartition(".")[0] not in called]
     if not named and not request.only_labels:
         # Without names, text beside numbers can only be the label.
         texts = [name for name, kind in free.items() if kind == "text"]
@@ -138,7 +150,7 @@ def _label_column(
             f"{path}: name the column of the labels with labels=; there are: {listed(kinds)}"
         )
     # Which of several it is does not matter if neither it nor the features are looked for.
-    looked_for = request.labels is None or not (request.feature_names or request.features)
+    looked_for = request.labels is None or (not request.feature_names and request.features == ())
     if candidates and looked_for:
         raise DataFileError(
             f"{path}: several columns may be the labels, name one with labels=, or leave others "
@@ -163,19 +175,27 @@ def _default_features(
     features = [name for name in free if name not in left_out]
     if not any(free[name] == "number" for name in features):
         raise DataFileError(f"{path}: no column holds numbers; there are: {listed(free)}")
-    return features, [f"left out {name!r}, {left_out[name]}" for name in free if name in left_out]
+    return features, _left_out(free, left_out)
 
 
-def _check_numbers(path: Path, kinds: Mapping[str, str]) -> None:
+def _left_out(names: Iterable[str], reasons: Mapping[str, str]) -> list[str]:
+    """Notes of those of the columns that are left out for a reason."""
+    return [f"left out {name!r}, {reasons[name]}" for name in names if name in reasons]
+
+
+def _check_numbers(path: Path, kinds: Mapping[str, str], examples: Mapping[str, str]) -> None:
     if len(kinds) > 1 and "list" in kinds.values():
         raise DataFileError(f"{path}: features are one column of lists, or columns of numbers")
     wrong = [name for name, kind in kinds.items() if kind not in ("number", "list")]
     if wrong:
-        pattern = ",".join(f"!{name}" for name in wrong[:5])
+        first, pattern = wrong[0], ",".join(f"!{name}" for name in wrong[:5])
+        pattern = re.sub(r"[\r\n]", "?", pattern)  # the message is one line
+        found = (
+            f"holds {examples[first]!r:.60}" if first in examples else f"is of type {kinds[first]}"
+        )
         raise DataFileError(
-            f"{path}: column {wrong[0]!r} is not a number (it is of type {kinds[wrong[0]]}); if it "
-            f"is no feature, leave it out with --features '{pattern}', or name the label with "
-            "--labels"
+            f"{path}: column {first!r} is not a number (it {found}); if it is no feature, leave it "
+            f"out with --features '{pattern}', or name the label with --labels"
         )
 
 

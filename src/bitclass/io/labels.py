@@ -85,7 +85,7 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
         values, inverse = np.unique(labels, return_inverse=True)
         parsed = [_parsed(value, dtype) for value in values.tolist()]
         wrong = np.array([value is None for value in parsed])[inverse]
-        converted = np.array([value or dtype.type(0) for value in parsed], dtype=dtype)[inverse]
+        converted = np.array([value or 0 for value in parsed], dtype=dtype)[inverse]
     else:
         with np.errstate(invalid="ignore", over="ignore"):
             converted = labels.astype(dtype)

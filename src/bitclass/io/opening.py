@@ -114,10 +114,12 @@ def open_rows(
         raise ValueError(f"n_features must be positive, found {n_features}")
     if labels is True:
         raise ValueError("labels must be a name, a position, None or False, found True")
-    if features is True or features == [] or features == ():
-        raise ValueError("features must name at least one array or column")
     label = labels if labels is None or labels is False else str(labels)
-    named = (features,) if isinstance(features, str | int) else features or ()
+    named: list[str | int] = []
+    if features is not None:
+        named = [features] if isinstance(features, str | int) else list(features)
+        if features is True or not named:
+            raise ValueError("features must name at least one array or column")
     request = Request(
         features=False if features is False else tuple(map(str, named)),
         labels=False if labels_file is not None else label,
@@ -131,7 +133,7 @@ def open_rows(
     if labels_file is None:
         return FileRows(sources, _label_dtype(sources, classes))
     request = Request(features=False, labels=label or None, header=header)
-    label_sources = _open_labels(_files(labels_file, None), request, sources)
+    label_sources = _open_labels(_files(labels_file, None, "labels_file"), request, sources)
     label_rows = FileRows(label_sources, _label_dtype(label_sources, classes))
     _, found = label_rows.sample(label_rows.n_rows)
     return FileRows(sources, None, found, label_sources)
@@ -157,11 +159,13 @@ def format_of(path: Path) -> str | None:
     return None
 
 
-def _files(paths: PathLike | Sequence[PathLike], format: str | None) -> list[Path]:
+def _files(
+    paths: PathLike | Sequence[PathLike], format: str | None, name: str = "paths"
+) -> list[Path]:
     """The files, each folder replaced by its files of a known format in the order of names."""
     roots = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not roots:
-        raise ValueError("paths must name at least one file")
+        raise ValueError(f"{name} must name at least one file")
     files: list[Path] = []
     for path in map(Path, roots):
         with reading(path, "a file"):

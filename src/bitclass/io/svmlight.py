@@ -42,9 +42,9 @@ class SvmlightSource(Source):
         self.low, self.high, self.first_index = -1, -1, 0
         self._starts: list[tuple[int, int]] = []  # first row and byte of each block
         dtypes = set()
-        for X, y, at in self._blocks(0):
-            self._starts.append((self.n_rows, at))
-            self.n_rows += len(y)
+        for X, y, row, at in self._blocks(0, 0):
+            self._starts.append((row, at))
+            self.n_rows = row + len(y)
             dtypes.add(whole_numbers(y).dtype)
             if X.nnz:
                 low, high = int(X.indices.min()), int(X.indices.max())
@@ -56,8 +56,8 @@ class SvmlightSource(Source):
             self.label = "first number"
             self.label_dtype = common_dtype([*dtypes])
 
-    def _blocks(self, at: int) -> Iterator[tuple[Any, NDArray[np.float64], int]]:
-        """Features (k, highest index + 1), labels and first byte of blocks of lines."""
+    def _blocks(self, row: int, at: int) -> Iterator[tuple[Any, NDArray[np.float64], int, int]]:
+        """Features (k, highest index + 1), labels, first row and byte of blocks of lines."""
         from sklearn.datasets import load_svmlight_file
 
         with reading(self.path, self.format_name), open_stream(self.path) as stream:
@@ -66,28 +66,28 @@ class SvmlightSource(Source):
                 try:
                     X, y = load_svmlight_file(io.BytesIO(b"".join(lines)), zero_based=True)
                 except ValueError as error:
+                    n_rows = sum(bool(line.partition(b"#")[0].strip()) for line in lines)
                     raise DataFileError(
-                        f"{self.path}: from byte {at} on, a line is not 'number index:value ...' "
-                        f"with rising indices: {error}"
+                        f"{self.path}: of rows {row} to {row + n_rows - 1}, one is not "
+                        f"'number index:value ...' with rising indices: {error}"
                     ) from error
                 if np.any(np.abs(y) > 1 << 53):
                     raise DataFileError(f"{self.path}: labels are numbers up to 2**53")
-                yield X, y, at
-                at += sum(map(len, lines))
+                yield X, y, row, at
+                row, at = row + len(y), at + sum(map(len, lines))
 
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
         """Rows from `start_row` on, in pieces of any size."""
         from scipy.sparse import csr_array
 
-        row, at = next(start for start in reversed(self._starts) if start[0] <= start_row)
-        for X, y, _ in self._blocks(at):
+        start = next(start for start in reversed(self._starts) if start[0] <= start_row)
+        for X, y, row, _ in self._blocks(*start):
             indices = X.indices - self.first_index
             if X.nnz and not 0 <= indices.min() <= indices.max() < self.n_features:
                 raise DataFileError(f"{self.path}: has changed since it was opened")
             rows = csr_array((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
             batch = Batch(rows, None if self.label is None else y, row)
-            row += len(y)
-            if row > start_row:
+            if row + len(y) > start_row:
                 yield batch.rows(max(0, start_row - batch.first_row))
 
 

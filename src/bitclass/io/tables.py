@@ -6,7 +6,8 @@ import bisect
 import itertools
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class TableSource(Source):
 
     _schema: Any = None
     _named = True  # whether columns have more than positions
+    _examples: Mapping[str, str] = {}  # texts in columns, for errors
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
@@ -41,10 +43,11 @@ class TableSource(Source):
                     f"{path}: several columns have the same name: {listed(doubled)}"
                 )
             self._columns = [find_column(path, names, wanted) for wanted in request.columns]
+            request = replace(request, columns=tuple(self._columns))
             kinds = {field.name: self._kind(field.type) for field in self._schema}
             index = (self._schema.pandas_metadata or {}).get("index_columns", [])
             index = [name for name in index if isinstance(name, str)]
-            chosen = choose_columns(path, kinds, index, request, self._named)
+            chosen = choose_columns(path, kinds, index, request, self._named, self._examples)
             self.features, self.label, notes = chosen
             self.notes += notes
             self._is_list = [kinds[name] for name in self.features] == ["list"]
@@ -108,8 +111,9 @@ class TableSource(Source):
             self.n_features = getattr(kinds[0], "list_size", 0)
             kinds = [kinds[0].value_type]
         if self.n_features == 0:
-            first = next(self._batches(0)).column(self.features[0])[0]
-            self.n_features = len(first.as_py() or ())
+            batch = next(self._batches(0))
+            batch.validate(full=True)  # as in `read`
+            self.n_features = len(batch.column(self.features[0])[0].as_py() or ())
         if self.n_features == 0:
             raise DataFileError(f"{self.path}: column {self.features[0]!r} has empty lists")
         self.dtype = np.result_type(*map(_numpy_type, kinds))

@@ -53,18 +53,20 @@ class CsvSource(TableSource):
         self.notes.append(what + (" (guessed)" if guessed else ""))
         # As pyarrow reads them, so that a column of numbers with gaps is not text.
         missing = set(reader.ConvertOptions().null_values)
-        fields = []
+        fields, examples = [], {}
         for place, name in enumerate(first):
-            values = {row[place].strip() for row in records[header:] if place < len(row)}
-            is_text = not all(map(_is_numeral, values - missing))
+            values = [row[place].strip() for row in records[header:] if place < len(row)]
+            texts = [text for text in values if text not in missing and not _is_numeral(text)]
             if not header:
                 name = str(place)
             elif not name:  # as pandas writes an index, perhaps beside that of an earlier file
                 name = f"Unnamed: {place}"
                 while name in first:
                     name += ".1"
-            fields.append((name, pa.string() if is_text else pa.float64()))
-        self._schema = pa.schema(fields)
+            fields.append((name, pa.string() if texts else pa.float64()))
+            if texts:
+                examples[name] = texts[0]
+        self._schema, self._examples = pa.schema(fields), examples
 
     def _count_rows(self) -> None:
         dtypes = set()
