@@ -99,3 +99,12 @@ def test_lines_may_hold_any_bytes(tmp_path, monkeypatch):
     path.write_bytes(b"")
     with pytest.raises(DataFileError, match=r"lines\.txt: no text found"):
         TextLines(path)
+
+
+def test_the_column_of_texts_may_be_given_by_position(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text("id,text,label\n1,hello there,a\n2,bye now,b\n")
+    for column in ("1", "text"):
+        (batch,) = open_texts(path, column=column, columns=["id"]).batches()
+        assert batch.texts == ["hello there", "bye now"]
+        assert list(batch.columns) == ["id"]

@@ -75,7 +75,7 @@ class TextFiles:
         """
         for batch in self._files.batches(start_row, _TEXTS_PER_BATCH):
             columns = dict(batch.columns)
-            texts = columns.pop(self.column).tolist()
+            texts = columns.pop(next(iter(columns))).tolist()  # asked for as the first one
             for i, text in enumerate(texts):
                 if not isinstance(text, (str, bytes)):
                     path, row = self._files.place_of(batch.first_row + i)
