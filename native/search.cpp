@@ -35,7 +35,7 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
         throw std::invalid_argument("weights: expected 1 to 2147483647 classes, found " + std::to_string(n_classes));
     }
     if (n_bytes == 0 || n_bytes > kMaxBytes) {
-        throw std::invalid_argument("weights: expected 1 to " + std::to_string(kMaxBytes) + " bytes a class, found " +
+        throw std::invalid_argument("weights: expected 1 to " + std::to_string(kMaxBytes) + " bytes per class, found " +
                                     std::to_string(n_bytes));
     }
     n_groups_ = chunks_of(n_classes, kGroupClasses);

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawing import scene
 from image_files import broken, encoded, whole
 
 from bitclass.images import (
@@ -22,6 +21,7 @@ from bitclass.images import (
     open_images,
 )
 from bitclass.images import rows as rows_module
+from drawing import scene
 
 
 class Rows(Extractor):
@@ -238,7 +238,7 @@ class Fatal(Rows):
 def test_a_killed_run_resumes(folder, tmp_path):
     program = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(folder) for folder in Path(__file__).parents[:2]]}
 from test_rows import Fatal, image_rows, open_images, rows_module
 rows_module._MAX_BATCH_IMAGES = 2
 image_rows(open_images({str(folder)!r}), Fatal(), cache={str(tmp_path / "cache")!r}, n_jobs=1)

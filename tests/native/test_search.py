@@ -143,7 +143,7 @@ def test_an_index_keeps_the_level_it_was_made_for(level):
     ("weights", "message"),
     [
         (np.zeros((0, 2), np.uint8), "weights: .*classes, found 0"),
-        (np.zeros((2, 0), np.uint8), "weights: .*bytes a class, found 0"),
+        (np.zeros((2, 0), np.uint8), "weights: .*bytes per class, found 0"),
         (np.zeros((1, 125_001), np.uint8), "weights: .*found 125001"),
     ],
 )

@@ -8,24 +8,12 @@ import pytest
 pytest.importorskip("PIL", reason="images need bitclass[images]")
 from PIL import Image
 
+from drawing import scene
 from reproduction.__main__ import main
 from reproduction.gist import Gist
 
 # Stored features of `scene` by the definition, step by step in double precision.
 STORED = Path(__file__).parents[1] / "golden" / "gist_512.npy"
-
-
-def scene(side, seed):
-    """Boxes of some colours on a slope, and integer noise: the same everywhere."""
-    state = np.random.RandomState(seed)
-    y, x = np.mgrid[:side, :side]
-    image = np.stack([x * 2 + y, x + y * 2, x * 3], axis=2) * 64 // side
-    for _ in range(6):
-        left, top = state.randint(0, side, 2)
-        width, height = state.randint(1, side // 2 + 1, 2)
-        image[top : top + height, left : left + width] = state.randint(0, 220, 3)
-    image += state.randint(0, 16, image.shape)
-    return np.clip(image, 0, 255).astype(np.uint8)
 
 
 def grating(side, frequency, angle):
