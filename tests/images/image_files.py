@@ -8,8 +8,9 @@ import struct
 import zlib
 
 import numpy as np
-from drawing import scene
 from PIL import Image
+
+from drawing import scene
 
 
 def encoded(image, format, **options):

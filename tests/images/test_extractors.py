@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from drawing import large_scenes, scene
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -20,6 +19,7 @@ from bitclass.images import (
     recorded_extractor,
 )
 from bitclass.images.efficientnet import read_weights
+from drawing import large_scenes, scene
 
 STORED = Path(__file__).parents[1] / "golden" / "efficientnet_lite0_1280.npy"
 

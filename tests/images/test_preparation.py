@@ -5,13 +5,13 @@ import io
 
 import numpy as np
 import pytest
-from drawing import scene
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_files import bomb, broken, encoded, png_claiming, whole
 from PIL import Image, ImageSequence
 
 from bitclass.images import ImageError, centre_square, decode
+from drawing import scene
 
 PIXELS = scene(48, 7)
 GREY = np.repeat(PIXELS[:, :, :1], 3, axis=2)

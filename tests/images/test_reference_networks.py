@@ -4,10 +4,10 @@ import os
 
 import numpy as np
 import pytest
-from drawing import large_scenes, scene
 from torch_reference import efficientnet_lite0_features
 
 from bitclass.images import EfficientNetLite0
+from drawing import large_scenes, scene
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("BITCLASS_TEST_IMAGES"),
