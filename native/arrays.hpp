@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <type_traits>
 
@@ -16,21 +17,30 @@ namespace nb = nanobind;
 
 [[noreturn]] inline void refuse_value(const std::string& message) { throw nb::value_error(message.c_str()); }
 
-// Any array that offers the buffer protocol. Must be made and destroyed with the GIL held.
+// The lengths of an array; kAny allows any along an axis.
+using Shape = std::initializer_list<std::size_t>;
+constexpr auto kAny = static_cast<std::size_t>(-1);
+
+// Any array of that shape that offers the buffer protocol. Must be made and destroyed with the GIL held.
 class AnyArray {
 public:
-    AnyArray(nb::handle object, const char* name, int n_dims) : name_(name) {
+    AnyArray(nb::handle object, const char* name, Shape expected) : name_(name) {
         if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
             PyErr_Clear();
             refuse("an array", nb::inst_name(object).c_str());
         }
-        if (view_.ndim != n_dims) {
-            const std::string found = std::to_string(view_.ndim);
-            PyBuffer_Release(&view_);
-            refuse(std::to_string(n_dims) + " dimensions", found);
+        if (static_cast<std::size_t>(view_.ndim) != expected.size()) {
+            refuse(std::to_string(expected.size()) + " dimensions", std::to_string(view_.ndim));
+        }
+        int axis = 0;
+        for (const std::size_t length : expected) {
+            if (length != kAny && shape(axis) != length) {
+                refuse_value(std::string(name_) + ": expected length " + std::to_string(length) + " along axis " +
+                             std::to_string(axis) + ", found " + std::to_string(shape(axis)));
+            }
+            ++axis;
         }
     }
-    ~AnyArray() { PyBuffer_Release(&view_); }
     AnyArray(const AnyArray&) = delete;
     AnyArray& operator=(const AnyArray&) = delete;
 
@@ -56,18 +66,16 @@ public:
 
     bool aligned_to(std::size_t bytes) const { return reinterpret_cast<std::uintptr_t>(view_.buf) % bytes == 0; }
 
-    // ValueError unless the axis has that length.
-    void require_length(int axis, std::size_t length) const {
-        if (shape(axis) == length) return;
-        refuse_value(std::string(name_) + ": expected length " + std::to_string(length) + " along axis " +
-                     std::to_string(axis) + ", found " + std::to_string(shape(axis)));
-    }
     [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
         throw nb::type_error((std::string(name_) + ": expected " + expected + ", found " + found).c_str());
     }
 
 private:
-    Py_buffer view_{};
+    struct View : Py_buffer {
+        View() : Py_buffer{} {}
+        ~View() { PyBuffer_Release(this); }
+    };
+    View view_;
     const char* name_;
 };
 
@@ -75,7 +83,7 @@ private:
 template <class T>
 class Array : public AnyArray {
 public:
-    Array(nb::handle object, const char* name, int n_dims) : AnyArray(object, name, n_dims) {
+    Array(nb::handle object, const char* name, Shape expected_shape) : AnyArray(object, name, expected_shape) {
         using Element = std::remove_const_t<T>;
         const std::string bits = std::to_string(8 * sizeof(T));
         const std::string type =
@@ -85,7 +93,7 @@ public:
         if (!std::is_const_v<T> && read_only()) refuse(expected, "a read-only one");
         std::ptrdiff_t expected_stride = sizeof(T);
         bool contiguous = aligned_to(alignof(Element));
-        for (int axis = n_dims - 1; axis >= 0; --axis) {
+        for (int axis = static_cast<int>(expected_shape.size()) - 1; axis >= 0; --axis) {
             contiguous = contiguous && (stride(axis) == expected_stride || shape(axis) <= 1);
             expected_stride *= static_cast<std::ptrdiff_t>(shape(axis));
         }
@@ -104,7 +112,8 @@ class NewArray {
 public:
     template <class... Lengths>
     explicit NewArray(Lengths... shape)
-        : object(nb::handle(numpy_empty)(nb::make_tuple(shape...), dtype())), array_(object, "new", sizeof...(shape)) {}
+        : object(nb::handle(numpy_empty)(nb::make_tuple(shape...), dtype())),
+          array_(object, "new", {std::size_t{shape}...}) {}
 
     T* data() const { return array_.data(); }
     nb::object object;

@@ -27,30 +27,18 @@ using FloatArray = Array<const float>;
 // -- Search
 
 HammingIndex* make_index(nb::handle weights) {
-    const Codes packed(weights, "weights", 2);
+    const Codes packed(weights, "weights", {kAny, kAny});
     const WithoutGil released;
     return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1));
 }
 
 HammingIndex* make_clustered_index(nb::handle weights, nb::handle centres, nb::handle clusters, std::size_t n_probe) {
-    const Codes packed(weights, "weights", 2);
-    const Codes packed_centres(centres, "centres", 2);
-    const Array<const std::int64_t> places(clusters, "clusters", 1);
-    packed_centres.require_length(1, packed.shape(1));
-    places.require_length(0, packed.shape(0));
+    const Codes packed(weights, "weights", {kAny, kAny});
+    const Codes packed_centres(centres, "centres", {kAny, packed.shape(1)});
+    const Array<const std::int64_t> places(clusters, "clusters", {packed.shape(0)});
     const WithoutGil released;
     return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1), packed_centres.data(),
                             packed_centres.shape(0), places.data(), n_probe);
-}
-
-nb::tuple nearest(const HammingIndex& index, nb::handle codes, int n_threads) {
-    const Codes queries(codes, "codes", 2);
-    queries.require_length(1, index.n_bytes());
-    const std::size_t n = queries.shape(0);
-    const NewArray<std::int64_t> indices(n);
-    const NewArray<std::int32_t> distances(n);
-    without_gil([&] { index.nearest(queries.data(), n, indices.data(), distances.data(), n_threads); });
-    return nb::make_tuple(indices.object, distances.object);
 }
 
 void require_count(const char* name, std::size_t found, std::size_t most) {
@@ -59,26 +47,38 @@ void require_count(const char* name, std::size_t found, std::size_t most) {
                  std::to_string(found));
 }
 
-nb::tuple top_k(const HammingIndex& index, nb::handle codes, std::size_t k, int n_threads) {
-    const Codes queries(codes, "codes", 2);
-    queries.require_length(1, index.n_bytes());
-    require_count("k", k, index.n_classes());
-    const std::size_t n = queries.shape(0);
-    const NewArray<std::int64_t> indices(n, k);
-    const NewArray<std::int32_t> distances(n, k);
-    without_gil([&] { index.top_k(queries.data(), n, k, indices.data(), distances.data(), n_threads); });
-    return nb::make_tuple(indices.object, distances.object);
-}
-
 void require_width(const HammingIndex& index, std::size_t n_bits) {
     if (index.n_bytes() == packed_width(n_bits)) return;
     refuse_value("index: expected " + std::to_string(packed_width(n_bits)) + " bytes per class, as codes of " +
                  std::to_string(n_bits) + " bits have, found " + std::to_string(index.n_bytes()));
 }
 
+// New arrays for what a search finds.
+template <class... Lengths>
+struct FoundArrays {
+    explicit FoundArrays(Lengths... shape) : indices(shape...), distances(shape...) {}
+    Found found() const { return {indices.data(), distances.data()}; }
+    NewArray<std::int64_t> indices;
+    NewArray<std::int32_t> distances;
+};
+
+nb::tuple nearest(const HammingIndex& index, nb::handle codes, int n_threads) {
+    const Codes queries(codes, "codes", {kAny, index.n_bytes()});
+    const FoundArrays out(queries.shape(0));
+    without_gil([&] { index.nearest(queries.data(), queries.shape(0), out.found(), n_threads); });
+    return nb::make_tuple(out.indices.object, out.distances.object);
+}
+
+nb::tuple top_k(const HammingIndex& index, nb::handle codes, std::size_t k, int n_threads) {
+    const Codes queries(codes, "codes", {kAny, index.n_bytes()});
+    require_count("k", k, index.n_classes());
+    const FoundArrays out(queries.shape(0), k);
+    without_gil([&] { index.top_k(queries.data(), queries.shape(0), k, out.found(), n_threads); });
+    return nb::make_tuple(out.indices.object, out.distances.object);
+}
+
 nb::object scores(const HammingIndex& index, nb::handle codes, std::size_t n_bits, int n_threads) {
-    const Codes queries(codes, "codes", 2);
-    queries.require_length(1, index.n_bytes());
+    const Codes queries(codes, "codes", {kAny, index.n_bytes()});
     require_width(index, n_bits);
     const NewArray<std::int32_t> products(queries.shape(0), index.n_classes());
     without_gil([&] { index.scores(queries.data(), queries.shape(0), n_bits, products.data(), n_threads); });
@@ -90,8 +90,7 @@ nb::object scores(const HammingIndex& index, nb::handle codes, std::size_t n_bit
 // Rows of features, read where they are: only the elements of a row must lie side by side.
 class FeatureArray : public AnyArray {
 public:
-    FeatureArray(nb::handle object, std::size_t n_features) : AnyArray(object, "X", 2) {
-        require_length(1, n_features);
+    FeatureArray(nb::handle object, std::size_t n_features) : AnyArray(object, "X", {kAny, n_features}) {
         const Features::Type type = is("float16")   ? Features::Type::float16
                                     : is("float32") ? Features::Type::float32
                                                     : Features::Type::float64;
@@ -106,77 +105,67 @@ public:
     Features features{};
 };
 
+bool in_float32(nb::handle scores) { return AnyArray(scores, "scores", {kAny, kAny}).is("float32"); }
+
 template <class Float>
-nb::tuple pack_signs_of(nb::handle scores, nb::handle intercept, int n_threads) {
-    const Array<const Float> values(scores, "scores", 2);
-    const Array<const Float> shift(intercept, "intercept", 1);
-    shift.require_length(0, values.shape(1));
+nb::tuple pack_signs_of(nb::handle scores, nb::handle intercept) {
+    const Array<const Float> values(scores, "scores", {kAny, kAny});
+    const Array<const Float> shift(intercept, "intercept", {values.shape(1)});
     const NewArray<std::uint8_t> codes(values.shape(0), packed_width(values.shape(1)));
-    const std::size_t bad = without_gil([&] {
-        return pack_signs(values.data(), values.shape(0), values.shape(1), shift.data(), codes.data(), n_threads);
-    });
+    const ScoreKernels<Float>& level = kernels().encode;
+    const std::size_t bad = without_gil(
+        [&] { return level.pack(values.data(), values.shape(0), values.shape(1), shift.data(), codes.data()); });
     return nb::make_tuple(codes.object, bad);
 }
 
-// What rescoring finds: n rows of the k best.
-struct Rescored {
-    Rescored(const HammingIndex& index, std::size_t n, std::size_t n_bits, nb::handle scale, std::size_t n_candidates,
-             std::size_t k)
-        : scale(scale, "scale", 1), indices(n, k), scores(n, k), distances(n, k) {
+// New arrays for what rescoring finds, after checks of what is wanted.
+struct RescoredArrays {
+    RescoredArrays(const HammingIndex& index, std::size_t n, std::size_t n_bits, Rescoring wanted)
+        : best(n, wanted.k), scores(n, wanted.k) {
         require_width(index, n_bits);
-        this->scale.require_length(0, n_bits);
-        require_count("n_candidates", n_candidates, index.n_classes());
-        require_count("k", k, n_candidates);
+        require_count("n_candidates", wanted.n_candidates, index.n_classes());
+        require_count("k", wanted.k, wanted.n_candidates);
     }
+    Found found() const { return {best.indices.data(), best.distances.data(), scores.data()}; }
     nb::tuple with(std::size_t bad) const {
-        return nb::make_tuple(indices.object, scores.object, distances.object, bad);
+        return nb::make_tuple(best.indices.object, scores.object, best.distances.object, bad);
     }
-    FloatArray scale;
-    NewArray<std::int64_t> indices;
+    FoundArrays<std::size_t, std::size_t> best;
     NewArray<std::int32_t> scores;
-    NewArray<std::int32_t> distances;
 };
 
 template <class Float>
-nb::tuple rescore_of(const HammingIndex& index, nb::handle scores, nb::handle intercept, nb::handle scale,
-                     std::size_t n_candidates, std::size_t k, int n_threads) {
-    const Array<const Float> values(scores, "scores", 2);
-    const Array<const Float> shift(intercept, "intercept", 1);
-    shift.require_length(0, values.shape(1));
-    const Rescored out(index, values.shape(0), values.shape(1), scale, n_candidates, k);
-    const std::size_t bad = without_gil([&] {
-        return rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, out.scale.data(),
-                       n_candidates, k, out.indices.data(), out.scores.data(), out.distances.data(), n_threads);
-    });
-    return out.with(bad);
+nb::tuple rescore_of(const HammingIndex& index, nb::handle scores, nb::handle intercept, float steepness,
+                     Rescoring wanted, int n_threads) {
+    const Array<const Float> values(scores, "scores", {kAny, kAny});
+    const Array<const Float> shift(intercept, "intercept", {values.shape(1)});
+    const RescoredArrays out(index, values.shape(0), values.shape(1), wanted);
+    return out.with(without_gil([&] {
+        return rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, steepness, wanted,
+                       out.found(), n_threads);
+    }));
 }
 
-bool in_float32(nb::handle scores) { return AnyArray(scores, "scores", 2).is("float32"); }
-
 nb::object widen_rows(nb::handle X, int n_threads) {
-    const AnyArray shape(X, "X", 2);
-    const FeatureArray halves(X, shape.shape(1));
+    const FeatureArray halves(X, kAny);
     if (!halves.is("float16")) halves.refuse("float16", halves.dtype());
-    const NewArray<float> wide(shape.shape(0), shape.shape(1));
+    const NewArray<float> wide(halves.shape(0), halves.shape(1));
     without_gil([&] { widen(halves.features, wide.data(), n_threads); });
     return wide.object;
 }
 
 Int8Projection* make_projection(nb::handle weights, nb::handle thresholds, nb::handle centre, nb::handle inverse_scale,
                                 nb::handle steps) {
-    const Array<const std::int8_t> quantised(weights, "weights", 2);
-    const Doubles limits(thresholds, "thresholds", 1);
-    const Doubles units(steps, "steps", 1);
-    limits.require_length(0, quantised.shape(1));
-    units.require_length(0, quantised.shape(1));
+    const Array<const std::int8_t> quantised(weights, "weights", {kAny, kAny});
+    const std::size_t n_features = quantised.shape(0), n_bits = quantised.shape(1);
+    const Doubles limits(thresholds, "thresholds", {n_bits});
+    const Doubles units(steps, "steps", {n_bits});
     std::optional<FloatArray> middle, factors;
     if (!centre.is_none() || !inverse_scale.is_none()) {
-        middle.emplace(centre, "centre", 1);
-        factors.emplace(inverse_scale, "inverse_scale", 1);
-        middle->require_length(0, quantised.shape(0));
-        factors->require_length(0, quantised.shape(0));
+        middle.emplace(centre, "centre", Shape{n_features});
+        factors.emplace(inverse_scale, "inverse_scale", Shape{n_features});
     }
-    return new Int8Projection(quantised.data(), quantised.shape(0), quantised.shape(1), limits.data(), units.data(),
+    return new Int8Projection(quantised.data(), n_features, n_bits, limits.data(), units.data(),
                               middle ? middle->data() : nullptr, factors ? factors->data() : nullptr);
 }
 
@@ -190,22 +179,19 @@ nb::tuple encode_rows(const Int8Projection& projection, nb::handle X, int n_thre
 nb::tuple nearest_of_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X, int n_threads) {
     const FeatureArray rows(X, projection.n_features());
     require_width(index, projection.n_bits());
-    const NewArray<std::int64_t> indices(rows.shape(0));
-    const NewArray<std::int32_t> distances(rows.shape(0));
-    const std::size_t bad = without_gil(
-        [&] { return predict(projection, index, rows.features, indices.data(), distances.data(), n_threads); });
-    return nb::make_tuple(indices.object, distances.object, bad);
+    const FoundArrays out(rows.shape(0));
+    const std::size_t bad =
+        without_gil([&] { return predict(projection, index, rows.features, out.found(), n_threads); });
+    return nb::make_tuple(out.indices.object, out.distances.object, bad);
 }
 
-nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X, nb::handle scale,
+nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X, float steepness,
                            std::size_t n_candidates, std::size_t k, int n_threads) {
     const FeatureArray rows(X, projection.n_features());
-    const Rescored out(index, rows.shape(0), projection.n_bits(), scale, n_candidates, k);
-    const std::size_t bad = without_gil([&] {
-        return predict_rescored(projection, index, rows.features, out.scale.data(), n_candidates, k, out.indices.data(),
-                                out.scores.data(), out.distances.data(), n_threads);
-    });
-    return out.with(bad);
+    const Rescoring wanted{n_candidates, k};
+    const RescoredArrays out(index, rows.shape(0), projection.n_bits(), wanted);
+    return out.with(without_gil(
+        [&] { return predict_rescored(projection, index, rows.features, steepness, wanted, out.found(), n_threads); }));
 }
 
 // -- Sparse rows
@@ -213,8 +199,8 @@ nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex&
 // Compressed rows from Python. Offsets and columns come from files too, so they are checked one by one.
 struct SparseArray {
     SparseArray(nb::handle indptr, nb::handle indices, nb::handle data, std::size_t n_columns)
-        : starts(indptr, "indptr", 1), columns(indices, "indices", 1), values(data, "data", 1) {
-        values.require_length(0, columns.shape(0));
+        : starts(indptr, "indptr", {kAny}), columns(indices, "indices", {kAny}),
+          values(data, "data", {columns.shape(0)}) {
         if (starts.shape(0) == 0) refuse_value("indptr: expected at least one offset, found none");
         rows = {starts.data(), columns.data(), values.data(), starts.shape(0) - 1};
         for (std::size_t i = 0; i < rows.n; ++i) {
@@ -238,7 +224,7 @@ struct SparseArray {
 
 nb::object scores_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::handle data, nb::handle projection,
                                  int n_threads) {
-    const FloatArray table(projection, "projection", 2);
+    const FloatArray table(projection, "projection", {kAny, kAny});
     const SparseArray X(indptr, indices, data, table.shape(0));
     const NewArray<float> scores(X.rows.n, table.shape(1));
     SparseProjection all_columns{};
@@ -250,15 +236,11 @@ nb::object scores_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::hand
 
 void step_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::handle data, nb::handle gradients, float size,
                          nb::handle projection, nb::handle squares, nb::handle counts, int n_threads) {
-    const FloatArray by_scores(gradients, "gradients", 2);
-    const Array<float> table(projection, "projection", 2);
-    const Array<float> means(squares, "squares", 1);
-    const Array<std::int32_t> times(counts, "counts", 1);
+    const Array<float> table(projection, "projection", {kAny, kAny});
     const SparseArray X(indptr, indices, data, table.shape(0));
-    by_scores.require_length(0, X.rows.n);
-    by_scores.require_length(1, table.shape(1));
-    means.require_length(0, table.shape(0));
-    times.require_length(0, table.shape(0));
+    const FloatArray by_scores(gradients, "gradients", {X.rows.n, table.shape(1)});
+    const Array<float> means(squares, "squares", {table.shape(0)});
+    const Array<std::int32_t> times(counts, "counts", {table.shape(0)});
     const WithoutGil released;
     sparse_step(X.rows, by_scores.data(), size, table.data(), means.data(), times.data(), table.shape(0),
                 table.shape(1), n_threads);
@@ -321,8 +303,7 @@ NgramHasher* make_hasher(int column_bits, int min_chars, int max_chars, int min_
     }
     const NgramLengths lengths{min_chars, max_chars, min_words, max_words};
     if (weights.is_none()) return new NgramHasher(lengths, column_bits, nullptr);
-    const FloatArray factors(weights, "weights", 1);
-    factors.require_length(0, std::size_t{1} << column_bits);
+    const FloatArray factors(weights, "weights", {std::size_t{1} << column_bits});
     return new NgramHasher(lengths, column_bits, factors.data());
 }
 
@@ -376,14 +357,14 @@ nb::tuple rows_of_texts(const NgramHasher& hasher, nb::handle texts, int n_threa
 class KeptProjection {
 public:
     KeptProjection(nb::handle places, nb::handle factors, nb::handle projection, nb::handle steps, nb::handle intercept)
-        : places_(places, "places", 1), intercept_(intercept, "intercept", 1) {
-        const AnyArray table(projection, "projection", 2);
+        : places_(places, "places", {kAny}), intercept_(intercept, "intercept", {kAny}) {
         const std::size_t n_bits = intercept_.shape(0);
-        table.require_length(1, n_bits);
+        const Shape any_rows{kAny, n_bits};
+        const AnyArray table(projection, "projection", any_rows);
         if (table.is("int8")) {
-            bytes_.emplace(projection, "projection", 2);
+            bytes_.emplace(projection, "projection", any_rows);
         } else {
-            floats_.emplace(projection, "projection", 2);
+            floats_.emplace(projection, "projection", any_rows);
         }
         const auto n_kept = static_cast<std::int64_t>(table.shape(0));
         if (n_kept == 0) refuse_value("projection: expected at least one row, found none");
@@ -391,14 +372,8 @@ public:
                          [&](std::int32_t place) { return -1 <= place && place < n_kept; })) {
             refuse_value("places: expected numbers of rows of projection, or -1");
         }
-        if (!factors.is_none()) {
-            factors_.emplace(factors, "factors", 1);
-            factors_->require_length(0, table.shape(0));
-        }
-        if (!steps.is_none()) {
-            steps_.emplace(steps, "steps", 1);
-            steps_->require_length(0, n_bits);
-        }
+        if (!factors.is_none()) factors_.emplace(factors, "factors", Shape{table.shape(0)});
+        if (!steps.is_none()) steps_.emplace(steps, "steps", Shape{n_bits});
         projection_ = {places_.data(),
                        factors_ ? factors_->data() : nullptr,
                        floats_ ? floats_->data() : nullptr,
@@ -415,18 +390,17 @@ public:
         return found.object;
     }
 
-    nb::object predict(const NgramHasher& hasher, const HammingIndex& index, nb::handle texts, nb::handle scale,
+    nb::object predict(const NgramHasher& hasher, const HammingIndex& index, nb::handle texts, float steepness,
                        std::size_t n_candidates, int n_threads) const {
         const Texts list(texts);
-        const FloatArray steepness(scale, "scale", 1);
-        steepness.require_length(0, projection_.n_bits);
-        places_.require_length(0, std::size_t{1} << hasher.column_bits());
+        if (places_.shape(0) != std::size_t{1} << hasher.column_bits()) {
+            refuse_value("places: expected as many as the columns of texts, found " + std::to_string(places_.shape(0)));
+        }
         if (n_candidates > 0) require_count("n_candidates", n_candidates, index.n_classes());
         require_width(index, projection_.n_bits);
         const NewArray<std::int64_t> found(list.views.size());
         without_gil([&] {
-            predict_texts(hasher, projection_, index, list.views, steepness.data(), n_candidates, found.data(),
-                          n_threads);
+            predict_texts(hasher, projection_, index, list.views, steepness, n_candidates, found.data(), n_threads);
         });
         return found.object;
     }
@@ -444,116 +418,90 @@ private:
 
 PackedRows rows_of(const Codes& codes) { return {codes.data(), codes.shape(0), codes.shape(1)}; }
 
-void require_code_widths(const Codes& codes, const Codes& weights, std::size_t n_bits) {
+// Bytes of codes of n_bits, as many as training can do.
+std::size_t training_width(std::size_t n_bits) {
     require_count("n_bits", n_bits, kMaxTrainingBits);
-    codes.require_length(1, packed_width(n_bits));
-    weights.require_length(1, packed_width(n_bits));
+    return packed_width(n_bits);
 }
 
 nb::object half_margins_of(nb::handle codes, nb::handle weights, nb::handle own, int n_threads) {
-    const Codes code_array(codes, "codes", 2);
-    const Codes weight_array(weights, "weights", 2);
-    const Labels own_array(own, "own", 1);
-    require_code_widths(code_array, weight_array, std::min(8 * code_array.shape(1), kMaxTrainingBits));
-    own_array.require_length(0, code_array.shape(0));
-    const NewArray<std::int16_t> half(code_array.shape(0), weight_array.shape(0));
-    without_gil(
-        [&] { half_margins(rows_of(code_array), rows_of(weight_array), own_array.data(), half.data(), n_threads); });
+    const std::size_t n_bits = 8 * AnyArray(codes, "codes", {kAny, kAny}).shape(1);
+    const std::size_t n_bytes = training_width(std::min(n_bits, kMaxTrainingBits));
+    const Codes rows(codes, "codes", {kAny, n_bytes});
+    const Codes classes(weights, "weights", {kAny, n_bytes});
+    const Labels labels(own, "own", {rows.shape(0)});
+    const NewArray<std::int16_t> half(rows.shape(0), classes.shape(0));
+    without_gil([&] { half_margins(rows_of(rows), rows_of(classes), labels.data(), half.data(), n_threads); });
     return half.object;
 }
 
 void add_pair_sums(nb::handle codes, nb::handle weights, std::size_t bit, nb::handle own, nb::handle row_weights,
                    nb::handle tables, nb::handle sums, int n_threads) {
-    const Codes code_array(codes, "codes", 2);
-    const Codes weight_array(weights, "weights", 2);
-    const Labels own_array(own, "own", 1);
-    const Doubles row_weight_array(row_weights, "row_weights", 1);
-    const Doubles table_array(tables, "tables", 2);
-    const Array<double> sum_array(sums, "sums", 4);
-    const std::size_t n = code_array.shape(0), n_classes = weight_array.shape(0);
-    const std::size_t n_bits = table_array.shape(1) / 2;
-    own_array.require_length(0, n);
-    row_weight_array.require_length(0, n);
-    table_array.require_length(1, 2 * n_bits + 1);
-    require_code_widths(code_array, weight_array, n_bits);
-    sum_array.require_length(0, 2);
-    sum_array.require_length(1, table_array.shape(0));
-    sum_array.require_length(2, n_classes);
-    sum_array.require_length(3, n_classes);
+    const std::size_t n_bits = AnyArray(tables, "tables", {kAny, kAny}).shape(1) / 2;
+    const Codes rows(codes, "codes", {kAny, training_width(n_bits)});
+    const Codes classes(weights, "weights", {kAny, packed_width(n_bits)});
+    const std::size_t n = rows.shape(0), n_classes = classes.shape(0);
+    const Labels labels(own, "own", {n});
+    const Doubles factors(row_weights, "row_weights", {n});
+    const Doubles values(tables, "tables", {kAny, 2 * n_bits + 1});
+    const Array<double> totals(sums, "sums", {2, values.shape(0), n_classes, n_classes});
     if (bit >= n_bits) {
         refuse_value("bit: expected an index below " + std::to_string(n_bits) + ", found " + std::to_string(bit));
     }
     const WithoutGil released;
-    pair_sums(rows_of(code_array), rows_of(weight_array), bit,
-              {own_array.data(), row_weight_array.data(), n, n_classes},
-              {table_array.data(), table_array.shape(0), n_bits}, sum_array.data(), n_threads);
+    pair_sums(rows_of(rows), rows_of(classes), bit, {labels.data(), factors.data(), n, n_classes},
+              {values.data(), values.shape(0), n_bits}, totals.data(), n_threads);
 }
 
 double flip_bits_of(nb::handle H, nb::handle g, nb::handle w, int n_threads) {
-    const Doubles H_array(H, "H", 2);
-    const Doubles g_array(g, "g", 1);
-    const Array<std::int8_t> w_array(w, "w", 1);
-    const std::size_t n_classes = H_array.shape(0);
-    H_array.require_length(1, n_classes);
-    g_array.require_length(0, n_classes);
-    w_array.require_length(0, n_classes);
+    const Doubles slopes(g, "g", {kAny});
+    const std::size_t n_classes = slopes.shape(0);
+    const Doubles matrix(H, "H", {n_classes, n_classes});
+    const Array<std::int8_t> signs(w, "w", {n_classes});
     const WithoutGil released;
-    return flip_bits(H_array.data(), g_array.data(), w_array.data(), n_classes, n_threads);
+    return flip_bits(matrix.data(), slopes.data(), signs.data(), n_classes, n_threads);
 }
 
 nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle own, nb::handle row_weights,
                         std::size_t n_bits, nb::handle values, double log_step, int n_threads) {
-    const Codes code_array(codes, "codes", 2);
-    const Codes weight_array(weights, "weights", 2);
-    const Labels own_array(own, "own", 1);
-    const Doubles row_weight_array(row_weights, "row_weights", 1);
-    const Doubles value_array(values, "values", 1);
-    const std::size_t n = code_array.shape(0);
-    require_code_widths(code_array, weight_array, n_bits);
-    own_array.require_length(0, n);
-    row_weight_array.require_length(0, n);
-    value_array.require_length(0, 4 * n_bits + 1);
+    const std::size_t n_bytes = training_width(n_bits);
+    const Codes rows(codes, "codes", {kAny, n_bytes});
+    const Codes classes(weights, "weights", {kAny, n_bytes});
+    const std::size_t n = rows.shape(0);
+    const Labels labels(own, "own", {n});
+    const Doubles factors(row_weights, "row_weights", {n});
+    const Doubles losses(values, "values", {4 * n_bits + 1});
     // The powers exp(log_step * r) have exponents that fit an integer. A NaN is refused as well.
     if (!(log_step >= 0.0 && log_step <= 1000.0)) {
         refuse_value("log_step: expected a number from 0 to 1000, found " + std::to_string(log_step));
     }
-    const NewArray<std::uint8_t> new_codes(n, code_array.shape(1));
+    const NewArray<std::uint8_t> new_codes(n, n_bytes);
     const NewArray<double> log_decreases(n_bits);
-    const CodeUpdate update{rows_of(code_array),
-                            rows_of(weight_array),
-                            own_array.data(),
-                            row_weight_array.data(),
-                            n_bits,
-                            value_array.data(),
-                            log_step,
-                            new_codes.data(),
-                            log_decreases.data()};
+    const CodeUpdate update{rows_of(rows), rows_of(classes), labels.data(),    factors.data(),      n_bits,
+                            losses.data(), log_step,         new_codes.data(), log_decreases.data()};
     without_gil([&] { update_codes(update, n_threads); });
     return nb::make_tuple(new_codes.object, log_decreases.object);
 }
 
 nb::tuple grouped_rows(nb::handle labels, nb::handle codes, int n_threads) {
-    const Labels label_array(labels, "labels", 1);
-    const Codes code_array(codes, "codes", 2);
-    label_array.require_length(0, code_array.shape(0));
-    const NewArray<std::intptr_t> first(code_array.shape(0)), inverse(code_array.shape(0));
-    const std::size_t n_groups = without_gil(
-        [&] { return group_rows(label_array.data(), rows_of(code_array), first.data(), inverse.data(), n_threads); });
+    const Labels classes(labels, "labels", {kAny});
+    const std::size_t n = classes.shape(0);
+    const Codes rows(codes, "codes", {n, kAny});
+    const NewArray<std::intptr_t> first(n), inverse(n);
+    const std::size_t n_groups =
+        without_gil([&] { return group_rows(classes.data(), rows_of(rows), first.data(), inverse.data(), n_threads); });
     return nb::make_tuple(first.object, inverse.object, n_groups);
 }
 
 template <class Float>
 void add_class_sums(nb::handle X, nb::handle labels, nb::handle row_weights, nb::handle sums, int n_threads) {
-    const Array<const Float> x_array(X, "X", 2);
-    const Labels label_array(labels, "labels", 1);
-    const Doubles row_weight_array(row_weights, "row_weights", 1);
-    const Array<double> sum_array(sums, "sums", 2);
-    label_array.require_length(0, x_array.shape(0));
-    row_weight_array.require_length(0, x_array.shape(0));
-    sum_array.require_length(1, x_array.shape(1));
+    const Array<const Float> rows(X, "X", {kAny, kAny});
+    const std::size_t n = rows.shape(0), n_features = rows.shape(1);
+    const Labels classes(labels, "labels", {n});
+    const Doubles factors(row_weights, "row_weights", {n});
+    const Array<double> totals(sums, "sums", {kAny, n_features});
     const WithoutGil released;
-    class_sums(x_array.data(), x_array.shape(0), x_array.shape(1), label_array.data(), row_weight_array.data(),
-               sum_array.data(), sum_array.shape(0), n_threads);
+    class_sums(rows.data(), n, n_features, classes.data(), factors.data(), totals.data(), totals.shape(0), n_threads);
 }
 
 #if defined(__clang__)
@@ -575,10 +523,10 @@ NB_MODULE(_kernels, m) {
     m.def("compiler", [] { return kCompiler; });
     m.def("available_levels", [] {
         std::vector<std::string> names;
-        for (const Level level : available_levels()) names.emplace_back(name_of(level));
+        for (const Level& level : available_levels()) names.emplace_back(level.name);
         return names;
     });
-    m.def("current_level", [] { return name_of(current_level()); });
+    m.def("current_level", [] { return current_level().name; });
     m.def("_use_level", &use_level);
     m.def("_parallel_for", [](std::size_t n_chunks, int n_threads, nb::callable run) {
         const WithoutGil released;
@@ -593,21 +541,20 @@ NB_MODULE(_kernels, m) {
         .def(nb::new_(&make_clustered_index))
         .def("nearest", &nearest)
         .def("top_k", &top_k)
-        .def("scores", &scores)
-        .def_prop_ro("n_classes", &HammingIndex::n_classes);
+        .def("scores", &scores);
     nb::class_<Int8Projection>(m, "Int8Projection")
         .def(nb::new_(&make_projection), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())
         .def("encode", &encode_rows)
         .def("nearest", &nearest_of_rows)
         .def("rescored", &rescored_of_rows);
-    m.def("pack_signs", [](nb::handle scores, nb::handle intercept, int n_threads) {
+    m.def("pack_signs", [](nb::handle scores, nb::handle intercept) {
         const auto pack = in_float32(scores) ? &pack_signs_of<float> : &pack_signs_of<double>;
-        return pack(scores, intercept, n_threads);
+        return pack(scores, intercept);
     });
-    m.def("rescore", [](const HammingIndex& index, nb::handle scores, nb::handle intercept, nb::handle scale,
+    m.def("rescore", [](const HammingIndex& index, nb::handle scores, nb::handle intercept, float steepness,
                         std::size_t n_candidates, std::size_t k, int n_threads) {
         const auto rescore = in_float32(scores) ? &rescore_of<float> : &rescore_of<double>;
-        return rescore(index, scores, intercept, scale, n_candidates, k, n_threads);
+        return rescore(index, scores, intercept, steepness, {n_candidates, k}, n_threads);
     });
     m.def("widen", &widen_rows);
 
@@ -619,7 +566,6 @@ NB_MODULE(_kernels, m) {
     m.attr("RELATIVE_TOLERANCE") = kRelativeTolerance;
     m.attr("MAX_CHARS") = kMaxChars;
     m.attr("MAX_WORDS") = kMaxWords;
-    m.attr("MAX_TEXT_BYTES") = Texts::kMaxBytes;
     nb::class_<NgramHasher>(m, "NgramHasher")
         .def(nb::new_(&make_hasher), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
         .def("rows", &rows_of_texts);
@@ -635,7 +581,8 @@ NB_MODULE(_kernels, m) {
     m.def("update_codes", &updated_codes);
     m.def("group_rows", &grouped_rows);
     m.def("class_sums", [](nb::handle X, nb::handle labels, nb::handle row_weights, nb::handle sums, int n_threads) {
-        const auto add = AnyArray(X, "X", 2).is("float32") ? &add_class_sums<float> : &add_class_sums<double>;
+        const auto add =
+            AnyArray(X, "X", {kAny, kAny}).is("float32") ? &add_class_sums<float> : &add_class_sums<double>;
         add(X, labels, row_weights, sums, n_threads);
     });
 }

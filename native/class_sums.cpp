@@ -25,23 +25,13 @@ std::size_t features_per_task(std::size_t n_features, std::size_t n_row_tasks) {
     return std::max(kMinFeaturesPerTask, share);
 }
 
-void add_rows(const TrainingKernels& kernels, double* sums, const float* const* rows, const double* weights,
-              std::size_t n_rows, std::size_t n) {
-    kernels.add_float_rows(sums, rows, weights, n_rows, n);
-}
-
-void add_rows(const TrainingKernels& kernels, double* sums, const double* const* rows, const double* weights,
-              std::size_t n_rows, std::size_t n) {
-    kernels.add_double_rows(sums, rows, weights, n_rows, n);
-}
-
 }  // namespace
 
 template <class Float>
 void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std::intptr_t* labels,
                 const double* row_weights, double* sums, std::size_t n_classes, int n_threads) {
     require_classes(labels, n, n_classes, "labels");
-    const TrainingKernels& loops = kernels().training;
+    const RowKernels<Float>& loops = kernels().training;
     // Class after class, so that a sum is fetched and stored once for several rows.
     const std::vector<std::size_t> order = order_by_label(labels, n);
     const auto row_at = [&](std::size_t place) { return order.empty() ? place : order[place]; };
@@ -67,7 +57,7 @@ void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std
                 rows[n_rows] = x + row * n_features + begin;
                 weights[n_rows] = row_weights[row];
             }
-            add_rows(loops, sums + label * n_features + begin, rows, weights, n_rows, width);
+            loops.add_rows(sums + label * n_features + begin, rows, weights, n_rows, width);
         }
     });
 }

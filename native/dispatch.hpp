@@ -11,20 +11,6 @@
 
 namespace bitclass {
 
-// avx2 also asks for F16C; avx512 for F, BW, DQ, VL, VPOPCNTDQ, BITALG, VNNI, VBMI2 and BMI2 together.
-enum class Level { portable, avx2, avx512, neon };
-
-const char* name_of(Level level);
-
-// The levels this machine can run, slowest first; portable is always among them.
-std::vector<Level> available_levels();
-
-// The level in use: the last of the available ones, until use_level chooses another.
-Level current_level();
-
-// Throws std::invalid_argument for a name that is unknown or that this machine cannot run.
-void use_level(const std::string& name);
-
 // The vectorised loops of one level, see simd/level.cpp.
 struct Kernels {
     SearchKernels search;
@@ -33,7 +19,22 @@ struct Kernels {
     TrainingKernels training;
 };
 
+// portable, avx2 (with F16C), avx512 (F, BW, DQ, VL, VPOPCNTDQ, BITALG, VNNI, VBMI2 and BMI2 together) or neon.
+struct Level {
+    const char* name;
+    const Kernels& kernels;
+};
+
+// The levels this machine can run, slowest first; portable is always among them.
+const std::vector<Level>& available_levels();
+
+// The level in use: the last of the available ones, until use_level chooses another.
+const Level& current_level();
+
+// Throws std::invalid_argument for a name that is unknown or that this machine cannot run.
+void use_level(const std::string& name);
+
 // Those of the level in use.
-const Kernels& kernels();
+inline const Kernels& kernels() { return current_level().kernels; }
 
 }  // namespace bitclass

@@ -9,7 +9,6 @@
 
 #include "dispatch.hpp"
 #include "pool.hpp"
-#include "search.hpp"
 
 namespace bitclass {
 namespace {
@@ -38,27 +37,7 @@ std::size_t first_bad_row(std::size_t n_rows, int n_threads, Visit visit) {
     return first.load();
 }
 
-std::size_t pack_rows(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
-                      std::uint8_t* codes) {
-    return kernels().encode.pack_float32(scores, n, n_bits, intercept, codes);
-}
-std::size_t pack_rows(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
-                      std::uint8_t* codes) {
-    return kernels().encode.pack_float64(scores, n, n_bits, intercept, codes);
-}
-
 }  // namespace
-
-template <class Float>
-std::size_t pack_signs(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
-                       std::uint8_t* codes, int n_threads) {
-    return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
-        return pack_rows(scores + start * n_bits, rows, n_bits, intercept, codes + start * packed_width(n_bits));
-    });
-}
-
-template std::size_t pack_signs(const float*, std::size_t, std::size_t, const float*, std::uint8_t*, int);
-template std::size_t pack_signs(const double*, std::size_t, std::size_t, const double*, std::uint8_t*, int);
 
 void widen(const Features& halves, float* wide, int n_threads) {
     const EncodeKernels& level = kernels().encode;
@@ -121,11 +100,11 @@ std::size_t Int8Projection::encode_rows(const Features& features, std::size_t st
                                 activations);
 }
 
-void Int8Projection::scale_activations(const float* scale, float* values) const {
+void Int8Projection::scale_activations(float steepness, float* values) const {
     std::fill_n(values, 2 * n_columns(), 0.0f);
     for (std::size_t k = 0; k < n_bits_; ++k) {
-        values[k] = static_cast<float>(steps_[k] * double{scale[k]});
-        values[n_columns() + k] = static_cast<float>(thresholds_[k] * steps_[k] * double{scale[k]});
+        values[k] = static_cast<float>(steps_[k] * double{steepness});
+        values[n_columns() + k] = static_cast<float>(thresholds_[k] * steps_[k] * double{steepness});
     }
 }
 
@@ -135,24 +114,23 @@ std::size_t Int8Projection::encode(const Features& features, std::uint8_t* codes
     });
 }
 
-std::size_t predict(const Int8Projection& projection, const HammingIndex& index, const Features& features,
-                    std::int64_t* indices, std::int32_t* distances, int n_threads) {
+std::size_t predict(const Int8Projection& projection, const HammingIndex& index, const Features& features, Found found,
+                    int n_threads) {
     const std::size_t width = packed_width(projection.n_bits());
     return first_bad_row(features.n_rows, n_threads, [&](std::size_t start, std::size_t rows) {
         std::vector<std::uint8_t> codes(rows * width);
         const std::size_t bad = projection.encode_rows(features, start, rows, codes.data());
-        index.nearest(codes.data(), rows, indices + start, distances + start, 1);
+        index.nearest(codes.data(), rows, found.from(start), 1);
         return bad;
     });
 }
 
 std::size_t predict_rescored(const Int8Projection& projection, const HammingIndex& index, const Features& features,
-                             const float* scale, std::size_t n_candidates, std::size_t k, std::int64_t* indices,
-                             std::int32_t* scores, std::int32_t* distances, int n_threads) {
+                             float steepness, Rescoring rescoring, Found found, int n_threads) {
     const std::size_t width = packed_width(projection.n_bits());
     const std::size_t stride = activation_stride(width);
     AlignedArray<float> steps(2 * projection.n_columns());
-    projection.scale_activations(scale, steps.data());
+    projection.scale_activations(steepness, steps.data());
     return first_bad_row(features.n_rows, n_threads, [&](std::size_t start, std::size_t rows) {
         std::vector<std::uint8_t> codes(rows * width);
         thread_local AlignedArray<std::int8_t> active;
@@ -162,36 +140,30 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
         const std::size_t bad =
             projection.encode_rows(features, start, rows, codes.data(),
                                    {steps.data(), steps.data() + projection.n_columns(), active.data(), stride});
-        index.rescored(codes.data(), active.data(), rows, n_candidates, k, indices + start * k, scores + start * k,
-                       distances + start * k);
+        index.rescored(codes.data(), active.data(), rows, rescoring, found.from(start * rescoring.k));
         return bad;
     });
 }
 
 template <class Float>
 std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
-                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
-                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads) {
+                    const HammingIndex& index, float steepness, Rescoring rescoring, Found found, int n_threads) {
+    const ScoreKernels<Float>& level = kernels().encode;
     const std::size_t stride = activation_stride(packed_width(n_bits));
     return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
         const Float* const values = scores + start * n_bits;
         std::vector<std::uint8_t> codes(rows * packed_width(n_bits));
         std::vector<std::int8_t> active(rows * stride);
-        const std::size_t bad = pack_rows(values, rows, n_bits, intercept, codes.data());
-        if constexpr (sizeof(Float) == sizeof(float)) {
-            kernels().encode.activate_float32(values, rows, n_bits, intercept, scale, active.data(), stride);
-        } else {
-            kernels().encode.activate_float64(values, rows, n_bits, intercept, scale, active.data(), stride);
-        }
-        index.rescored(codes.data(), active.data(), rows, n_candidates, k, indices + start * k, products + start * k,
-                       distances + start * k);
+        const std::size_t bad = level.pack(values, rows, n_bits, intercept, codes.data());
+        level.activate(values, rows, n_bits, intercept, steepness, active.data(), stride);
+        index.rescored(codes.data(), active.data(), rows, rescoring, found.from(start * rescoring.k));
         return bad;
     });
 }
 
-template std::size_t rescore(const float*, std::size_t, std::size_t, const float*, const HammingIndex&, const float*,
-                             std::size_t, std::size_t, std::int64_t*, std::int32_t*, std::int32_t*, int);
-template std::size_t rescore(const double*, std::size_t, std::size_t, const double*, const HammingIndex&, const float*,
-                             std::size_t, std::size_t, std::int64_t*, std::int32_t*, std::int32_t*, int);
+template std::size_t rescore(const float*, std::size_t, std::size_t, const float*, const HammingIndex&, float,
+                             Rescoring, Found, int);
+template std::size_t rescore(const double*, std::size_t, std::size_t, const double*, const HammingIndex&, float,
+                             Rescoring, Found, int);
 
 }  // namespace bitclass

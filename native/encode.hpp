@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "aligned.hpp"
+#include "search.hpp"
 
 namespace bitclass {
 
@@ -45,25 +46,26 @@ struct Int8Panels {
 // What turns the sums of an int8 projection into activations: see simd/encode_loops.hpp. With padding, whose
 // activations are 0.
 struct Int8Activations {
-    const float* steps;      // what 1 stands for in each column, times the scale of tanh
-    const float* intercept;  // times the scale of tanh
+    const float* steps;      // what 1 stands for in each column, times the steepness of tanh
+    const float* intercept;  // times the steepness of tanh
     std::int8_t* out;        // rows of `stride` bytes, or null where only codes are wanted
     std::size_t stride;
 };
 
-// What each SIMD level implements.
-struct EncodeKernels {
+// What each SIMD level implements for n rows of n_bits scores, float or double.
+template <class Float>
+struct ScoreKernels {
     // Bit k of a row of codes is set where scores[k] + intercept[k] >= 0. Returns the first row with
     // a score that is not finite, or n.
-    std::size_t (*pack_float32)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
-                                std::uint8_t* codes);
-    std::size_t (*pack_float64)(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
-                                std::uint8_t* codes);
-    // activations of n rows of scores, `stride` bytes apart, zeros behind the last bit.
-    void (*activate_float32)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
-                             const float* scale, std::int8_t* activations, std::size_t stride);
-    void (*activate_float64)(const double* scores, std::size_t n, std::size_t n_bits, const double* intercept,
-                             const float* scale, std::int8_t* activations, std::size_t stride);
+    std::size_t (*pack)(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+                        std::uint8_t* codes);
+    // Activations of the scores, rows `stride` bytes apart, zeros behind the last bit.
+    void (*activate)(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept, float steepness,
+                     std::int8_t* activations, std::size_t stride);
+};
+
+// What each SIMD level implements.
+struct EncodeKernels : ScoreKernels<float>, ScoreKernels<double> {
     void (*widen)(const Half* values, std::size_t n, float* wide);
 
     // The int8 projection: its layout, with features and columns padded to multiples of a step, and the encoding of
@@ -85,12 +87,6 @@ constexpr std::size_t kEncodedRowsPerChunk = 96;
 
 inline std::size_t packed_width(std::size_t n_bits) { return (n_bits + 7) / 8; }
 
-// codes[i] = bits of scores[i] + intercept >= 0; n rows of n_bits scores, float or double. Returns the first row with
-// a score that is not finite, or n.
-template <class Float>
-std::size_t pack_signs(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
-                       std::uint8_t* codes, int n_threads);
-
 // Rows of half floats as float32, one row after the other.
 void widen(const Features& halves, float* wide, int n_threads);
 
@@ -109,8 +105,8 @@ public:
     // Rows [start, start + n), on the calling thread.
     std::size_t encode_rows(const Features& features, std::size_t start, std::size_t n, std::uint8_t* codes,
                             const Int8Activations& activations = {}) const;
-    // Sets `values`, of 2 * n_columns() entries, to steps and intercepts for activations of this scale per bit.
-    void scale_activations(const float* scale, float* values) const;
+    // Sets `values`, of 2 * n_columns() entries, to steps and intercepts for activations of this steepness.
+    void scale_activations(float steepness, float* values) const;
     std::size_t n_columns() const { return thresholds_.size(); }
 
     std::size_t n_features() const { return n_features_; }
@@ -133,23 +129,18 @@ private:
     AlignedArray<float> inverse_scale_;
 };
 
-class HammingIndex;
-
 // Encode and search, block by block: no array of all codes is ever written. Returns the first row that
 // is not finite in float32, or their number.
-std::size_t predict(const Int8Projection& projection, const HammingIndex& index, const Features& features,
-                    std::int64_t* indices, std::int32_t* distances, int n_threads);
+std::size_t predict(const Int8Projection& projection, const HammingIndex& index, const Features& features, Found found,
+                    int n_threads);
 
-// The k best of the n_candidates nearest classes of each row, by real-valued codes: see
-// HammingIndex::rescored. Scale: (n_bits,). Returns as predict.
+// The same with the best of the nearest classes by real-valued codes, tanh(steepness * scores).
 std::size_t predict_rescored(const Int8Projection& projection, const HammingIndex& index, const Features& features,
-                             const float* scale, std::size_t n_candidates, std::size_t k, std::int64_t* indices,
-                             std::int32_t* scores, std::int32_t* distances, int n_threads);
+                             float steepness, Rescoring rescoring, Found found, int n_threads);
 
 // The same from scores, n rows of n_bits, float or double.
 template <class Float>
 std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
-                    const HammingIndex& index, const float* scale, std::size_t n_candidates, std::size_t k,
-                    std::int64_t* indices, std::int32_t* products, std::int32_t* distances, int n_threads);
+                    const HammingIndex& index, float steepness, Rescoring rescoring, Found found, int n_threads);
 
 }  // namespace bitclass

@@ -90,7 +90,7 @@ struct SparseProjection;
 // Texts to classes in one pass: the nearest class of each, or the best of the n_candidates nearest by real-valued
 // codes where that is not 0. As predict and predict_rescored of encode.hpp for the rows of the texts.
 void predict_texts(const NgramHasher& hasher, const SparseProjection& projection, const HammingIndex& index,
-                   const std::vector<std::string_view>& texts, const float* scale, std::size_t n_candidates,
+                   const std::vector<std::string_view>& texts, float steepness, std::size_t n_candidates,
                    std::int64_t* indices, int n_threads);
 
 }  // namespace bitclass

@@ -17,6 +17,11 @@ namespace {
 // Queries that collect candidates from the same classes while these are in the cache.
 constexpr std::size_t kQueriesPerPass = 32;
 
+void write_key(std::uint64_t key, std::size_t place, Found found) {
+    found.indices[place] = static_cast<std::int64_t>(key & 0xffffffffu);
+    found.distances[place] = static_cast<std::int32_t>(key >> 32);
+}
+
 }  // namespace
 
 void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,
@@ -56,26 +61,24 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
 
 HammingIndex::~HammingIndex() = default;
 
-void HammingIndex::nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
-                           int n_threads) const {
+void HammingIndex::nearest(const std::uint8_t* codes, std::size_t n, Found found, int n_threads) const {
+    if (clusters_ != nullptr) return top_k(codes, n, 1, found, n_threads);
+    by_chunks(codes, n, n_threads, [&](std::size_t start, std::size_t rows, const std::uint32_t* queries) {
+        std::uint64_t best[kQueriesPerChunk];
+        std::fill_n(best, rows, ~std::uint64_t{0});
+        kernels_.nearest(groups(), queries, rows, best);
+        for (std::size_t i = 0; i < rows; ++i) write_key(best[i], start + i, found);
+    });
+}
+
+template <class Visit>
+void HammingIndex::by_chunks(const std::uint8_t* codes, std::size_t n, int n_threads, Visit visit) const {
     parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t start = chunk * kQueriesPerChunk;
         const std::size_t rows = std::min(kQueriesPerChunk, n - start);
-        if (clusters_ != nullptr) {
-            return visit_nearest(codes + start * n_bytes_, rows, 1, [&](std::size_t i, const Candidates& found) {
-                indices[start + i] = found.classes[0];
-                distances[start + i] = static_cast<std::int32_t>(found.distances[0]);
-            });
-        }
         std::vector<std::uint32_t> queries(rows * n_bytes_);
         repeat_bytes(codes + start * n_bytes_, rows, queries.data());
-        std::uint64_t best[kQueriesPerChunk];
-        std::fill_n(best, rows, ~std::uint64_t{0});
-        kernels_.nearest(groups(), queries.data(), rows, best);
-        for (std::size_t i = 0; i < rows; ++i) {
-            indices[start + i] = static_cast<std::int64_t>(best[i] & 0xffffffffu);
-            distances[start + i] = static_cast<std::int32_t>(best[i] >> 32);
-        }
+        visit(start, rows, queries.data());
     });
 }
 
@@ -107,62 +110,54 @@ void HammingIndex::visit_nearest(const std::uint8_t* codes, std::size_t n, std::
     }
 }
 
-void HammingIndex::top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, std::int64_t* indices,
-                         std::int32_t* distances, int n_threads) const {
+void HammingIndex::top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, Found found, int n_threads) const {
     constexpr std::size_t kRowsPerChunk = 16;
     parallel_for(chunks_of(n, kRowsPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t first = chunk * kRowsPerChunk;
         std::vector<std::uint64_t> keys(k);  // distance << 32 | class
         visit_nearest(codes + first * n_bytes_, std::min(kRowsPerChunk, n - first), k,
-                      [&](std::size_t i, const Candidates& found) {
+                      [&](std::size_t i, const Candidates& list) {
                           for (std::size_t j = 0; j < k; ++j) {
-                              keys[j] = std::uint64_t{found.distances[j]} << 32 | found.classes[j];
+                              keys[j] = std::uint64_t{list.distances[j]} << 32 | list.classes[j];
                           }
                           std::sort(keys.begin(), keys.end());
-                          for (std::size_t j = 0; j < k; ++j) {
-                              indices[(first + i) * k + j] = static_cast<std::int64_t>(keys[j] & 0xffffffffu);
-                              distances[(first + i) * k + j] = static_cast<std::int32_t>(keys[j] >> 32);
-                          }
+                          for (std::size_t j = 0; j < k; ++j) write_key(keys[j], (first + i) * k + j, found);
                       });
     });
 }
 
 void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activations, std::size_t n,
-                            std::size_t n_candidates, std::size_t k, std::int64_t* indices, std::int32_t* scores,
-                            std::int32_t* distances) const {
+                            Rescoring rescoring, Found found) const {
     const std::size_t stride = activation_stride(n_bytes_);
-    std::vector<std::int32_t> products(n_candidates);
-    std::vector<std::uint32_t> order(n_candidates);
-    visit_nearest(codes, n, n_candidates, [&](std::size_t i, const Candidates& found) {
-        kernels_.rescore(groups(), found, activations + i * stride, products.data());
+    const std::size_t k = rescoring.k;
+    std::vector<std::int32_t> products(rescoring.n_candidates);
+    std::vector<std::uint32_t> order(rescoring.n_candidates);
+    visit_nearest(codes, n, rescoring.n_candidates, [&](std::size_t i, const Candidates& list) {
+        kernels_.rescore(groups(), list, activations + i * stride, products.data());
         // Candidates stand in the order of their class, which decides among equals.
         const auto better = [&](std::uint32_t a, std::uint32_t b) {
             if (products[a] != products[b]) return products[a] > products[b];
-            if (found.distances[a] != found.distances[b]) return found.distances[a] < found.distances[b];
+            if (list.distances[a] != list.distances[b]) return list.distances[a] < list.distances[b];
             return a < b;
         };
         if (k == 1) {
-            order[0] = static_cast<std::uint32_t>(kernels_.best_scored(found, products.data()));
+            order[0] = static_cast<std::uint32_t>(kernels_.best_scored(list, products.data()));
         } else {
             std::iota(order.begin(), order.end(), 0u);
             std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), better);
         }
         for (std::size_t j = 0; j < k; ++j) {
-            indices[i * k + j] = found.classes[order[j]];
-            scores[i * k + j] = products[order[j]];
-            distances[i * k + j] = static_cast<std::int32_t>(found.distances[order[j]]);
+            found.indices[i * k + j] = list.classes[order[j]];
+            found.scores[i * k + j] = products[order[j]];
+            found.distances[i * k + j] = static_cast<std::int32_t>(list.distances[order[j]]);
         }
     });
 }
 
 void HammingIndex::scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
                           int n_threads) const {
-    parallel_for(chunks_of(n, kQueriesPerChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t start = chunk * kQueriesPerChunk;
-        const std::size_t rows = std::min(kQueriesPerChunk, n - start);
-        std::vector<std::uint32_t> queries(rows * n_bytes_);
-        repeat_bytes(codes + start * n_bytes_, rows, queries.data());
-        kernels_.scores(groups(), queries.data(), rows, static_cast<std::int32_t>(n_bits), scores + start * n_classes_);
+    by_chunks(codes, n, n_threads, [&](std::size_t start, std::size_t rows, const std::uint32_t* queries) {
+        kernels_.scores(groups(), queries, rows, static_cast<std::int32_t>(n_bits), scores + start * n_classes_);
     });
 }
 

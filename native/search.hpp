@@ -72,6 +72,23 @@ struct SearchKernels {
 void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,
              std::uint8_t* bytes);
 
+// Where a search writes the k classes it finds for each code, row after row.
+struct Found {
+    std::int64_t* indices;
+    std::int32_t* distances;
+    std::int32_t* scores = nullptr;  // only where classes are rescored
+
+    Found from(std::size_t place) const {
+        return {indices + place, distances + place, scores == nullptr ? nullptr : scores + place};
+    }
+};
+
+// The k best of the n_candidates nearest classes are wanted; k <= n_candidates <= n_classes.
+struct Rescoring {
+    std::size_t n_candidates;
+    std::size_t k;
+};
+
 // Bytes from one row of activations to the next: whole vectors.
 constexpr std::size_t activation_stride(std::size_t n_bytes) { return (n_bytes * 8 + 63) / 64 * 64; }
 
@@ -84,23 +101,20 @@ public:
                  std::size_t n_centres, const std::int64_t* clusters, std::size_t n_probe);
     ~HammingIndex();
 
-    // Codes are n packed rows of n_bytes(). Ties go to the lowest class index.
-    void nearest(const std::uint8_t* codes, std::size_t n, std::int64_t* indices, std::int32_t* distances,
-                 int n_threads) const;
-    // Results are n rows of k, ordered by (distance, class index); k in [1, n_classes()].
-    void top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, std::int64_t* indices, std::int32_t* distances,
-               int n_threads) const;
+    // The nearest class of each code, n packed rows of n_bytes(). Ties go to the lowest class index.
+    void nearest(const std::uint8_t* codes, std::size_t n, Found found, int n_threads) const;
+    // The k nearest, ordered by (distance, class index); k in [1, n_classes()].
+    void top_k(const std::uint8_t* codes, std::size_t n, std::size_t k, Found found, int n_threads) const;
 
     // Inner products of codes and weights of n_bits: n rows of n_classes().
     void scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
                 int n_threads) const;
 
-    // Of the n_candidates nearest classes of each code, the k best by their inner product with the real-
-    // valued code, ordered by (score descending, distance, class index); k <= n_candidates <= n_classes().
-    // Activations are n rows of activation_stride(n_bytes()) bytes, zeros behind the last bit. Runs on the
-    // calling thread.
-    void rescored(const std::uint8_t* codes, const std::int8_t* activations, std::size_t n, std::size_t n_candidates,
-                  std::size_t k, std::int64_t* indices, std::int32_t* scores, std::int32_t* distances) const;
+    // The best of the nearest classes by their inner product with the real-valued code, ordered by (score descending,
+    // distance, class index). Activations are n rows of activation_stride(n_bytes()) bytes, zeros behind the last bit.
+    // Runs on the calling thread.
+    void rescored(const std::uint8_t* codes, const std::int8_t* activations, std::size_t n, Rescoring rescoring,
+                  Found found) const;
 
     std::size_t n_classes() const { return n_classes_; }
     std::size_t n_bytes() const { return n_bytes_; }
@@ -111,6 +125,9 @@ private:
     void prefetch_rows(const Candidates& candidates) const;
     void repeat_bytes(const std::uint8_t* codes, std::size_t n, std::uint32_t* queries) const;
     ClassGroups groups() const;
+    // Calls visit(start, rows, queries) with chunks of n codes, several at a time.
+    template <class Visit>
+    void by_chunks(const std::uint8_t* codes, std::size_t n, int n_threads, Visit visit) const;
     // Calls visit(row, candidates) with the `wanted` nearest classes of n codes.
     template <class Visit>
     void visit_nearest(const std::uint8_t* codes, std::size_t n, std::size_t wanted, Visit visit) const;

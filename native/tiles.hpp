@@ -35,7 +35,13 @@ struct CodeTile {
     std::size_t out_stride;
 };
 
-struct TrainingKernels {
+template <class Float>
+struct RowKernels {
+    // sums[j] += weights[i] * rows[i][j], row after row, for at most kRowsAtOnce rows.
+    void (*add_rows)(double* sums, const Float* const* rows, const double* weights, std::size_t n_rows, std::size_t n);
+};
+
+struct TrainingKernels : RowKernels<float>, RowKernels<double> {
     void (*indices_from_codes)(const CodeTile& tile);
 
     // Doubled pieces of the listed rows of codes (n, n_bytes), and their Hamming distances to the
@@ -59,12 +65,6 @@ struct TrainingKernels {
     // tolerance. Returns the largest gain, or a NaN if any gain is one.
     double (*move_slopes)(double* slope, const double* H, double factor, const double* w, const double* tolerance,
                           std::size_t n, double* gains);
-
-    // sums[j] += weights[i] * rows[i][j], row after row, for at most kRowsAtOnce rows.
-    void (*add_float_rows)(double* sums, const float* const* rows, const double* weights, std::size_t n_rows,
-                           std::size_t n);
-    void (*add_double_rows)(double* sums, const double* const* rows, const double* weights, std::size_t n_rows,
-                            std::size_t n);
 };
 
 }  // namespace bitclass

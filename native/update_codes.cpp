@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include "aligned.hpp"
@@ -75,13 +74,6 @@ constexpr std::size_t kClassesPerTile = 64;
 constexpr std::size_t kMaxTasks = 512;
 constexpr std::size_t kMinBlocksPerTask = 4;
 
-// Rows order[begin] to order[end - 1], at most 32, all of one class.
-struct Block {
-    std::size_t own;
-    std::size_t begin;
-    std::size_t end;
-};
-
 // For each bit, the classes where it is set, in order, then those where it is not, in order.
 class ClassesByBit {
 public:
@@ -133,22 +125,22 @@ struct SharedTables {
 
 class BlockUpdate {
 public:
-    BlockUpdate(const CodeUpdate& update, const SharedTables& shared, const std::size_t* order)
-        : update_(update), shared_(shared), order_(order), n_bytes_(update.codes.n_bytes),
-          n_pieces_(pieces_of(n_bytes_)), margins_(update.weights.n * kLanes), columns_(2 * n_pieces_ * kLanes),
-          pieces_(n_pieces_ * kLanes) {}
+    BlockUpdate(const CodeUpdate& update, const SharedTables& shared)
+        : update_(update), shared_(shared), n_bytes_(update.codes.n_bytes), n_pieces_(pieces_of(n_bytes_)),
+          margins_(update.weights.n * kLanes), columns_(2 * n_pieces_ * kLanes), pieces_(n_pieces_ * kLanes) {}
 
-    void run(const Block& block, LogSum* decreases) {
+    // A block has at most kLanes rows.
+    void run(const ClassRun& block, LogSum* decreases) {
         load(block);
         for (std::size_t k = 0; k < update_.n_bits; ++k) update_bit(block, k, decreases[k]);
         store(block);
     }
 
 private:
-    void load(const Block& block) {
+    void load(const ClassRun& block) {
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
             // Lanes without a row repeat the first: they are computed and never read.
-            const std::size_t row = order_[block.begin + lane < block.end ? block.begin + lane : block.begin];
+            const std::size_t row = block.begin + lane < block.end ? block.begin + lane : block.begin;
             row_weights_[lane] = block.begin + lane < block.end ? update_.row_weights[row] : 0.0;
             for (std::size_t byte = 0; byte < n_bytes_; ++byte) {
                 columns_[byte * kLanes + lane] = update_.codes.codes[row * n_bytes_ + byte];
@@ -192,7 +184,7 @@ private:
         if (update_.log_step != 0.0) shared_.loops.block_top(margins_.data(), update_.weights.n, top_);
     }
 
-    void update_bit(const Block& block, std::size_t k, LogSum& decrease) {
+    void update_bit(const ClassRun& block, std::size_t k, LogSum& decrease) {
         std::uint8_t* column = columns_.data() + k / 8 * kLanes;
         const bool own_bit = (update_.weights.codes[block.own * n_bytes_ + k / 8] >> k % 8 & 1) != 0;
         const std::uint32_t* others = shared_.classes.begin(k, !own_bit);
@@ -248,17 +240,16 @@ private:
         }
     }
 
-    void store(const Block& block) const {
+    void store(const ClassRun& block) const {
         for (std::size_t i = block.begin; i < block.end; ++i) {
             for (std::size_t byte = 0; byte < n_bytes_; ++byte) {
-                update_.new_codes[order_[i] * n_bytes_ + byte] = columns_[byte * kLanes + i - block.begin];
+                update_.new_codes[i * n_bytes_ + byte] = columns_[byte * kLanes + i - block.begin];
             }
         }
     }
 
     const CodeUpdate& update_;
     const SharedTables& shared_;
-    const std::size_t* order_;
     std::size_t n_bytes_;
     std::size_t n_pieces_;
     AlignedArray<std::int16_t> margins_;  // (C, kLanes), a cache line per class
@@ -268,37 +259,24 @@ private:
     std::int16_t top_[kLanes];
 };
 
-std::vector<Block> make_blocks(const std::intptr_t* own, const std::vector<std::size_t>& order) {
-    std::vector<Block> blocks;
-    for (std::size_t i = 0; i < order.size(); ++i) {
-        const std::size_t label = static_cast<std::size_t>(own[order[i]]);
-        if (blocks.empty() || blocks.back().own != label || i - blocks.back().begin == kLanes) {
-            blocks.push_back({label, i, i});
-        }
-        ++blocks.back().end;
-    }
-    return blocks;
-}
-
 }  // namespace
 
 void update_codes(const CodeUpdate& update, int n_threads) {
-    require_classes(update.own, update.codes.n, update.weights.n, "own");
     require_padding(update.codes, update.n_bits, "codes");
     require_padding(update.weights, update.n_bits, "weights");
-    std::vector<std::size_t> order = order_by_label(update.own, update.codes.n);
-    if (order.empty()) {
-        order.resize(update.codes.n);
-        std::iota(order.begin(), order.end(), std::size_t{0});
+    std::vector<ClassRun> blocks;
+    for (const ClassRun& run : class_runs(update.own, update.codes.n, update.weights.n)) {
+        for (std::size_t begin = run.begin; begin < run.end; begin += kLanes) {
+            blocks.push_back({run.own, begin, std::min(run.end, begin + kLanes)});
+        }
     }
-    const std::vector<Block> blocks = make_blocks(update.own, order);
     const SharedTables shared(update);
     // The logarithms are summed task by task, so the tasks must not depend on the threads.
     const std::size_t blocks_per_task = std::max(kMinBlocksPerTask, chunks_of(blocks.size(), kMaxTasks));
     const std::size_t n_tasks = chunks_of(blocks.size(), blocks_per_task);
     std::vector<LogSum> decreases(n_tasks * update.n_bits);
     parallel_for(n_tasks, n_threads, [&](std::size_t task) {
-        BlockUpdate work(update, shared, order.data());
+        BlockUpdate work(update, shared);
         const std::size_t end = std::min(blocks.size(), (task + 1) * blocks_per_task);
         for (std::size_t i = task * blocks_per_task; i < end; ++i) {
             work.run(blocks[i], decreases.data() + task * update.n_bits);

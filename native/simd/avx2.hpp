@@ -43,19 +43,24 @@ struct Isa : IsaDefaults<Isa> {
         four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
         return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
     }
-
-    static Floats widen(const std::int8_t* from) {
-        return (Floats)_mm256_cvtepi32_ps(
-            _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
-    }
 };
 
-Floats floats_of(const float* x) { return (Floats)_mm256_loadu_ps(x); }
+Floats floats_of(const std::int8_t* x) { return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadu_si64(x))); }
 Floats floats_of(const Half* x) {
     return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x)));
 }
-Floats floats_of(const double* x) {
-    return (Floats)_mm256_set_m128(_mm256_cvtpd_ps(_mm256_loadu_pd(x + 4)), _mm256_cvtpd_ps(_mm256_loadu_pd(x)));
+
+std::uint8_t bits_of_8(const float* scores, const float* intercept) {
+    const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(scores), _mm256_loadu_ps(intercept));
+    return static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_cmp_ps(sum, _mm256_setzero_ps(), _CMP_GE_OQ)));
+}
+std::uint8_t bits_of_8(const double* scores, const double* intercept) {
+    int bits = 0;
+    for (int part = 0; part < 2; ++part) {
+        const __m256d sum = _mm256_add_pd(_mm256_loadu_pd(scores + 4 * part), _mm256_loadu_pd(intercept + 4 * part));
+        bits |= _mm256_movemask_pd(_mm256_cmp_pd(sum, _mm256_setzero_pd(), _CMP_GE_OQ)) << 4 * part;
+    }
+    return static_cast<std::uint8_t>(bits);
 }
 
 // The byte products of AVX2 saturate, so rows and weights are held in 16 bits, where pairs of
@@ -91,22 +96,4 @@ struct Tile {
         }
         return static_cast<std::uint8_t>(bits);
     }
-};
-
-struct Signs {
-    static std::uint8_t bits_of_8(const float* scores, const float* intercept) {
-        const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(scores), _mm256_loadu_ps(intercept));
-        return static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_cmp_ps(sum, _mm256_setzero_ps(), _CMP_GE_OQ)));
-    }
-    static std::uint8_t bits_of_8(const double* scores, const double* intercept) {
-        int bits = 0;
-        for (int part = 0; part < 2; ++part) {
-            const __m256d sum =
-                _mm256_add_pd(_mm256_loadu_pd(scores + 4 * part), _mm256_loadu_pd(intercept + 4 * part));
-            bits |= _mm256_movemask_pd(_mm256_cmp_pd(sum, _mm256_setzero_pd(), _CMP_GE_OQ)) << 4 * part;
-        }
-        return static_cast<std::uint8_t>(bits);
-    }
-    static constexpr std::size_t kHalves = 8;
-    static void widen(const Half* values, float* wide) { store(wide, floats_of(values)); }
 };

@@ -102,21 +102,22 @@ struct Isa : IsaDefaults<Isa> {
             default: return products_of<0>(rows, length, classes, activations, products);
         }
     }
-
-    static Floats widen(const std::int8_t* from) {
-        return (Floats)_mm512_cvtepi32_ps(
-            _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-    }
 };
 
-Floats floats_of(const float* x) { return (Floats)_mm512_loadu_ps(x); }
+Floats floats_of(const std::int8_t* x) {
+    return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
+}
 Floats floats_of(const Half* x) {
     return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
 }
-Floats floats_of(const double* x) {
-    const __m256 low = _mm512_cvtpd_ps(_mm512_loadu_pd(x));
-    const __m256 high = _mm512_cvtpd_ps(_mm512_loadu_pd(x + 8));
-    return (Floats)_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+
+std::uint8_t bits_of_8(const float* scores, const float* intercept) {
+    const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(scores), _mm256_loadu_ps(intercept));
+    return _mm256_cmp_ps_mask(sum, _mm256_setzero_ps(), _CMP_GE_OQ);
+}
+std::uint8_t bits_of_8(const double* scores, const double* intercept) {
+    const __m512d sum = _mm512_add_pd(_mm512_loadu_pd(scores), _mm512_loadu_pd(intercept));
+    return _mm512_cmp_pd_mask(sum, _mm512_setzero_pd(), _CMP_GE_OQ);
 }
 
 // VNNI multiplies unsigned by signed bytes, four features at a time.
@@ -149,17 +150,4 @@ struct Tile {
         const __m512d shift = _mm512_mul_pd(_mm512_load_pd(thresholds), _mm512_set1_pd(factor));
         return _mm512_cmp_pd_mask(_mm512_add_pd(sum, shift), _mm512_setzero_pd(), _CMP_GE_OQ);
     }
-};
-
-struct Signs {
-    static std::uint8_t bits_of_8(const float* scores, const float* intercept) {
-        const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(scores), _mm256_loadu_ps(intercept));
-        return _mm256_cmp_ps_mask(sum, _mm256_setzero_ps(), _CMP_GE_OQ);
-    }
-    static std::uint8_t bits_of_8(const double* scores, const double* intercept) {
-        const __m512d sum = _mm512_add_pd(_mm512_loadu_pd(scores), _mm512_loadu_pd(intercept));
-        return _mm512_cmp_pd_mask(sum, _mm512_setzero_pd(), _CMP_GE_OQ);
-    }
-    static constexpr std::size_t kHalves = 16;
-    static void widen(const Half* values, float* wide) { store(wide, floats_of(values)); }
 };

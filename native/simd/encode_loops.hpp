@@ -3,7 +3,7 @@
 // Rows are quantised a few at a time into a room that stays in the cache, then multiplied with the panels of the
 // projection, a tile of rows and columns at a time whose sums stay in registers over all features.
 //
-// A level has floats_of, a vector of floats from numbers of any type. Its `Tile` offers
+// A level's `Tile` offers
 //   Row, Weight         element types of quantised rows and of the panels
 //   kRowOffset          what is added to quantised values to make them fit Row
 //   kRows               rows of a tile
@@ -14,11 +14,8 @@
 //                       `multiply` goes column by column
 //   quantise            kStep scaled entries to the nearest integers, ties to even
 //   sign_bits           which of 8 sums reach their threshold
-// `Signs` offers
-//   bits_of_8           which of 8 scores, float or double, reach 0 with their intercepts
-//   widen               kHalves half floats to floats
 
-// -- The real-valued code of a row: tanh(scale * (P'x + t)) per bit, as integers from -127 to 127. Every operation is
+// -- The real-valued code of a row: tanh(steepness * (P'x + t)) per bit, as integers from -127 to 127. Every operation is
 // one that IEEE 754 defines, in a given order, so all levels agree to the last bit.
 
 constexpr std::size_t kActivationsPerStep = 64;
@@ -61,11 +58,11 @@ __attribute__((noinline)) void activate_sums(const std::int32_t* __restrict__ su
 // From the scores of n rows, whose activations are `stride` bytes apart.
 template <class Float>
 void activate(const Float* __restrict__ scores, std::size_t n, std::size_t n_bits, const Float* __restrict__ intercept,
-              const float* __restrict__ scale, std::int8_t* __restrict__ activations, std::size_t stride) {
+              float steepness, std::int8_t* __restrict__ activations, std::size_t stride) {
     for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t k = 0; k < n_bits; ++k) {
             const auto value = static_cast<float>(scores[i * n_bits + k] + intercept[k]);
-            activations[i * stride + k] = activation(clamped(value * scale[k]));
+            activations[i * stride + k] = activation(clamped(value * steepness));
         }
         for (std::size_t k = n_bits; k < stride; ++k) activations[i * stride + k] = 0;
     }
@@ -98,25 +95,20 @@ std::size_t pack(const Float* scores, std::size_t n, std::size_t n_bits, const F
     for (std::size_t i = 0; i < n; ++i, scores += n_bits) {
         if (first_bad == n && !all_finite(scores, n_bits, intercept)) first_bad = i;
         for (std::size_t byte = 0; byte < whole; ++byte) {
-            *codes++ = Signs::bits_of_8(scores + 8 * byte, intercept + 8 * byte);
+            *codes++ = bits_of_8(scores + 8 * byte, intercept + 8 * byte);
         }
-        if (n_bits % 8 == 0) continue;
-        unsigned bits = 0;
-        for (std::size_t k = 8 * whole; k < n_bits; ++k) bits |= unsigned{scores[k] + intercept[k] >= 0} << k % 8;
-        *codes++ = static_cast<std::uint8_t>(bits);
+        if (n_bits % 8 != 0) *codes++ = reached(scores + 8 * whole, intercept + 8 * whole, Float{1}, n_bits % 8);
     }
     return first_bad;
 }
 
 void widen(const Half* values, std::size_t n, float* wide) {
-    const std::size_t whole = n / Signs::kHalves * Signs::kHalves;
-    for (std::size_t j = 0; j < whole; j += Signs::kHalves) Signs::widen(values + j, wide + j);
-    if (whole == n) return;
-    Half last[Signs::kHalves] = {};
-    float wide_last[Signs::kHalves];
-    for (std::size_t j = whole; j < n; ++j) last[j - whole] = values[j];
-    Signs::widen(last, wide_last);
-    for (std::size_t j = whole; j < n; ++j) wide[j] = wide_last[j - whole];
+    std::size_t j = 0;
+    for (; j + kFloats <= n; j += kFloats) store(wide + j, floats_of(values + j));
+    Half last[kFloats] = {};
+    for (std::size_t k = j; k < n; ++k) last[k - j] = values[k];
+    const Floats wide_last = floats_of(last);
+    std::memcpy(wide + j, &wide_last, (n - j) * sizeof(float));
 }
 
 // -- Eight-bit integers
@@ -173,12 +165,6 @@ Upcoming rows_of(const Features& features, std::size_t first, std::size_t count)
     return {data + first * features.row_stride, data + end * features.row_stride};
 }
 
-// A place in an array that is null where rows are not standardised.
-template <bool kStandardise>
-const float* at(const float* values, std::size_t j) {
-    return kStandardise ? values + j : nullptr;
-}
-
 // Calls visit(from, to) for stretches of features whose centres and scales stay in the first-level
 // cache while several rows pass over them.
 template <class Visit>
@@ -189,13 +175,16 @@ void by_stretches(std::size_t n, Visit visit) {
 }
 
 // Vectors of entries that are quantised together.
-constexpr std::size_t kEntryParts = Tile::kStep * sizeof(float) / kVectorBytes;
+constexpr std::size_t kEntryParts = Tile::kStep / kFloats;
 
+// Of the features from j on, which stand at x; centre and inverse_scale are null unless rows are standardised.
 template <bool kStandardise, class Source>
-inline Floats entries(const Source* x, const float* centre, const float* inverse_scale, std::size_t part) {
-    const std::size_t at = part * (kVectorBytes / sizeof(float));
-    if constexpr (!kStandardise) return floats_of(x + at);
-    return (floats_of(x + at) - load<Floats>(centre + at)) * load<Floats>(inverse_scale + at);
+inline Floats entries(const Source* x, const float* centre, const float* inverse_scale, std::size_t j,
+                      std::size_t part) {
+    const Floats values = floats_of(x + part * kFloats);
+    if constexpr (!kStandardise) return values;
+    const std::size_t at = j + part * kFloats;
+    return (values - load<Floats>(centre + at)) * load<Floats>(inverse_scale + at);
 }
 
 // Magnitudes are compared as the integers their bits are, where infinity exceeds every number and NaN infinity.
@@ -203,9 +192,9 @@ struct Largest {
     Integers of[kEntryParts] = {};  // several, not to wait for the one before
 
     template <bool kStandardise, class Source>
-    void see(const Source* x, const float* centre, const float* inverse_scale) {
+    void see(const Source* x, const float* centre, const float* inverse_scale, std::size_t j) {
         for (std::size_t part = 0; part < kEntryParts; ++part) {
-            const auto entry = (Integers)entries<kStandardise>(x, centre, inverse_scale, part) & kMagnitudeBits;
+            const auto entry = (Integers)entries<kStandardise>(x, centre, inverse_scale, j, part) & kMagnitudeBits;
             of[part] = entry > of[part] ? entry : of[part];
         }
     }
@@ -220,11 +209,11 @@ struct Largest {
 };
 
 template <bool kStandardise, class Source>
-inline void quantise(const Source* x, const float* centre, const float* inverse_scale, float factor,
+inline void quantise(const Source* x, const float* centre, const float* inverse_scale, std::size_t j, float factor,
                      Tile::Row* quantised) {
     Floats scaled[kEntryParts];
     for (std::size_t part = 0; part < kEntryParts; ++part) {
-        scaled[part] = entries<kStandardise>(x, centre, inverse_scale, part) * factor;
+        scaled[part] = entries<kStandardise>(x, centre, inverse_scale, j, part) * factor;
     }
     Tile::quantise(scaled, quantised);
 }
@@ -251,17 +240,13 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         for (std::size_t i = 0; i < count; ++i) {
             Largest so_far = largest[i];
             for (std::size_t j = from; j < to; j += Tile::kStep) {
-                so_far.template see<kStandardise>(x[i] + j, at<kStandardise>(centre, j),
-                                                  at<kStandardise>(inverse_scale, j));
+                so_far.template see<kStandardise>(x[i] + j, centre, inverse_scale, j);
             }
             largest[i] = so_far;
         }
     });
     for (std::size_t i = 0; i < count; ++i) {
-        if (rest > 0) {
-            largest[i].template see<kStandardise>(last[i], at<kStandardise>(centre, whole),
-                                                  at<kStandardise>(inverse_scale, whole));
-        }
+        if (rest > 0) largest[i].template see<kStandardise>(last[i], centre, inverse_scale, whole);
         const float most = largest[i].value();
         factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMax / most : 0.0f;
         if (!(most <= kMaxEntry) && first_bad == count) first_bad = i;
@@ -271,17 +256,13 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         for (std::size_t i = 0; i < count; ++i) {
             Tile::Row* const row = quantised + i * panels.n_padded;
             for (std::size_t j = from; j < to; j += Tile::kStep) {
-                quantise<kStandardise>(x[i] + j, at<kStandardise>(centre, j), at<kStandardise>(inverse_scale, j),
-                                       factors[i], row + j);
+                quantise<kStandardise>(x[i] + j, centre, inverse_scale, j, factors[i], row + j);
             }
         }
     });
     for (std::size_t i = 0; i < count; ++i) {
         Tile::Row* const row = quantised + i * panels.n_padded;
-        if (rest > 0) {
-            quantise<kStandardise>(last[i], at<kStandardise>(centre, whole), at<kStandardise>(inverse_scale, whole),
-                                   factors[i], row + whole);
-        }
+        if (rest > 0) quantise<kStandardise>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
         if (factors[i] == 0.0f) {
             for (std::size_t j = 0; j < panels.n_padded; ++j) row[j] = Tile::kRowOffset;
             factors[i] = 1.0f;
@@ -418,7 +399,14 @@ std::size_t encode_features(const Int8Panels& panels, const Features& features, 
 }
 
 constexpr EncodeKernels kEncodeKernels = {
-    &pack<float>, &pack<double>,     &activate<float>,     &activate<double>, &widen,
-    Tile::kStep,  Tile::kMinColumns, sizeof(Tile::Weight), Tile::kRowOffset,  kRoomRows * sizeof(Tile::Row),
-    &lay_out,     &encode_features,
+    {&pack<float>, &activate<float>},
+    {&pack<double>, &activate<double>},
+    &widen,
+    Tile::kStep,
+    Tile::kMinColumns,
+    sizeof(Tile::Weight),
+    Tile::kRowOffset,
+    kRoomRows * sizeof(Tile::Row),
+    &lay_out,
+    &encode_features,
 };

@@ -32,32 +32,21 @@ struct Isa : IsaDefaults<Isa> {
         }
         return vaddvq_s32(sum);
     }
-
-    static Floats widen(const std::int8_t* from) {
-        return Floats{static_cast<float>(from[0]), static_cast<float>(from[1]), static_cast<float>(from[2]),
-                      static_cast<float>(from[3])};
-    }
 };
 
-Floats floats_of(const float* x) { return load<Floats>(x); }
 Floats floats_of(const Half* x) {
     return (Floats)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(reinterpret_cast<const std::uint16_t*>(x))));
 }
-Floats floats_of(const double* x) {
-    return (Floats)vcombine_f32(vcvt_f32_f64(vld1q_f64(x)), vcvt_f32_f64(vld1q_f64(x + 2)));
+std::uint8_t bits_of_8(const float* scores, const float* intercept) {
+    const std::uint32_t bit_of_lane[4] = {1, 2, 4, 8};
+    const uint32x4_t bits = vld1q_u32(bit_of_lane);
+    const uint32x4_t low = vcgezq_f32(vaddq_f32(vld1q_f32(scores), vld1q_f32(intercept)));
+    const uint32x4_t high = vcgezq_f32(vaddq_f32(vld1q_f32(scores + 4), vld1q_f32(intercept + 4)));
+    return static_cast<std::uint8_t>(vaddvq_u32(vandq_u32(low, bits)) | vaddvq_u32(vandq_u32(high, bits)) << 4);
 }
 
-// Column by column: two products of bytes up to 127 fit in 16 bits, and are then added in pairs.
-struct Tile {
-    using Row = std::int8_t;
-    using Weight = std::int8_t;
-    static constexpr int kRowOffset = 0;
-    static constexpr std::size_t kRows = 1;
-    static constexpr std::size_t kMinColumns = 8;
-    static constexpr std::size_t kColumns = 8;
-    static constexpr std::size_t kStep = 16;
-    static constexpr std::size_t kTogether = 0;
-
+// Two products of bytes up to 127 fit in 16 bits, and are then added in pairs.
+struct Tile : ColumnTile<std::int8_t> {
     static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,
                          const std::int32_t* starts, std::int32_t* sums) {
         for (std::size_t first = 0; first < columns; first += 4) {
@@ -80,23 +69,4 @@ struct Tile {
         vst1q_s8(quantised,
                  vcombine_s8(vqmovn_s16(vcombine_s16(of[0], of[1])), vqmovn_s16(vcombine_s16(of[2], of[3]))));
     }
-
-    static std::uint8_t sign_bits(const std::int32_t* sums, const double* thresholds, float factor) {
-        return reached(sums, thresholds, double{factor});
-    }
-};
-
-struct Signs {
-    static std::uint8_t bits_of_8(const float* scores, const float* intercept) {
-        const std::uint32_t bit_of_lane[4] = {1, 2, 4, 8};
-        const uint32x4_t bits = vld1q_u32(bit_of_lane);
-        const uint32x4_t low = vcgezq_f32(vaddq_f32(vld1q_f32(scores), vld1q_f32(intercept)));
-        const uint32x4_t high = vcgezq_f32(vaddq_f32(vld1q_f32(scores + 4), vld1q_f32(intercept + 4)));
-        return static_cast<std::uint8_t>(vaddvq_u32(vandq_u32(low, bits)) | vaddvq_u32(vandq_u32(high, bits)) << 4);
-    }
-    static std::uint8_t bits_of_8(const double* scores, const double* intercept) {
-        return reached(scores, intercept, 1.0);
-    }
-    static constexpr std::size_t kHalves = 4;
-    static void widen(const Half* values, float* wide) { store(wide, floats_of(values)); }
 };

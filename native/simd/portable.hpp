@@ -21,14 +21,8 @@ struct Isa : IsaDefaults<Isa> {
         }
         return sum;
     }
-
-    static Floats widen(const std::int8_t* from) {
-        return Floats{static_cast<float>(from[0]), static_cast<float>(from[1]), static_cast<float>(from[2]),
-                      static_cast<float>(from[3])};
-    }
 };
 
-float float_of(double x) { return static_cast<float>(x); }
 float float_of(Half x) {
     // The exponent and fraction of a half, moved to their places in a float, are too small by a
     // power of two that makes up for the different bias; the product is exact, subnormals included.
@@ -44,23 +38,10 @@ float float_of(Half x) {
     return value;
 }
 
-template <class Source>
-Floats floats_of(const Source* x) {
-    return Floats{float_of(x[0]), float_of(x[1]), float_of(x[2]), float_of(x[3])};
-}
-Floats floats_of(const float* x) { return load<Floats>(x); }
+Floats floats_of(const Half* x) { return Floats{float_of(x[0]), float_of(x[1]), float_of(x[2]), float_of(x[3])}; }
 
-// Column by column: compilers know sums of products of 16-bit numbers.
-struct Tile {
-    using Row = std::int16_t;
-    using Weight = std::int16_t;
-    static constexpr int kRowOffset = 0;
-    static constexpr std::size_t kRows = 1;
-    static constexpr std::size_t kMinColumns = 8;
-    static constexpr std::size_t kColumns = 8;
-    static constexpr std::size_t kStep = 16;
-    static constexpr std::size_t kTogether = 0;
-
+// Compilers know sums of products of 16-bit numbers.
+struct Tile : ColumnTile<std::int16_t> {
     static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,
                          const std::int32_t* starts, std::int32_t* sums) {
         for (std::size_t c = 0; c < columns; ++c, panel += n_padded) {
@@ -81,17 +62,4 @@ struct Tile {
                 static_cast<Row>((least < kRounder + kQuantisedMax ? least : kRounder + kQuantisedMax) - kRounder);
         }
     }
-
-    static std::uint8_t sign_bits(const std::int32_t* sums, const double* thresholds, float factor) {
-        return reached(sums, thresholds, double{factor});
-    }
-};
-
-struct Signs {
-    template <class Float>
-    static std::uint8_t bits_of_8(const Float* scores, const Float* intercept) {
-        return reached(scores, intercept, Float{1});
-    }
-    static constexpr std::size_t kHalves = 4;
-    static void widen(const Half* values, float* wide) { store(wide, floats_of(values)); }
 };

@@ -120,24 +120,32 @@ void with_lane_type(std::size_t n_bytes, std::size_t max_of_8_bits, Visit visit)
     visit(std::uint32_t{});
 }
 
-// Calls visit(n_bytes) with the length of the usual codes as a constant, or 0.
-template <class Lane, class Visit>
-void with_length(std::size_t n_bytes, Visit visit) {
-    if constexpr (sizeof(Lane) == 1) {
-        if (n_bytes == 16) return visit(std::integral_constant<int, 16>{});
-        if (n_bytes == 32) return visit(std::integral_constant<int, 32>{});
+// Calls visit(begin, end) for all groups, a block after the other.
+template <class Visit>
+void by_blocks(std::size_t n_groups, std::size_t groups_per_block, Visit visit) {
+    for (std::size_t begin = 0; begin < n_groups; begin += groups_per_block) {
+        visit(begin, n_groups - begin < groups_per_block ? n_groups : begin + groups_per_block);
     }
-    visit(std::integral_constant<int, 0>{});
 }
 
-// Calls visit(q, n) with n, kQueriesTogether or 1, as a constant.
-template <class Visit>
-void by_queries(std::size_t n_queries, Visit visit) {
-    std::size_t q = 0;
-    for (; q + kQueriesTogether <= n_queries; q += kQueriesTogether) {
-        visit(q, std::integral_constant<int, kQueriesTogether>{});
+// Calls visit(begin, end, q, together, bytes) for each block of groups and the queries from q on: as constants, how
+// many of these, kQueriesTogether or 1, and the number of bytes of the usual codes, 0 for others.
+template <class Lane, class Visit>
+void scan_blocks(const ClassGroups& classes, std::size_t groups_per_block, std::size_t n_queries, Visit visit) {
+    const auto with_length = [&](auto bytes) {
+        by_blocks(classes.n_groups, groups_per_block, [&](std::size_t begin, std::size_t end) {
+            std::size_t q = 0;
+            for (; q + kQueriesTogether <= n_queries; q += kQueriesTogether) {
+                visit(begin, end, q, std::integral_constant<int, kQueriesTogether>{}, bytes);
+            }
+            for (; q < n_queries; ++q) visit(begin, end, q, std::integral_constant<int, 1>{}, bytes);
+        });
+    };
+    if constexpr (sizeof(Lane) == 1) {
+        if (classes.n_bytes == 16) return with_length(std::integral_constant<int, 16>{});
+        if (classes.n_bytes == 32) return with_length(std::integral_constant<int, 32>{});
     }
-    for (; q < n_queries; ++q) visit(q, std::integral_constant<int, 1>{});
+    with_length(std::integral_constant<int, 0>{});
 }
 
 template <class Lane, int kQueries, int kBytes>
@@ -183,16 +191,11 @@ void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std:
                   std::uint64_t* best) {
     const std::size_t fitting = kBytesPerBlock / (classes.n_bytes * kGroupClasses);
     const std::size_t groups_per_block = fitting < 1 ? 1 : fitting < 255 ? fitting : 255;  // steps have 8 bits
-    with_length<Lane>(classes.n_bytes, [&](auto bytes) {
-        for (std::size_t begin = 0; begin < classes.n_groups; begin += groups_per_block) {
-            const std::size_t rest = classes.n_groups - begin;
-            const std::size_t end = begin + (rest < groups_per_block ? rest : groups_per_block);
-            by_queries(n_queries, [&](std::size_t q, auto together) {
-                nearest_in_block<Lane, decltype(together)::value, decltype(bytes)::value>(
-                    classes, begin, end, queries + q * classes.n_bytes, best + q);
-            });
-        }
-    });
+    scan_blocks<Lane>(classes, groups_per_block, n_queries,
+                      [&](std::size_t begin, std::size_t end, std::size_t q, auto together, auto bytes) {
+                          nearest_in_block<Lane, decltype(together)::value, decltype(bytes)::value>(
+                              classes, begin, end, queries + q * classes.n_bytes, best + q);
+                      });
 }
 
 void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::uint64_t* best) {
@@ -213,9 +216,7 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
     constexpr std::size_t kBytesInCache = 1 << 14;
     const std::size_t group_bytes = classes.n_bytes * kGroupClasses;
     const std::size_t groups_per_block = group_bytes < kBytesInCache ? kBytesInCache / group_bytes : 1;
-    for (std::size_t begin = 0; begin < classes.n_groups; begin += groups_per_block) {
-        const std::size_t rest = classes.n_groups - begin;
-        const std::size_t end = begin + (rest < groups_per_block ? rest : groups_per_block);
+    by_blocks(classes.n_groups, groups_per_block, [&](std::size_t begin, std::size_t end) {
         for (std::size_t q = 0; q < n_queries; ++q) {
             std::int32_t* const row = scores + q * classes.n_classes;
             scan<Lane, 1, 0>(classes, begin, end, queries + q * classes.n_bytes,
@@ -231,7 +232,7 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
                                              (left < kGroupClasses ? left : kGroupClasses) * sizeof *products);
                              });
         }
-    }
+    });
 }
 
 void scores(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
@@ -494,16 +495,11 @@ void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std:
     constexpr std::size_t kGroups = kClassesPerBlock / kGroupClasses;
     const std::size_t fitting = kBytesPerBlock / (classes.n_bytes * kClassesPerBlock) * kGroups;
     const std::size_t groups_per_pass = fitting < kGroups ? kGroups : fitting;
-    with_length<Lane>(classes.n_bytes, [&](auto bytes) {
-        for (std::size_t begin = 0; begin < classes.n_groups; begin += groups_per_pass) {
-            const std::size_t rest = classes.n_groups - begin;
-            const std::size_t end = begin + (rest < groups_per_pass ? rest : groups_per_pass);
-            by_queries(n_queries, [&](std::size_t q, auto together) {
-                collect_from<Lane, decltype(together)::value, decltype(bytes)::value>(
-                    classes, begin, end, queries + q * classes.n_bytes, candidates + q);
-            });
-        }
-    });
+    scan_blocks<Lane>(classes, groups_per_pass, n_queries,
+                      [&](std::size_t begin, std::size_t end, std::size_t q, auto together, auto bytes) {
+                          collect_from<Lane, decltype(together)::value, decltype(bytes)::value>(
+                              classes, begin, end, queries + q * classes.n_bytes, candidates + q);
+                      });
 }
 
 void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, Candidates* candidates) {

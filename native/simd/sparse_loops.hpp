@@ -1,10 +1,6 @@
 // Sums of rows of a projection, and steps of such rows.
 
-constexpr std::size_t kFloats = sizeof(Floats) / sizeof(float);
 constexpr std::size_t kVectors = 8;  // sums that stay in registers
-
-Floats floats_at(const float* from) { return load<Floats>(from); }
-Floats floats_at(const std::int8_t* from) { return Isa::widen(from); }
 
 // V vectors of sums, from bit `first` on.
 template <std::size_t V, class T>
@@ -21,7 +17,7 @@ void add_block(const SparseEntry* entries, std::size_t n_entries, const T* table
             }
         }
         const float value = entries[e].value;
-        for (std::size_t v = 0; v < V; ++v) total[v] += value * floats_at(row + v * kFloats);
+        for (std::size_t v = 0; v < V; ++v) total[v] += value * floats_of(row + v * kFloats);
     }
     std::memcpy(sums + first, total, sizeof total);
 }

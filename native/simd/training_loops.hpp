@@ -161,6 +161,6 @@ void add_rows(double* sums, const Float* const* rows, const double* weights, std
 }
 
 constexpr TrainingKernels kTrainingKernels = {
-    &indices_from_codes, &prepare_rows, &block_indices,   &block_shift,
-    &block_top,          &move_slopes,  &add_rows<float>, &add_rows<double>,
+    {&add_rows<float>}, {&add_rows<double>}, &indices_from_codes, &prepare_rows,
+    &block_indices,     &block_shift,        &block_top,          &move_slopes,
 };

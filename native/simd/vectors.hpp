@@ -3,14 +3,13 @@
 // `Isa`, which each level's header defines, offers itself or from IsaDefaults
 //   count            the set bits of each byte of a vector
 //   Counts           Bytes, or Shorts if it also counts the set bits of 16-bit lanes
-//   widen            a vector of floats from as many bytes
 //   kGroupsTogether  groups of classes that share a load of the queries
 //   below            which of 64 distances are below a limit, as a mask
 //   collect          writes the distances of a mask side by side
 //   lowest_bits      the lowest n bits of a mask
 //   product_of       the inner product of a class, as a row of bits, and activations
 //   products         the same for 16 classes
-// Beside it a level defines `Tile` and `Signs`, see encode_loops.hpp.
+// Beside it a level defines `Tile`, see encode_loops.hpp, and overloads of floats_of and bits_of_8.
 
 template <class Lane>
 using Vector __attribute__((vector_size(kVectorBytes))) = Lane;
@@ -18,6 +17,7 @@ using Bytes = Vector<std::uint8_t>;
 using Shorts = Vector<std::uint16_t>;
 using Floats = Vector<float>;
 using Integers = Vector<std::int32_t>;
+constexpr std::size_t kFloats = kVectorBytes / sizeof(float);
 
 // Registers that hold one lane for each class of a group.
 template <class Lane>
@@ -35,12 +35,27 @@ inline void store(void* to, V vector) {
     std::memcpy(to, &vector, sizeof vector);
 }
 
-// The bits of 8 scores or sums that reach 0.
+// A vector of floats from numbers of another type.
+template <class Number>
+inline Floats floats_of(const Number* from) {
+    using Numbers __attribute__((vector_size(kFloats * sizeof(Number)))) = Number;
+    Numbers numbers;
+    std::memcpy(&numbers, from, sizeof numbers);
+    return __builtin_convertvector(numbers, Floats);
+}
+
+// The bits of up to 8 scores or sums that reach 0.
 template <class Score, class Shift>
-std::uint8_t reached(const Score* scores, const Shift* shifts, Shift factor) {
+inline std::uint8_t reached(const Score* scores, const Shift* shifts, Shift factor, std::size_t n = 8) {
     unsigned bits = 0;
-    for (int k = 0; k < 8; ++k) bits |= unsigned{scores[k] + shifts[k] * factor >= 0} << k;
+    for (std::size_t k = 0; k < n; ++k) bits |= unsigned{scores[k] + shifts[k] * factor >= 0} << k;
     return static_cast<std::uint8_t>(bits);
+}
+
+// Which of 8 scores, float or double, reach 0 with their intercepts.
+template <class Float>
+inline std::uint8_t bits_of_8(const Float* scores, const Float* intercept) {
+    return reached(scores, intercept, Float{1});
 }
 
 template <class Isa>
@@ -81,6 +96,23 @@ struct IsaDefaults {
     static void products(const std::uint64_t* rows, std::size_t length, const std::uint32_t* classes,
                          const std::int8_t* activations, std::int32_t* products) {
         for (int i = 0; i < 16; ++i) products[i] = Isa::product_of(rows + classes[i] * length, length, activations);
+    }
+};
+
+// A Tile of one row, multiplied column by column.
+template <class Number>
+struct ColumnTile {
+    using Row = Number;
+    using Weight = Number;
+    static constexpr int kRowOffset = 0;
+    static constexpr std::size_t kRows = 1;
+    static constexpr std::size_t kMinColumns = 8;
+    static constexpr std::size_t kColumns = 8;
+    static constexpr std::size_t kStep = 16;
+    static constexpr std::size_t kTogether = 0;
+
+    static std::uint8_t sign_bits(const std::int32_t* sums, const double* thresholds, float factor) {
+        return reached(sums, thresholds, double{factor});
     }
 };
 

@@ -1,8 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../encode.hpp"
-#include "../search.hpp"
+#include "../dispatch.hpp"
 #include "check.hpp"
 
 namespace bitclass::tests {
@@ -79,19 +78,20 @@ void check_int8(const Problem& p, bool standardise, int n_threads) {
     const HammingIndex index(codes.data(), std::max<std::size_t>(p.n, 1), packed_width(p.r));
     std::vector<std::int64_t> indices(p.n), searched(p.n);
     std::vector<std::int32_t> distances(p.n);
-    predict(projection, index, p.features(), indices.data(), distances.data(), n_threads);
-    index.nearest(codes.data(), p.n, searched.data(), distances.data(), 1);
+    predict(projection, index, p.features(), {indices.data(), distances.data()}, n_threads);
+    index.nearest(codes.data(), p.n, {searched.data(), distances.data()}, 1);
     CHECK(indices == searched);
 }
 
 template <class Float>
-void check_pack(std::size_t n, std::size_t r, int n_threads) {
+void check_pack(std::size_t n, std::size_t r) {
     Random random(static_cast<unsigned>(n * 1009 + r));
     std::vector<Float> scores, intercept;
     for (std::size_t i = 0; i < n * r; ++i) scores.push_back(static_cast<Float>(random.integer(-2, 2)));
     for (std::size_t k = 0; k < r; ++k) intercept.push_back(static_cast<Float>(random.integer(-1, 1)));
     std::vector<std::uint8_t> codes(n * packed_width(r), 0xff);
-    pack_signs(scores.data(), n, r, intercept.data(), codes.data(), n_threads);
+    const ScoreKernels<Float>& level = kernels().encode;
+    level.pack(scores.data(), n, r, intercept.data(), codes.data());
     check_padding(codes, n, r);
     for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t k = 0; k < r; ++k) CHECK(bit_of(codes, i, k, r) == (scores[i * r + k] + intercept[k] >= 0));
@@ -125,8 +125,8 @@ void test_encode() {
     }
     check_int8(Problem(300, 70, 20), true, 3);
     for (const std::size_t r : {1, 7, 8, 64, 99}) {
-        check_pack<float>(11, r, 1);
-        check_pack<double>(200, r, 3);
+        check_pack<float>(11, r);
+        check_pack<double>(200, r);
     }
     check_widen();
 }

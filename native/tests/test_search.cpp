@@ -37,11 +37,11 @@ void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int
     for (const HammingIndex* index : {&scan, &clustered}) {
         std::vector<std::int64_t> indices(n);
         std::vector<std::int32_t> distances(n);
-        index->nearest(codes.data(), n, indices.data(), distances.data(), n_threads);
+        index->nearest(codes.data(), n, {indices.data(), distances.data()}, n_threads);
         for (const std::size_t k : {std::size_t{1}, std::min<std::size_t>(5, n_classes), n_classes}) {
             std::vector<std::int64_t> top_indices(n * k);
             std::vector<std::int32_t> top_distances(n * k);
-            index->top_k(codes.data(), n, k, top_indices.data(), top_distances.data(), n_threads);
+            index->top_k(codes.data(), n, k, {top_indices.data(), top_distances.data()}, n_threads);
             for (std::size_t i = 0; i < n; ++i) {
                 const auto keys = sorted_keys(codes.data() + i * n_bytes, weights, n_bytes);
                 CHECK(static_cast<std::uint64_t>(indices[i]) == (keys[0] & 0xffffffffu));
@@ -70,7 +70,8 @@ void check_scores(std::size_t n, std::size_t n_classes, std::size_t n_bytes, std
     std::vector<std::int32_t> scores(n * n_classes), products(n), distances(n);
     std::vector<std::int64_t> indices(n);
     index.scores(codes.data(), n, n_bits, scores.data(), 2);
-    index.rescored(codes.data(), active.data(), n, n_candidates, 1, indices.data(), products.data(), distances.data());
+    index.rescored(codes.data(), active.data(), n, {n_candidates, 1},
+                   {indices.data(), distances.data(), products.data()});
     for (std::size_t i = 0; i < n; ++i) {
         const auto keys = sorted_keys(codes.data() + i * n_bytes, weights, n_bytes);
         std::int64_t best = -1, best_distance = 0;
@@ -101,7 +102,7 @@ void check_largest_distance(std::size_t n_bytes) {
     const HammingIndex index(weights.data(), 20, n_bytes);
     std::vector<std::int64_t> indices(5);
     std::vector<std::int32_t> distances(5);
-    index.nearest(codes.data(), 5, indices.data(), distances.data(), 1);
+    index.nearest(codes.data(), 5, {indices.data(), distances.data()}, 1);
     for (const std::int32_t distance : distances) CHECK(static_cast<std::size_t>(distance) == 8 * n_bytes);
     for (const std::int64_t found : indices) CHECK(found == 0);
 }

@@ -409,8 +409,7 @@ class HashFunction:
         return self._find(X, self._codes_by_scores)[0]
 
     def _codes_by_scores(self, features: Any, threads: int) -> tuple[NDArray[np.uint8], int]:
-        # So little work that no other thread is woken for it.
-        return _kernels.pack_signs(*self._scores(features, threads), 1)
+        return _kernels.pack_signs(*self._scores(features, threads))
 
     def nearest(
         self, X: Features | FeatureBlock, index: HammingIndex
@@ -468,15 +467,14 @@ class HashFunction:
         scores : (n, k) float32
         distances : (n, k) int32
         """
-        steepnesses = self._per_bit(steepness)
         int8 = self._int8
 
         def find(features: Any, threads: int) -> tuple[Any, ...]:
             if int8 is not None:
-                return int8.rescored(index.kernel, features, steepnesses, n_candidates, k, threads)
+                return int8.rescored(index.kernel, features, steepness, n_candidates, k, threads)
             scores, intercept = self._scores(features, threads)
             return _kernels.rescore(
-                index.kernel, scores, intercept, steepnesses, n_candidates, k, threads
+                index.kernel, scores, intercept, steepness, n_candidates, k, threads
             )
 
         indices, scores, distances = self._find(X, find)
@@ -510,12 +508,8 @@ class HashFunction:
         assert self._sparse is not None
         threads = threads_for(len(texts), TEXTS_PER_CHUNK)
         return self._sparse.predict_texts(
-            features.kernel, index.kernel, texts, self._per_bit(steepness), n_candidates, threads
+            features.kernel, index.kernel, texts, steepness, n_candidates, threads
         )
-
-    def _per_bit(self, steepness: float) -> NDArray[np.float32]:
-        """The steepness as the kernels take it, (r,)."""
-        return np.full(self.n_bits, steepness, dtype=np.float32)
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("projection", "intercept", "centre", "scale", "precision", "anchors", "columns")

@@ -28,8 +28,6 @@ class HammingIndex:
     def nearest(self, codes: Codes, n_threads: int, /) -> tuple[Longs, Ints]: ...
     def top_k(self, codes: Codes, k: int, n_threads: int, /) -> tuple[Longs, Ints]: ...
     def scores(self, codes: Codes, n_bits: int, n_threads: int, /) -> Ints: ...
-    @property
-    def n_classes(self) -> int: ...
 
 # These return, last, the first row that is not finite, or the number of rows.
 class Int8Projection:
@@ -50,21 +48,19 @@ class Int8Projection:
         self,
         index: HammingIndex,
         X: NDArray[Any],
-        scale: Floats,
+        steepness: float,
         n_candidates: int,
         k: int,
         n_threads: int,
         /,
     ) -> tuple[Longs, Ints, Ints, int]: ...
 
-def pack_signs(
-    scores: NDArray[Any], intercept: NDArray[Any], n_threads: int, /
-) -> tuple[Codes, int]: ...
+def pack_signs(scores: NDArray[Any], intercept: NDArray[Any], /) -> tuple[Codes, int]: ...
 def rescore(
     index: HammingIndex,
     scores: NDArray[Any],
     intercept: NDArray[Any],
-    scale: Floats,
+    steepness: float,
     n_candidates: int,
     k: int,
     n_threads: int,
@@ -93,7 +89,6 @@ TEXTS_PER_CHUNK: int
 RELATIVE_TOLERANCE: float
 MAX_CHARS: int
 MAX_WORDS: int
-MAX_TEXT_BYTES: int
 
 class NgramHasher:
     def __init__(
@@ -124,7 +119,7 @@ class SparseProjection:
         hasher: NgramHasher,
         index: HammingIndex,
         texts: Texts,
-        scale: Floats,
+        steepness: float,
         n_candidates: int,
         n_threads: int,
         /,
