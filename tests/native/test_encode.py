@@ -73,7 +73,7 @@ def test_float_equals_the_twin_where_sums_are_exact(level, n, d, r, dtype, seed)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_zeros_of_both_signs_are_positive_and_nan_is_not(level, dtype):
     scores = np.array([[0.0, -0.0, -1e-30, np.nan, np.inf, -np.inf, 1, -1, 0.0, -0.0, -1]], dtype)
-    codes, first_bad = _kernels.pack_signs(scores, np.zeros(11, dtype), 1)
+    codes, first_bad = _kernels.pack_signs(scores, np.zeros(11, dtype))
     assert first_bad == 0  # the first row that is not finite
     assert codes.tolist() == [[0b01010011, 0b011]]
 

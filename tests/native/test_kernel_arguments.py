@@ -17,7 +17,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     p = Problem(n=6, n_classes=3, n_bits=10, seed=1)
     packed = {"codes": p.codes, "weights": p.weights}
     rows = {"own": p.own, "row_weights": p.row_weights}
-    X, scale = np.zeros((6, 4), np.float32), np.ones(10, np.float32)
+    X = np.zeros((6, 4), np.float32)
     scores = {"scores": np.zeros((6, 10), np.float32), "intercept": np.zeros(10, np.float32)}
     csr = {
         "indptr": np.arange(7),
@@ -47,7 +47,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "steps": np.ones(10, np.float32),
         "intercept": np.zeros(10, np.float32),
     }
-    wanted = {"n_candidates": 2, "k": 2}
+    wanted = {"steepness": 1.0, "n_candidates": 2, "k": 2}
     sums = {"tables": np.zeros((1, 21)), "sums": np.zeros((2, 1, 3, 3))}
     problem = {"H": np.zeros((3, 3)), "g": np.zeros(3), "w": p.weight_bits}
     update = {"n_bits": 10, "values": np.zeros(41), "log_step": 0.0}
@@ -58,9 +58,8 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "scores": (index.scores, {"codes": p.codes, "n_bits": 10}),
         "int8 encode": (dense.encode, {"X": X}),
         "int8 nearest": (dense.nearest, {"index": index, "X": X}),
-        "int8 rescored": (dense.rescored, {"index": index, "X": X, "scale": scale, **wanted}),
-        "pack_signs": (_kernels.pack_signs, scores),
-        "rescore": (_kernels.rescore, {"index": index, **scores, "scale": scale, **wanted}),
+        "int8 rescored": (dense.rescored, {"index": index, "X": X, **wanted}),
+        "rescore": (_kernels.rescore, {"index": index, **scores, **wanted}),
         "widen": (_kernels.widen, {"X": X.astype(np.float16)}),
         "sparse_scores": (_kernels.sparse_scores, {**csr, "projection": step["projection"]}),
         "sparse_step": (_kernels.sparse_step, {**csr, **step}),
@@ -73,6 +72,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "class_sums": (_kernels.class_sums, {"X": X, **by_class}),
     }
     called = {name: (call, {**given, "n_threads": 1}) for name, (call, given) in found.items()}
+    called["pack_signs"] = _kernels.pack_signs, scores
     called["SparseProjection"] = _kernels.SparseProjection, sparse
     called["Int8Projection"] = _kernels.Int8Projection, int8
     called["HammingIndex"] = _kernels.HammingIndex, {"weights": p.weights}
