@@ -35,19 +35,7 @@ def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
 def encode(
     X: NDArray[Any], projection: NDArray[np.float32], intercept: NDArray[np.float64]
 ) -> NDArray[np.uint8]:
-    """Codes of rows: ``pack(sign(X @ projection + intercept))``.
-
-    Parameters
-    ----------
-    X : (n, d) float16, float32 or float64
-        Half floats are computed in float32.
-    projection : (d, r) float32
-    intercept : (r,) float64
-
-    Returns
-    -------
-    (n, ceil(r / 8)) uint8
-    """
+    """Codes ``pack(sign(X @ projection + intercept))``; half floats are computed in float32."""
     if X.dtype == np.float16:
         X = X.astype(np.float32)
     scores = X @ projection.astype(X.dtype, copy=False)
@@ -60,15 +48,6 @@ def encode_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.u
 
     Each row is scaled by its own largest magnitude. A sign does not depend on scales, so nothing
     is scaled back: only the thresholds follow the scale of the row.
-
-    Parameters
-    ----------
-    X : (n, d) float16, float32 or float64
-    quantised : QuantisedProjection
-
-    Returns
-    -------
-    (n, ceil(r / 8)) uint8
     """
     sums, factors = _integer_sums(X, quantised)
     return pack(sums + quantised.thresholds * factors.astype(np.float64) >= 0)
@@ -93,10 +72,7 @@ def _integer_sums(
 def nearest(
     codes: NDArray[np.uint8], weights: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Class at the smallest Hamming distance, the lowest index among equals.
-
-    See :func:`bitclass._native.HammingIndex.nearest`.
-    """
+    """See :func:`bitclass._native.HammingIndex.nearest`."""
     indices, distances = top_k(codes, weights, 1)
     return indices[:, 0], distances[:, 0]
 
@@ -104,24 +80,10 @@ def nearest(
 def top_k(
     codes: NDArray[np.uint8], weights: NDArray[np.uint8], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Find the k nearest classes of each code, ordered by distance, then by class index.
-
-    See :func:`bitclass._native.HammingIndex.top_k`.
-    """
-    indices = np.empty((len(codes), k), dtype=np.int64)
-    distances = np.empty((len(codes), k), dtype=np.int32)
-    rows_per_block = max(1, (1 << 22) // max(1, weights.size))
-    for start in range(0, len(codes), rows_per_block):
-        block = slice(start, start + rows_per_block)
-        all_distances = hamming(codes[block, None, :], weights[None, :, :])
-        # Distance and index in one number make the order total.
-        keys = all_distances.astype(np.int64) * len(weights) + np.arange(len(weights))
-        if k < len(weights):
-            keys = np.partition(keys, k - 1, axis=1)[:, :k]
-        keys.sort(axis=1)
-        indices[block] = keys % len(weights)
-        distances[block] = keys // len(weights)
-    return indices, distances
+    """See :func:`bitclass._native.HammingIndex.top_k`."""
+    distances = hamming(codes[:, None], weights[None])
+    indices = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return indices, np.take_along_axis(distances, indices, axis=1).astype(np.int32)
 
 
 def top_k_of_clusters(
@@ -136,8 +98,6 @@ def top_k_of_clusters(
 
     Clusters are visited in the order of their distance, then of their number: `n_probe` of them,
     and as many more as it takes to have k classes.
-
-    See :class:`bitclass._native.ClusteredIndex`.
     """
     indices = np.empty((len(codes), k), dtype=np.int64)
     distances = np.empty((len(codes), k), dtype=np.int32)
@@ -158,16 +118,7 @@ def scores(codes: NDArray[np.uint8], weights: NDArray[np.uint8], n_bits: int) ->
 
 
 def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:
-    """``tanh(x)`` in steps of 1/127, by a rational approximation that every machine computes alike.
-
-    Parameters
-    ----------
-    x : float32 of any shape
-
-    Returns
-    -------
-    int8 of the same shape, in [-127, 127]
-    """
+    """``tanh(x)`` in steps of 1/127, by a rational approximation every machine computes alike."""
     one = np.float32
     x = np.where(x < one(4), x, one(4))
     x = np.where(x > one(-4), x, one(-4))
@@ -178,23 +129,12 @@ def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:
 
 
 def activations_int8(
-    X: NDArray[Any], quantised: QuantisedProjection, scale: NDArray[np.float32]
+    X: NDArray[Any], quantised: QuantisedProjection, steepness: np.float32
 ) -> NDArray[np.int8]:
-    """Activations ``tanh(scale * (P'x + t))`` from the integer sums of :func:`encode_int8`.
-
-    Parameters
-    ----------
-    X : (n, d) float16, float32 or float64
-    quantised : QuantisedProjection
-    scale : (r,) float32
-
-    Returns
-    -------
-    (n, r) int8
-    """
+    """``tanh(steepness * (P'x + t))`` (n, r) from the integer sums of :func:`encode_int8`."""
     sums, factors = _integer_sums(X, quantised)
-    steps = (quantised.steps * scale).astype(np.float32)
-    intercept = (quantised.thresholds * quantised.steps * scale).astype(np.float32)
+    steps = (quantised.steps * float(steepness)).astype(np.float32)
+    intercept = (quantised.thresholds * quantised.steps * float(steepness)).astype(np.float32)
     units = steps * (np.float32(1) / factors)
     return activations(sums.astype(np.float32) * units + intercept)
 
@@ -206,21 +146,9 @@ def rescored(
     n_candidates: int,
     k: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Best of the nearest classes, by their inner products with activations.
+    """The k best of the nearest classes, by their inner products with activations (n, r).
 
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    active : (n, r) int8
-    weights : (C, bytes) packed
-    n_candidates : int in [1, C]
-    k : int in [1, n_candidates]
-
-    Returns
-    -------
-    indices : (n, k) int64
-    scores : (n, k) int32, in steps of 1 / 127
-    distances : (n, k) int32
+    See :func:`bitclass.hash_function.HashFunction.rescored`; scores are in steps of 1 / 127.
     """
     indices, distances = top_k(codes, weights, n_candidates)
     signs = unpack(weights, active.shape[1]).astype(np.int32)[indices]
@@ -241,17 +169,10 @@ def rescored(
 def half_margins(
     codes: NDArray[np.uint8], weights: NDArray[np.uint8], own: NDArray[np.intp]
 ) -> NDArray[np.int16]:
-    """Half the margins of every row against every class.
-
-    See :func:`bitclass._native.training.half_margins`.
-    """
-    half = np.empty((len(codes), len(weights)), dtype=np.int16)
-    rows_per_block = max(1, (1 << 22) // max(1, weights.size))
-    for start in range(0, len(codes), rows_per_block):
-        block = slice(start, start + rows_per_block)
-        distances = hamming(codes[block, None, :], weights[None, :, :])
-        half[block] = np.take_along_axis(distances, own[block, None], axis=1) - distances
-    return half
+    """See :func:`bitclass._native.training.half_margins`."""
+    distances = hamming(codes[:, None], weights[None])
+    own_distances = np.take_along_axis(distances, own[:, None], axis=1)
+    return (own_distances - distances).astype(np.int16)
 
 
 def pair_sums(
@@ -263,10 +184,7 @@ def pair_sums(
     tables: NDArray[np.float64],
     sums: NDArray[np.float64],
 ) -> None:
-    """Add, class pair by class pair, table values at the half margins without one bit.
-
-    See :func:`bitclass._native.training.pair_sums`.
-    """
+    """See :func:`bitclass._native.training.pair_sums`."""
     n_bits = (tables.shape[1] - 1) // 2
     half = half_margins(codes, weights, own)
     bits = unpack(codes, bit + 1)[:, bit]
@@ -286,10 +204,7 @@ def pair_sums(
 def flip_bits(
     H: NDArray[np.float64], g: NDArray[np.float64], w: NDArray[np.int8]
 ) -> tuple[NDArray[np.int8], float]:
-    """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
-
-    See :func:`bitclass._native.training.flip_bits`.
-    """
+    """See :func:`bitclass._native.training.flip_bits`."""
     if (np.abs(np.diagonal(H)) > 0).any():  # a NaN stops the flips by itself
         raise ValueError("H: expected a diagonal of zeros")
     w = w.copy()
@@ -320,10 +235,7 @@ def update_codes(
     values: NDArray[np.float64],
     log_step: float,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """B-step: each bit of each code in turn takes the sign of smaller loss; ties keep the bit.
-
-    See :func:`bitclass._native.training.update_codes`.
-    """
+    """See :func:`bitclass._native.training.update_codes`."""
     bits = unpack(codes, n_bits)
     weight_bits = unpack(weights, n_bits)
     half = half_margins(codes, weights, own).astype(np.int64)
@@ -353,10 +265,7 @@ def update_codes(
 def group_rows(
     labels: NDArray[np.intp], codes: NDArray[np.uint8]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Find the rows that share both label and code.
-
-    See :func:`bitclass._native.training.group_rows`.
-    """
+    """See :func:`bitclass._native.training.group_rows`."""
     keys = np.concatenate([labels[:, None], codes.astype(np.intp)], axis=1)
     _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     order = np.lexsort((first, labels[first]))
@@ -371,10 +280,7 @@ def class_sums(
     row_weights: NDArray[np.float64] | None,
     sums: NDArray[np.float64],
 ) -> None:
-    """Add each row to the sum of its class, in row order.
-
-    See :func:`bitclass._native.training.class_sums`.
-    """
+    """See :func:`bitclass._native.training.class_sums`."""
     terms = X.astype(np.float64)
     if row_weights is not None:
         terms *= row_weights[:, None]

@@ -133,24 +133,53 @@ def test_what_is_changed_in_place_must_be_writable(kernel: str, name: str) -> No
         call(*arguments.values())
 
 
+def labels(*of_rows: int) -> Any:
+    return np.array(of_rows, dtype=np.intp)
+
+
+ONES = np.full((6, 2), 255, dtype=np.uint8)
+
+
 @pytest.mark.parametrize(
-    ("kernel", "name", "value"),
+    ("kernel", "name", "value", "message"),
     [
-        ("sparse_scores", "indptr", np.array([0, 1, 2, 3, 4, 5, 7])),
-        ("sparse_scores", "indptr", np.array([0, -1, 2, 3, 4, 5, 6])),
-        ("sparse_scores", "indptr", np.array([-1, 1, 2, 3, 4, 5, 6])),
-        ("sparse_scores", "indptr", np.array([], dtype=np.int64)),
-        ("sparse_scores", "indices", np.full(6, 4, np.int32)),
-        ("sparse scores", "indices", np.full(6, -1, np.int32)),
-        ("SparseProjection", "places", np.array([0, 3, 1, 2], np.int32)),
-        ("SparseProjection", "places", np.array([0, -2, 1, 2], np.int32)),
-        ("top_k", "k", 4),
-        ("rescore", "k", 3),
-        ("rescore", "n_candidates", 4),
-        ("int8 rescored", "k", 0),
+        ("sparse_scores", "indptr", np.array([0, 1, 2, 3, 4, 5, 7]), "expected"),
+        ("sparse_scores", "indptr", np.array([0, -1, 2, 3, 4, 5, 6]), "expected"),
+        ("sparse_scores", "indptr", np.array([-1, 1, 2, 3, 4, 5, 6]), "expected"),
+        ("sparse_scores", "indptr", np.array([], dtype=np.int64), "expected"),
+        ("sparse_scores", "indices", np.full(6, 4, np.int32), "expected"),
+        ("sparse scores", "indices", np.full(6, -1, np.int32), "expected"),
+        ("SparseProjection", "places", np.array([0, 3, 1, 2], np.int32), "expected"),
+        ("SparseProjection", "places", np.array([0, -2, 1, 2], np.int32), "expected"),
+        ("top_k", "k", 4, "expected"),
+        ("rescore", "k", 3, "expected"),
+        ("rescore", "n_candidates", 4, "expected"),
+        ("int8 rescored", "k", 0, "expected"),
+        ("half_margins", "own", labels(0, 0, 0, 0, 0, 3), r".*\[0, 3\), found 3"),
+        ("pair_sums", "own", labels(0, 0, 1, 2, 1, 2), "expected ascending"),
+        ("pair_sums", "own", labels(-1, 0, 1, 1, 1, 2), ".*found -1"),
+        ("pair_sums", "own", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
+        ("pair_sums", "tables", np.zeros((1, 20)), "expected length 21"),
+        ("pair_sums", "bit", 10, "expected an index below 10"),
+        ("pair_sums", "codes", ONES, ".*zeros"),
+        ("flip_bits", "w", np.zeros(3, dtype=np.int8), "expected entries"),
+        ("update_codes", "n_bits", 0, "expected"),
+        ("update_codes", "n_bits", 8192, ".*1 to 8191"),
+        ("update_codes", "log_step", np.nan, ".*found nan"),
+        ("update_codes", "log_step", -0.1, "expected"),
+        ("update_codes", "log_step", 1000.1, ".*from 0 to 1000"),
+        ("update_codes", "own", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
+        ("update_codes", "weights", ONES[:3], ".*zeros"),
+        ("class_sums", "labels", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
     ],
 )
-def test_numbers_out_of_bounds_are_refused(kernel: str, name: str, value: Any) -> None:
+def test_wrong_contents_are_refused(kernel: str, name: str, value: Any, message: str) -> None:
     call, arguments = calls()[kernel]
-    with pytest.raises(ValueError, match=f"{name}: expected"):
+    with pytest.raises(ValueError, match=f"{name}: {message}"):
         call(*(arguments | {name: value}).values())
+
+
+def test_numpy_integers_serve_as_counts() -> None:
+    for kernel, name, value in (("update_codes", "n_bits", 10), ("pair_sums", "bit", 3)):
+        call, arguments = calls()[kernel]
+        call(*(arguments | {name: np.int64(value)}).values())

@@ -100,7 +100,7 @@ def test_int8_rescoring_equals_the_twin(
     weights = packed_bits(rng, n_classes, r)
     steepness = np.float32(rng.uniform(0.01, 2))
     codes = reference.encode_int8(X, quantised)
-    active = reference.activations_int8(X, quantised, np.full(r, steepness))
+    active = reference.activations_int8(X, quantised, steepness)
     for m in {1, min(16, n_classes), min(70, n_classes), n_classes}:
         for k in {1, min(3, m), m}:
             expected = reference.rescored(codes, active, weights, m, k)
@@ -142,7 +142,7 @@ def test_activations_follow_the_true_projection():
     intercept = rng.standard_normal(64) - means.astype(float) @ projection.astype(float)
     exact = np.tanh(0.7 * (X.astype(float) @ projection.astype(float) + intercept))
     quantised = quantise(projection, intercept, means, sizes)
-    active = reference.activations_int8(X, quantised, np.full(64, 0.7, np.float32)) / 127
+    active = reference.activations_int8(X, quantised, np.float32(0.7)) / 127
     assert np.abs(active - exact).max() < 0.06
     assert np.abs(active - exact).mean() < 0.01
 

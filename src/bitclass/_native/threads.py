@@ -22,7 +22,7 @@ import operator
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -265,26 +265,20 @@ def _apply() -> None:
 
 
 @contextmanager
-def training_threads(n_jobs: int | None) -> Iterator[None]:
-    """Limit the kernels and pools of training to `n_jobs` threads, each with one thread of BLAS.
+def prediction_threads(n_jobs: int | None, n_blas: int | None = None) -> Iterator[None]:
+    """Limit the kernels to `n_jobs` threads, and BLAS to as many: for large products in float32.
 
     Parameters
     ----------
     n_jobs : int or None
         See :func:`effective_threads`.
+    n_blas : int >= 1, optional
+        Another limit for BLAS.
     """
-    with thread_limit(n_jobs), blas_limit(1):
+    with thread_limit(n_jobs), blas_limit(n_blas or effective_threads(n_jobs)):
         yield
 
 
-@contextmanager
-def prediction_threads(n_jobs: int | None) -> Iterator[None]:
-    """Limit the kernels and BLAS to `n_jobs` threads: for large products in float32.
-
-    Parameters
-    ----------
-    n_jobs : int or None
-        See :func:`effective_threads`.
-    """
-    with thread_limit(n_jobs), blas_limit(effective_threads(n_jobs)):
-        yield
+def training_threads(n_jobs: int | None) -> AbstractContextManager[None]:
+    """Limit the kernels and pools of training to `n_jobs` threads, each with one thread of BLAS."""
+    return prediction_threads(n_jobs, n_blas=1)

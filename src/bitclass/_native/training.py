@@ -10,12 +10,11 @@ undefined contents.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy import ascontiguousarray as contiguous
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
@@ -36,9 +35,17 @@ __all__ = [
 #: rounding, not progress: the present bit is kept.
 RELATIVE_TOLERANCE = _kernels.RELATIVE_TOLERANCE
 
+_T = TypeVar("_T")
+
 # Rows of one float32 product: the more, the fewer digits; the fewer, the more often the product,
 # (d, d), has to be added to the total.
 _BLOCK_ROWS = 4096
+
+
+def _run(kernel: Callable[..., _T], *arguments: Any, changed: NDArray[Any] | None = None) -> _T:
+    """Call a kernel with contiguous arrays; `changed`, which it changes in place, is not copied."""
+    ready = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    return kernel(*ready, *(() if changed is None else (changed,)), effective_threads())
 
 
 def half_margins(
@@ -58,9 +65,7 @@ def half_margins(
     -------
     (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
     """
-    return _kernels.half_margins(
-        contiguous(codes), contiguous(weights), contiguous(own), effective_threads()
-    )
+    return _run(_kernels.half_margins, codes, weights, own)
 
 
 def pair_sums(
@@ -90,16 +95,7 @@ def pair_sums(
         is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
         left alone: a class has no margin to itself.
     """
-    _kernels.pair_sums(
-        contiguous(codes),
-        contiguous(weights),
-        bit,
-        contiguous(own),
-        contiguous(row_weights),
-        contiguous(tables),
-        sums,
-        effective_threads(),
-    )
+    _run(_kernels.pair_sums, codes, weights, bit, own, row_weights, tables, changed=sums)
 
 
 def flip_bits(
@@ -128,8 +124,7 @@ def flip_bits(
         If the diagonal is not 0, or H is not symmetric, so that flips do not end.
     """
     w = np.array(w, order="C")
-    decrease = _kernels.flip_bits(contiguous(H), contiguous(g), w, effective_threads())
-    return w, decrease
+    return w, _run(_kernels.flip_bits, H, g, changed=w)
 
 
 def update_codes(
@@ -163,16 +158,7 @@ def update_codes(
         (-inf where nothing changed); the same for every thread count, but not to the last bit
         what the twin returns
     """
-    return _kernels.update_codes(
-        contiguous(codes),
-        contiguous(weights),
-        contiguous(own),
-        contiguous(row_weights),
-        n_bits,
-        contiguous(values),
-        log_step,
-        effective_threads(),
-    )
+    return _run(_kernels.update_codes, codes, weights, own, row_weights, n_bits, values, log_step)
 
 
 def group_rows(
@@ -192,9 +178,7 @@ def group_rows(
         label by first appearance
     inverse : (n,) each row's group
     """
-    first, inverse, n_groups = _kernels.group_rows(
-        contiguous(labels), contiguous(codes), effective_threads()
-    )
+    first, inverse, n_groups = _run(_kernels.group_rows, labels, codes)
     return first[:n_groups].copy(), inverse
 
 
@@ -215,9 +199,7 @@ def class_sums(
     """
     if row_weights is None:
         row_weights = np.ones(X.shape[0])
-    _kernels.class_sums(
-        contiguous(X), contiguous(labels), contiguous(row_weights), sums, effective_threads()
-    )
+    _run(_kernels.class_sums, X, labels, row_weights, changed=sums)
 
 
 def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
@@ -233,35 +215,20 @@ def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
     blocks : (n, d) float32 or float64 each
     gram : (d, d) float64, changed in place
     """
-    if gram.dtype != np.float64:
-        raise TypeError(f"gram: expected float64, found {gram.dtype}")
     threads = effective_threads()
     pending: deque[Future[NDArray[Any]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for Z in _gram_blocks(blocks, gram):
-            if threads == 1:
-                gram += _product(Z)
-                continue
-            pending.append(pool.submit(_product, Z))
-            while len(pending) > threads:
-                gram += pending.popleft().result()
+        for rows in blocks:
+            for begin in range(0, len(rows), _BLOCK_ROWS):
+                Z = rows[begin : begin + _BLOCK_ROWS]
+                if threads == 1:
+                    gram += _product(Z)
+                    continue
+                pending.append(pool.submit(_product, Z))
+                while len(pending) > threads:
+                    gram += pending.popleft().result()
         while pending:
             gram += pending.popleft().result()
-
-
-def _gram_blocks(
-    blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]
-) -> Iterator[NDArray[Any]]:
-    """The same rows in blocks of one product each, checked."""
-    for Z in blocks:
-        if Z.ndim != 2 or Z.dtype not in (np.float32, np.float64):
-            found = f"{Z.ndim}-d {Z.dtype}"
-            raise TypeError(f"Z: expected a matrix of float32 or float64, found {found}")
-        if gram.shape != (Z.shape[1], Z.shape[1]):
-            expected = (Z.shape[1], Z.shape[1])
-            raise ValueError(f"gram: expected shape {expected}, found {gram.shape}")
-        for begin in range(0, Z.shape[0], _BLOCK_ROWS):
-            yield Z[begin : begin + _BLOCK_ROWS]
 
 
 def _product(Z: NDArray[Any]) -> NDArray[Any]:
