@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 import reference
@@ -98,15 +96,6 @@ def test_rescoring_ranks_what_the_clusters_hold(level):
     assert_array_equal(np.sort(best, axis=1), np.sort(listed, axis=1))
     by_threads = thread_limit(3)(hash_function.rescored)(X, index, 8, 8)[0]
     assert_array_equal(best, by_threads)
-
-
-def test_a_copy_finds_the_same():
-    rng = np.random.default_rng(2)
-    weights, codes = random_codes(rng, 700, 8), random_codes(rng, 20, 8)
-    index = ClusteredIndex(weights, 2)
-    copy = pickle.loads(pickle.dumps(index))
-    assert copy.n_probe == 2
-    assert_array_equal(copy.nearest(codes)[0], index.nearest(codes)[0])
 
 
 @pytest.mark.parametrize(

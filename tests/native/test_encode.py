@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import HammingIndex, _kernels, quantise, thread_limit
+from bitclass._native import HammingIndex, _kernels, thread_limit
 from bitclass.hash_function import HashFunction
 
 FEATURE_TYPES = (np.float16, np.float32, np.float64)
@@ -31,6 +31,22 @@ def problem(seed, n, d, r, dtype=np.float32):
     return X, projection, rng.standard_normal(r), rng
 
 
+def standardising(rng, d, standardise=True):
+    """Arguments of a hash function that standardises rows, or none."""
+    if not standardise:
+        return {}
+    centre = rng.standard_normal(d).astype(np.float32)
+    return {"centre": centre, "scale": rng.uniform(0.1, 10, d).astype(np.float32)}
+
+
+def assert_equals_the_twin(hash_function, X):
+    if hash_function.precision == "int8":
+        expected = reference.encode_int8(X, hash_function.quantised())
+    else:
+        expected = reference.encode(X, hash_function.projection, hash_function.intercept)
+    assert_array_equal(hash_function.encode(X), expected)
+
+
 @given(
     n=st.integers(0, 40),
     d=st.integers(1, 200),
@@ -43,15 +59,8 @@ def test_int8_equals_the_twin(level, n, d, r, dtype, standardise, seed):
     X, projection, intercept, rng = problem(seed, n, d, r, dtype)
     projection[:, rng.random(r) < 0.1] = 0  # a column of zeros has the sign of its intercept
     X[rng.random(n) < 0.1] = 0
-    centre = scale = None
-    if standardise:
-        centre = rng.standard_normal(d).astype(np.float32)
-        scale = rng.uniform(0.1, 10, d).astype(np.float32)
-    quantised = quantise(projection, intercept, centre, scale)
-    hash_function = HashFunction(
-        projection, intercept, precision="int8", centre=centre, scale=scale
-    )
-    assert_array_equal(hash_function.encode(X), reference.encode_int8(X, quantised))
+    options = standardising(rng, d, standardise)
+    assert_equals_the_twin(HashFunction(projection, intercept, precision="int8", **options), X)
 
 
 @given(
@@ -65,9 +74,9 @@ def test_float_equals_the_twin_where_sums_are_exact(level, n, d, r, dtype, seed)
     rng = np.random.default_rng(seed)
     X, projection = integers(rng, n, d).astype(dtype), integers(rng, d, r)
     intercept = rng.integers(-2, 3, r).astype(np.float64)
-    codes = HashFunction(projection, intercept, precision="float32").encode(X)
-    assert_array_equal(codes, reference.encode(X, projection, intercept))
-    assert_array_equal(codes, reference.encode(X.astype(np.float64), projection, intercept))
+    hash_function = HashFunction(projection, intercept, precision="float32")
+    assert_equals_the_twin(hash_function, X)
+    assert_array_equal(hash_function.encode(X.astype(np.float64)), hash_function.encode(X))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -95,8 +104,7 @@ def test_int8_sums_at_the_extremes_are_exact(level):
         projection[:, 8:] = -1
         for intercept in (-float(d), -float(d) - 0.01):
             hash_function = HashFunction(projection, np.full(16, intercept), precision="int8")
-            quantised = quantise(projection, np.full(16, intercept))
-            assert_array_equal(hash_function.encode(X), reference.encode_int8(X, quantised))
+            assert_equals_the_twin(hash_function, X)
         assert hash_function.encode(X).tolist() == [[0, 0], [0, 0]]
 
 
@@ -109,9 +117,7 @@ def test_ties_of_the_rounding_go_to_even(level):
         projection[feature] = 1
         for target in (-3, -2, -1, 1, 2, 3):
             intercept = np.full(8, -target * 1.0)
-            quantised = quantise(projection, intercept)
-            codes = HashFunction(projection, intercept, precision="int8").encode(X)
-            assert_array_equal(codes, reference.encode_int8(X, quantised))
+            assert_equals_the_twin(HashFunction(projection, intercept, precision="int8"), X)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -132,16 +138,14 @@ def test_blocks_of_rows_meet_without_gaps(dtype, n, d, r):
     # So many scores, or so many features, make several blocks.
     rng = np.random.default_rng(10)
     X, projection = integers(rng, n, d).astype(dtype), integers(rng, d, r)
-    codes = HashFunction(projection, np.zeros(r), precision="float32").encode(X)
-    assert_array_equal(codes, reference.encode(X, projection, np.zeros(r)))
+    assert_equals_the_twin(HashFunction(projection, np.zeros(r), precision="float32"), X)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("dtype", FEATURE_TYPES)
 def test_any_strides_and_alignment_are_read(level, precision, dtype):
     rng = np.random.default_rng(6)
-    projection = integers(rng, 50, 20)
-    hash_function = HashFunction(projection, np.zeros(20), precision=precision)
+    hash_function = HashFunction(integers(rng, 50, 20), np.zeros(20), precision=precision)
     wide = integers(rng, 31, 151).astype(dtype)
     unaligned = np.frombuffer(b"\0" + wide.tobytes(), np.uint8)[1:].view(dtype).reshape(31, 151)
     assert not unaligned.flags.aligned
@@ -155,12 +159,7 @@ def test_any_strides_and_alignment_are_read(level, precision, dtype):
         unaligned[:, 1:51],
         np.broadcast_to(wide[:1, :50], (9, 50)),
     ):
-        if precision == "int8":
-            quantised = quantise(projection, np.zeros(20))
-            expected = reference.encode_int8(X, quantised)
-        else:
-            expected = reference.encode(X, projection, np.zeros(20))
-        assert_array_equal(hash_function.encode(X), expected)
+        assert_equals_the_twin(hash_function, X)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -169,13 +168,8 @@ def test_any_strides_and_alignment_are_read(level, precision, dtype):
 def test_the_first_entry_that_is_not_finite_is_named(level, dtype, standardise, precision):
     # Wherever it stands: first, last, or followed by others in the same lane of a register.
     X, projection, intercept, rng = problem(7, 400, 130, 40, dtype)
-    centre = scale = None
-    if standardise:
-        centre = rng.standard_normal(130).astype(np.float32)
-        scale = rng.uniform(0.1, 10, 130).astype(np.float32)
-    hash_function = HashFunction(
-        projection, intercept, precision=precision, centre=centre, scale=scale
-    )
+    options = standardising(rng, 130, standardise)
+    hash_function = HashFunction(projection, intercept, precision=precision, **options)
     index = HammingIndex(hash_function.encode(X[:9]))
     for row, column, value in ((0, 0, np.nan), (17, 3, np.inf), (399, 129, -np.inf)):
         bad = X.copy()
@@ -210,9 +204,7 @@ def test_rows_too_large_for_the_arithmetic_are_refused(level, precision, n):
         with pytest.raises(ValueError, match=f"X: row {n - 1}, feature 7 is -1e\\+200, too large"):
             hash_function.encode(wide)
     else:
-        assert_array_equal(
-            hash_function.encode(wide)[-1], reference.encode(wide, projection, intercept)[-1]
-        )
+        assert_equals_the_twin(hash_function, wide[-1:])
 
 
 @pytest.mark.parametrize("dtype", FEATURE_TYPES)
@@ -241,9 +233,11 @@ def test_int8_follows_float32_for_features_of_very_different_sizes():
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_copies_and_pickles_encode_the_same(precision):
+@pytest.mark.parametrize("columns", [None, np.arange(20, dtype=np.int32)])
+def test_copies_and_pickles_encode_the_same(precision, columns):
     X, projection, intercept, _ = problem(9, 10, 20, 12)
-    hash_function = HashFunction(projection, intercept, precision=precision)
+    options = {} if columns is None else {"columns": columns, "n_features": 20}
+    hash_function = HashFunction(projection, intercept, precision=precision, **options)
     for other in (copy.deepcopy(hash_function), pickle.loads(pickle.dumps(hash_function))):
         assert other.precision == precision
         assert_array_equal(other.encode(X), hash_function.encode(X))

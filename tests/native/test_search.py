@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import HammingIndex, _kernels, thread_limit
+from bitclass._native import ClusteredIndex, HammingIndex, _kernels, thread_limit
 
 THREADS = (1, 2, 3, 7)
 
@@ -121,11 +122,13 @@ def test_any_strides_and_alignment_are_read(level):
     )
 
 
-def test_copies_and_pickles_search_the_same():
+@pytest.mark.parametrize("kind", [HammingIndex, partial(ClusteredIndex, n_probe=2)])
+def test_copies_and_pickles_search_the_same(kind):
     rng = np.random.default_rng(3)
-    weights, codes = random_bytes(rng, 50, 9), random_bytes(rng, 20, 9)
-    index = HammingIndex(weights)
+    weights, codes = random_bytes(rng, 700, 9), random_bytes(rng, 20, 9)
+    index = kind(weights)
     for other in (copy.deepcopy(index), pickle.loads(pickle.dumps(index))):
+        assert type(other) is type(index)
         assert_equal_pairs(other.nearest(codes), index.nearest(codes))
 
 

@@ -160,39 +160,30 @@ def test_idle_workers_use_no_time():
     assert time.process_time() - before < 0.1
 
 
-def test_positive_and_negative_n_jobs_count_as_in_scikit_learn():
-    assert effective_threads(5) == 5
-    assert effective_threads(np.int64(2)) == 2
-    assert effective_threads(-1) == 8
-    assert effective_threads(-2) == 7
-    assert effective_threads(-1000) == 1
-
-
-def test_no_setting_exceeds_the_cpus(monkeypatch):
-    assert effective_threads(64) == 8
-    with threads.thread_limit(64):
-        assert effective_threads() == 8
-    monkeypatch.setenv("BITCLASS_NUM_THREADS", "64")
-    assert effective_threads() == 8
-    previous = bitclass.set_num_threads(64)
-    try:
-        assert effective_threads() == 8
-    finally:
-        bitclass.set_num_threads(previous)
+@pytest.mark.parametrize(
+    ("n_jobs", "expected"), [(5, 5), (np.int64(2), 2), (64, 8), (-1, 8), (-2, 7), (-1000, 1)]
+)
+def test_positive_and_negative_n_jobs_count_as_in_scikit_learn(n_jobs, expected):
+    assert effective_threads(n_jobs) == expected
+    with thread_limit(n_jobs):
+        assert effective_threads() == expected
 
 
 def test_none_asks_the_setting_then_the_environment_then_the_machine(monkeypatch):
     monkeypatch.delenv("BITCLASS_NUM_THREADS", raising=False)
     assert bitclass.set_num_threads(None) is None
     assert effective_threads() == 8
-    monkeypatch.setenv("BITCLASS_NUM_THREADS", "3")
-    assert effective_threads() == 3
+    for text, expected in (("64", 8), ("3", 3)):
+        monkeypatch.setenv("BITCLASS_NUM_THREADS", text)
+        assert effective_threads() == expected
     try:
-        assert bitclass.set_num_threads(5) is None
+        assert bitclass.set_num_threads(64) is None
+        assert effective_threads() == 8
+        assert bitclass.set_num_threads(5) == 64
         assert effective_threads() == 5
         assert effective_threads(2) == 2
     finally:
-        assert bitclass.set_num_threads(None) == 5
+        bitclass.set_num_threads(None)
     assert effective_threads() == 3
 
 
