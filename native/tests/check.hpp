@@ -37,7 +37,7 @@ private:
     std::mt19937 engine_;
 };
 
-void test_pool(bool with_fork);
+void test_pool();
 void test_ngrams();
 // These test the level in use.
 void test_search();

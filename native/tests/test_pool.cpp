@@ -1,6 +1,4 @@
-#include <sys/wait.h>
-#include <unistd.h>
-
+// Forks and signals are tests/native/test_threads.py's: emulators and ThreadSanitizer cannot do them.
 #include <atomic>
 #include <stdexcept>
 #include <thread>
@@ -45,29 +43,15 @@ void check_many_callers_at_once() {
     for (auto& caller : callers) caller.join();
 }
 
-void check_a_forked_child_has_a_pool() {
-#if !defined(__SANITIZE_THREAD__)  // which does not support threads after a fork
-    const pid_t child = fork();
-    if (child == 0) {
-        check_every_chunk_runs_once(50, 3);
-        _exit(0);
-    }
-    int status = 1;
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-#endif
-}
-
 }  // namespace
 
-void test_pool(bool with_fork) {
+void test_pool() {
     for (const std::size_t n_chunks : {0, 1, 2, 100}) {
         for (const int n_threads : {1, 2, 3, 7}) check_every_chunk_runs_once(n_chunks, n_threads);
     }
     check_exceptions_reach_the_caller();
     check_calls_may_be_nested();
     check_many_callers_at_once();
-    if (with_fork) check_a_forked_child_has_a_pool();
 }
 
 }  // namespace bitclass::tests

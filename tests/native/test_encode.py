@@ -133,12 +133,16 @@ def test_results_do_not_depend_on_threads_or_neighbours(level, precision, dtype)
 
 
 @pytest.mark.parametrize("dtype", FEATURE_TYPES)
-@pytest.mark.parametrize(("n", "d", "r"), [(2100, 5, 1001), (90, 50_000, 9)])
-def test_blocks_of_rows_meet_without_gaps(dtype, n, d, r):
-    # So many scores, or so many features, make several blocks.
+@pytest.mark.parametrize(
+    ("precision", "n", "d", "r"),
+    [("float32", 2100, 5, 1001), ("float32", 90, 50_000, 9), ("int8", 70, 100_000, 9)],
+)
+def test_blocks_of_rows_meet_without_gaps(precision, dtype, n, d, r):
+    # So many scores, or so many features of rows that have to be copied, make several blocks.
     rng = np.random.default_rng(10)
-    X, projection = integers(rng, n, d).astype(dtype), integers(rng, d, r)
-    assert_equals_the_twin(HashFunction(projection, np.zeros(r), precision="float32"), X)
+    X = np.asfortranarray(integers(rng, n, d).astype(dtype))
+    projection = integers(rng, d, r)
+    assert_equals_the_twin(HashFunction(projection, np.zeros(r), precision=precision), X)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

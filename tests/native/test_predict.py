@@ -43,15 +43,6 @@ def test_predict_is_encode_then_search(level, precision, dtype):
                 assert_array_equal(one, other)
 
 
-def test_blocks_of_copied_rows_meet_without_gaps(level):
-    # Rows that have to be copied come in blocks; this many features make several of them.
-    rng = np.random.default_rng(1)
-    X = np.asfortranarray(rng.integers(-3, 4, (70, 100_000)).astype(np.float32))
-    projection = rng.integers(-1, 2, (100_000, 9)).astype(np.float32)
-    hash_function = HashFunction(projection, np.zeros(9), precision="int8")
-    assert_array_equal(hash_function.encode(X), hash_function.encode(np.ascontiguousarray(X)))
-
-
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_an_index_of_another_code_length_is_refused(precision):
     X, projection, intercept, weights = small_problem()
