@@ -141,6 +141,7 @@ def test_columns_must_ascend_and_exist(columns):
 def test_rows_are_chosen_as_those_of_an_array():
     dense = np.array([[0, 1.5, 0], [0, 0, 0], [2, 0, -1], [3, 4, 5]], dtype=np.float32)
     rows = SparseRows.of(dense)
+    assert SparseRows.of(rows) is rows
     assert_array_equal(rows.indices, [1, 0, 2, 0, 1, 2])
     for number in (0, 3, -1, -4):
         assert_array_equal(rows[number], dense[number])
