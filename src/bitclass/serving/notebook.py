@@ -6,10 +6,9 @@ import dataclasses
 import html
 import os
 import threading
-from types import TracebackType
 from typing import Any, Self
 
-from bitclass.images import ImageSet, image_rows, open_images
+from bitclass.images import Extractor, ImageSet, image_rows, open_images
 from bitclass.model import PackedModel
 from bitclass.serving.app import Service
 from bitclass.serving.served_model import Gallery, ServedModel
@@ -61,12 +60,7 @@ class Exploration:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -128,7 +122,7 @@ def explore(
         packed = model if isinstance(model, PackedModel) else model.packed()
     served = ServedModel("model", packed).with_extractor()
     if images is not None:
-        if served.extractor is None:
+        if not isinstance(served.extractor, Extractor):
             raise ValueError(
                 "images: the model was not trained on images, it takes "
                 f"{' or '.join(served.inputs)}"
