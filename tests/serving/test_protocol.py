@@ -151,6 +151,7 @@ def test_values_may_be_flat_or_nested(service, data):
         ({"inputs": [tensor(data=[[0.5] * 12, [0.5] * 11])]}, "data of rows"),
         ({"inputs": [tensor(data=[10**400] * 24)]}, "number is infinity"),
         ({"inputs": [tensor(data=[1e300] * 24)]}, "row 0, feature 0 is"),
+        ({"inputs": [tensor(datatype="FP64", data=[1e39] * 24)]}, "too large to be encoded"),
         ({"inputs": [tensor(datatype="INT8", data=[300] * 24)]}, "a value is out of range"),
         ({"inputs": [tensor(datatype="INT8")]}, "found values of type float64"),
         ({"inputs": [tensor(parameters=[])]}, "parameters of rows must be a JSON object"),

@@ -17,7 +17,6 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,6 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bitclass.arrays import RowError
 from bitclass.images import ImageError
 from bitclass.serving.batching import Batcher, Prediction
 from bitclass.serving.explorer import Explorer
@@ -255,9 +255,8 @@ class Service:
         X = await self._extracted(served, query.kind, query.values)
         try:
             return await self._batchers[served.name].predict(X, query.top)
-        except ValueError as error:
-            # All but the numbers themselves has been checked, and the model checks these.
-            if query.kind == "rows" and not np.isfinite(X).all():
+        except RowError as error:
+            if query.kind == "rows":  # else it is the extractor's
                 raise RequestError(str(error)) from None
             raise
 

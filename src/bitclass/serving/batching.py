@@ -58,7 +58,7 @@ class Batcher:
     async def predict(self, X: NDArray[Any] | list[str], top: int = 0) -> Prediction:
         """Predict rows (n, d) or n texts: the `top` best classes, or the label alone if that is 0.
 
-        Raises what the model raises, ValueError if rows are not finite.
+        Raises what the model raises: RowError for numbers that it cannot encode.
         """
         job = _Job(X, top, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
