@@ -20,22 +20,16 @@ from bitclass.serving import ServedModel, Service, server
 
 
 @pytest.mark.parametrize("name", ["words", "numbers"])
-def test_rows_are_predicted(service, loaded, name):
+def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
     X = services.rows(5, dtype=np.float64)
-    status, answer = services.ask_json(service, "POST", f"/predict/{name}", {"rows": X.tolist()})
-    assert status == 200
-    assert answer == {"model": name, "labels": loaded[name].predict(X).tolist()}
-
-
-def test_best_classes_with_probabilities(service, loaded):
-    X = services.rows(3, dtype=np.float64)
-    body = {"rows": X.tolist()}
-    _, answer = services.ask_json(service, "POST", "/predict/numbers?top=4", body)
-    labels, *numbers = loaded["numbers"].top_classes(X, 4, probabilities=True)
-    for name, values in zip(("label", "distance", "probability"), (labels, *numbers), strict=True):
-        found = [[each[name] for each in row] for row in answer["top"]]
-        np.testing.assert_allclose(found, values, rtol=1e-12)
-    assert answer["labels"] == labels[:, 0].tolist()
+    body, model = {"rows": X.tolist()}, loaded[name]
+    expected = {"model": name, "labels": model.predict(X).tolist()}
+    assert services.ask_json(service, "POST", f"/predict/{name}", body) == (200, expected)
+    _, answer = services.ask_json(service, "POST", f"/predict/{name}?top=4", body)
+    top, names = answer.pop("top"), ("label", "distance", "probability")
+    for key, values in zip(names, model.top_classes(X, 4, probabilities=True), strict=True):
+        assert [[each[key] for each in row] for row in top] == values.tolist()
+    assert answer == expected
 
 
 @pytest.mark.parametrize(
@@ -75,11 +69,16 @@ def test_compressed_bodies_are_refused(service):
     assert (status, answer["error"]) == (415, "content-encoding must be identity, found 'gzip'")
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/v2/models/words/infer/", "/predict/a/b"])
-def test_unknown_addresses_and_methods_are_json_errors(service, path):
-    assert services.ask_json(service, "POST", path, b"")[0] == 404
-    assert services.ask_json(service, "GET", "/predict")[0] == 405
-    assert services.ask_json(service, "POST", "/metrics", b"")[0] == 405
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("POST", "/nothing", None), ("POST", "/v2/models/words/infer/", None),
+     ("POST", "/predict/a/b", None), ("GET", "/predict", "POST"), ("POST", "/metrics", "GET"),
+     ("PUT", "/", "GET"), ("DELETE", "/", "GET"), ("OPTIONS", "/", "GET")],
+)  # fmt: skip
+def test_unknown_addresses_and_methods_are_json_errors(service, method, path, allowed):
+    status, headers, content = services.ask(service, method, path)
+    assert (status, list(json.loads(content))) == (405 if allowed else 404, ["error"])
+    assert (allowed or "") in headers.get("Allow", "")
 
 
 def test_further_connections_are_refused_and_served_again_when_others_end(service):
