@@ -185,14 +185,20 @@ def test_the_page_is_used_with_the_keyboard_alone(browser):
     browser.wait_for(f"location.hash === {json.dumps(first)}")
     browser.value("history.back()")
     looked_at(browser, "<b>bars: <b>bars/00.png")
-    # The field of the file is hidden; what stands for it shows the focus.
+
+
+def test_the_choice_of_a_file_shows_that_it_has_the_focus(browser):
     browser.value("document.getElementById('file').focus()")
     assert of_each(browser, "#drop", "getComputedStyle(e).outlineStyle") == ["solid"]
+    assert browser.value("document.getElementById('file').labels[0].id") == "drop"
 
 
-def test_an_address_leads_to_its_image_whose_names_are_text_and_never_markup(browser, server):
+def test_an_address_leads_to_its_image(browser, server):
     browser.go(f"{server.url}#image-13")
     looked_at(browser, "<img src=x onerror=alert(1)>: <img src=x onerror=alert(1)>/01.png")
+
+
+def test_names_of_files_and_classes_are_text_and_never_markup(browser):
     browser.value("location.hash = '#image-36'")
     looked_at(browser, f"stripes: stripes/{explore_images.HOSTILE_NAME}")
     browser.wait_for("[...document.images].every(i => i.complete)")
