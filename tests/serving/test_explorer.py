@@ -54,8 +54,9 @@ def test_small_images_are_small_and_made_once(explorer):
 
 def test_images_that_cannot_be_read_are_not_in_the_gallery(served, tmp_path):
     gallery = served.gallery
-    files = [gallery.images.files[0], tmp_path / "b", gallery.images.files[2]]
+    files = [gallery.images.files[0], tmp_path / "b", tmp_path / "c"]
     files[1].write_bytes(b"broken")
+    files[2].write_bytes(gallery.images.read(2))
     images = ImageSet(("a", "b", "c"), None, files)
     with pytest.warns(UserWarning, match="skipped b: cannot be read"):
         found = Gallery.of_rows(image_rows(images, served.extractor, n_jobs=1), served.model)
@@ -64,6 +65,9 @@ def test_images_that_cannot_be_read_are_not_in_the_gallery(served, tmp_path):
     explorer = Explorer(dataclasses.replace(served, gallery=found))
     assert explorer.images()["images"][1] == {"row": 1, "name": "c", "label": None}
     assert explorer.pairs["by"] == "distance"
+    files[2].unlink()
+    with pytest.raises(HTTPException, match="c: cannot be read any more"):
+        explorer.small_image(1)
 
 
 @pytest.fixture

@@ -163,7 +163,9 @@ def test_metrics_count_requests_rows_and_seconds(service):
     assert all(sample.fullmatch(line) for line in lines)
     bucket = 'bitclass_request_seconds_bucket{endpoint="predict"'
     counts = [int(line.split()[-1]) for line in lines if line.startswith(bucket)]
+    answered = [line for line in lines if line.startswith('bitclass_requests_total{endpoint="pred')]
     assert counts == sorted(counts)
+    assert counts[-1] == sum(int(line.split()[-1]) for line in answered)
 
 
 def infer(service, model, kind, values):

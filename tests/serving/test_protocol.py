@@ -172,21 +172,25 @@ def test_a_malformed_request_is_told_what_is_wrong(service, request_, words):
 
 
 @pytest.mark.parametrize(
-    ("size", "tail", "shift", "words"),
+    ("size", "n_bytes", "shift", "data", "words"),
     [
-        ({"binary_data_size": 96}, b"\0" * 95, 0, "must be the 95 bytes after the JSON"),
-        ({"binary_data_size": 95}, b"\0" * 95, 0, "must have 96 bytes, found 95"),
-        ({"binary_data_size": "96"}, b"\0" * 96, 0, "binary_data_size of rows"),
-        ({}, b"\0" * 96, 0, "96 bytes follow the JSON, and no tensor claims them"),
-        ({"binary_data_size": 96}, b"\0" * 96, 1, "must be JSON"),
-        ({"binary_data_size": 96}, b"\0" * 96, 10**6, "at most the"),
-        ({"binary_data_size": 96}, b"\0" * 96, 10**13, "must be a number"),
+        (96, 95, 0, None, "must be the 95 bytes after the JSON"),
+        (95, 95, 0, None, "must have 96 bytes, found 95"),
+        ("96", 96, 0, None, "binary_data_size of rows"),
+        (96, 96, 0, [0.5] * 24, "with no data beside them"),
+        (None, 96, 0, None, "96 bytes follow the JSON, and no tensor claims them"),
+        (96, 96, 1, None, "must be JSON"),
+        (96, 96, 10**6, None, "at most the"),
+        (96, 96, 10**13, None, "must be a number"),
     ],
 )
-def test_malformed_binary_tensors_are_told_what_is_wrong(service, size, tail, shift, words):
-    head = json.dumps({"inputs": [tensor(data=None, parameters=size)]}).encode()
+def test_malformed_binary_tensors_are_told_what_is_wrong(
+    service, size, n_bytes, shift, data, words
+):
+    about = {"binary_data_size": size}
+    head = json.dumps({"inputs": [tensor(data=data, parameters=about)]}).encode()
     headers = {"Inference_Header_Content_Length": str(len(head) + shift)}
-    path = "/v2/models/words/infer"
-    status, answer = services.ask_json(service, "POST", path, head + tail, **headers)
+    path, body = "/v2/models/words/infer", head + b"\0" * n_bytes
+    status, answer = services.ask_json(service, "POST", path, body, **headers)
     assert status == 400
     assert words in answer["error"]
