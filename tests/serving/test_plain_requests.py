@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import http.client
 import json
 import re
 import socket
@@ -124,8 +125,10 @@ def test_what_goes_wrong_within_is_not_the_fault_of_the_client(monkeypatch, capl
     with services.in_thread(
         Service([ServedModel("m", model, SimpleNamespace(rows=fail))])
     ) as service:
+        # A client that keeps its connection is told that this one ends.
+        kept = {"connection": http.client.HTTPConnection("127.0.0.1", service.port)}
         for body in ({"rows": services.rows(1).tolist()}, {"texts": ["a"]}):
-            status, answer = services.ask_json(service, "POST", "/predict", body)
+            status, answer = services.ask_json(service, "POST", "/predict", body, **kept)
             assert (status, answer["error"].split(";")[0]) == (500, "internal error")
         assert services.ask(service, "GET", "/v2/health/live")[0] == 200
     assert [record.exc_info[1] for record in caplog.records] == [error, error]

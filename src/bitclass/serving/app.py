@@ -402,4 +402,6 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    return _error(500, "internal error; the log of the server has the details")
+    answer = _error(500, "internal error; the log of the server has the details")
+    answer.headers["connection"] = "close"  # which the server does after an error
+    return answer
