@@ -5,12 +5,12 @@ import io
 
 import numpy as np
 import pytest
+import services
 from PIL import Image
 from starlette.exceptions import HTTPException
 
 from bitclass import PackedModel
-from bitclass.codes import hamming, pack, unpack
-from bitclass.hash_function import HashFunction
+from bitclass.codes import hamming, unpack
 from bitclass.images import ImageSet, image_rows
 from bitclass.serving import Gallery, ServedModel
 from bitclass.serving.explorer import N_LISTED, Explorer
@@ -73,12 +73,10 @@ def test_images_that_cannot_be_read_are_not_in_the_gallery(served, tmp_path):
 @pytest.fixture
 def words():
     """A model of 120 words, three of which have equal codes."""
-    rng = np.random.default_rng(3)
-    labels = np.array([f"Word {i:03d}" for i in range(120)])
-    weights = pack(rng.standard_normal((120, 24)) > 0)
+    model = services.random_model([f"Word {i:03d}" for i in range(120)], n_bits=24)
+    weights = model.weights.copy()
     weights[7] = weights[3] = weights[50]
-    function = HashFunction(rng.standard_normal((5, 24)).astype(np.float32), np.zeros(24))
-    return PackedModel(labels, weights, function)
+    return PackedModel(model.classes, weights, model.hash_function)
 
 
 def test_classes_are_searched_and_listed_with_the_nearest_other_one(words):
