@@ -1,7 +1,5 @@
 """Estimators in files: they come back fitted, with their parameters and what they tell."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -72,12 +70,6 @@ def test_the_names_of_features_are_kept(tmp_path, blobs):
     read.predict(frame)
     with pytest.raises(ValueError, match="feature names"):
         read.predict(frame.rename(columns={"feature 0": "other"}))
-
-
-def test_only_a_fitted_estimator_can_be_saved(tmp_path):
-    with pytest.raises(ValueError, match="not fitted"):
-        BinaryCodeClassifier().save(tmp_path / "model")
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ EXPECTED = json.loads((GOLDEN / "expected_v1.json").read_text())
 LABELS = {
     "text": np.array(["b", "a", "long label with spaces"]),
     "unicode": np.array(["", "Ångström", "日本語", "😀", 'quote " and \\ and \n', "\ud800"]),
-    "long": np.array(["x" * 10_000, "y"]),
     "wider than needed": np.array(["a", "b"], dtype="<U40"),
     "bytes": np.array([b"", b"ab", b"\xff\xfe", b"\x00a"]),
     "bool": np.array([False, True]),
@@ -42,13 +41,9 @@ LABELS = {
     "big endian": np.array([1, 2, 3], dtype=">i4"),
     "big endian text": np.array(["a", "ü"], dtype=">U3"),
     "days": np.array(["2020-01-01", "1066-10-14"], dtype="M8[D]"),
-    "nanoseconds": np.array([1, 5], dtype="M8[ns]"),
     "spans": np.array([1, -5], dtype="m8[25us]"),
-    "objects of text": np.array(["b", "a", "日本"], dtype=object),
-    "objects of integers": np.array([3, -(10**40), 0], dtype=object),
-    "objects of floats": np.array([0.1, 5e-324, -0.0], dtype=object),
+    "objects": np.array(["日本", "1", 1, -(10**40), 2.0, 5e-324, -0.0], dtype=object),
     "objects of truth values": np.array([True, False], dtype=object),
-    "objects of several types": np.array(["1", 1, 2.0], dtype=object),
 }  # fmt: skip
 
 
@@ -183,17 +178,14 @@ def test_labels_of_one_hash_do_not_make_loading_quadratic(tmp_path, monkeypatch)
     ("labels", "message"),
     [
         (np.array([1 + 2j, 3]), "complex128.*cannot be saved"),
-        (np.array([1, 2], dtype=np.longdouble), "cannot be saved"),
         (np.array([1.0, np.nan]), "NaN"),
         (np.array(["NaT", "2020"], dtype="M8[Y]"), "NaT"),
         (np.array([None, "a"], dtype=object), "None of type NoneType"),
         (np.array([("a", 1), ("b", 2)], dtype=object), "one axis"),
-        (np.array([frozenset(), "a"], dtype=object), "frozenset"),
-        (np.array([b"a", "a"], dtype=object), "bytes"),
         (np.array([float("inf"), 1.0], dtype=object), "inf"),
         (np.array([10**5000, 1], dtype=object), "digits"),
-        (np.array(["a", "a"]), "distinct"),
         (np.array([1, True], dtype=object), "distinct"),
+        (np.array(["x" * 100_000, *(str(i) for i in range(100))]), r"astype\(object\)"),
         (np.array(["\ud83d\ude00", "a"], dtype=object), "without changing"),
     ],
 )
@@ -202,14 +194,6 @@ def test_labels_that_a_file_cannot_hold_are_refused(tmp_path, labels, message):
     with pytest.raises(ValueError, match=message):
         save(path, made(labels))
     assert os.listdir(tmp_path) == []
-
-
-def test_labels_that_differ_beyond_measure_in_width_are_refused(tmp_path):
-    labels = np.array(["x" * 100_000, *(str(i) for i in range(100))])
-    with pytest.raises(ValueError, match=r"astype\(object\)"):
-        save(tmp_path / "model", made(labels))
-    read = saved(tmp_path, made(labels.astype(object)))
-    assert_same_labels(read.classes, labels.astype(object))
 
 
 def changed(**changes):
@@ -225,21 +209,15 @@ def changed(**changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"temperature": np.inf}, "temperature"),
         ({"temperature": 0.0}, "temperature"),
         ({"rescore": -1}, "rescore"),
         ({"rescore": (1 << 40) + 1}, "rescore"),
-        ({"steepness": 0.0}, "steepness"),
         ({"steepness": np.nan}, "steepness"),
         ({"weights": np.full((3, 3), 255, np.uint8)}, "bits past the last"),
         ({"weights": np.zeros((3, 4), np.uint8)}, "3 bytes per row for 20 bits"),
         ({"classes": np.arange(4)}, "classes"),
         ({"scale": np.full(7, 1e-40, np.float32)}, "positive"),
-        *(
-            ({"summary": {"feature_names": names}}, "the summary's 'feature_names' must be 7 texts")
-            for names in (["too few"], "abcdefg", [1, 2, 3, 4, 5, 6, 7])
-        ),
-        ({"summary": {"a": object()}}, "JSON"),
+        ({"summary": {"feature_names": "abcdefg"}}, "'feature_names' must be 7 texts"),
         ({"summary": {"a": np.nan}}, "JSON"),
         ({"summary": {"a": "x" * (5 << 20)}}, "shorten the summary"),
     ],
