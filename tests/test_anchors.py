@@ -7,10 +7,12 @@ from sklearn.cluster import KMeans
 from sklearn.metrics.pairwise import rbf_kernel
 
 from bitclass import BinaryCodeClassifier, load
+from bitclass.codes import unpack
 from bitclass.hash_function import RbfAnchors
 from bitclass.training import Statistics, load_statistics, save_statistics
 from bitclass.training.anchors import choose_anchors
 from bitclass.training.starting_codes import MeanCodes
+from format_reader import Reader
 
 
 def rings(n=600, seed=0, dtype=np.float32):
@@ -168,6 +170,12 @@ def test_a_model_with_anchors_is_saved_and_read(tmp_path, projection, precision)
         np.testing.assert_array_equal(model.predict_proba(X), classifier.predict_proba(X))
     else:
         assert np.mean(model.predict(X) == classifier.predict(X)) > 0.9
+    # A reader written from the specification hashes alike, but for the rounding of sums.
+    values = Reader(tmp_path / "model").values(X)
+    clear = np.abs(values) > (0.05 if precision == "int8" else 1e-4)
+    assert clear.mean() > 0.5
+    bits = unpack(model.encode(X), model.n_bits) > 0
+    np.testing.assert_array_equal(bits[clear], values[clear] >= 0)
 
 
 def statistics_of(anchors, *parts):

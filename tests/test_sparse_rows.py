@@ -17,8 +17,7 @@ from altered_files import with_data, without_tensor
 from bitclass import BinaryCodeClassifier
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.training import save_statistics
-from bitclass.training import wide
+from bitclass.training import save_statistics, wide
 from cli.running import bitclass as run
 from format_reader import Reader
 
@@ -85,6 +84,7 @@ def test_wide_rows_are_learned_and_unseen_columns_cost_nothing(fitted):
     found = fitted.predict_proba(X)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     assert abs(found.max(axis=1).mean() - fitted.score(X, y)) < 0.1
+    assert fitted.packed().temperature != 1.0
 
 
 def test_memory_stays_far_below_one_dense_copy(capsys):
@@ -309,13 +309,13 @@ def test_wrong_rows_of_hardly_any_weight_hardly_count(kind, n, request):
     assert np.mean(found.predict(form(test)) == before) > 0.97
 
 
-def test_a_row_of_weight_k_is_about_a_row_repeated_k_times(either_way, k=20):
+def test_a_row_of_weight_20_is_about_a_row_repeated_20_times(either_way):
     X, y = problem(n=1000)
     # Every second row has a wrong label, always the same for a class: weights tell which are right.
     classes, own = np.unique(y, return_inverse=True)
     is_right = np.arange(1000) % 2 == 0
     y = np.where(is_right, y, classes[(own + 1) % 10])
-    weight = np.where(is_right, k, 1)
+    weight = np.where(is_right, 20, 1)
     test, labels = problem(seed=1)
     once = make().fit(X, y, weight)
     repeated = make().fit(X[np.repeat(np.arange(1000), weight)], np.repeat(y, weight))

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
 from bitclass.codes import pack, unpack
 from bitclass.training import Statistics, statistics
@@ -214,25 +213,14 @@ def test_a_real_interrupt_at_any_moment_leaves_a_batch_whole_or_out():
     assert 1 < n_added < 41, "interrupts came only before or only after the batch was added"
 
 
-@pytest.mark.parametrize("form", [np.asarray, csr_array, np.float64])
-def test_values_whose_squares_overflow_are_refused_by_row_and_feature(form):
-    rng, X, labels, _ = problem(n=9000)
-    found = summed(projection(rng, 5, 12), (X, labels))
-    before = state(found)
-    X[8765, 3] = -3e38  # float64 can sum it, and it would hide all other rows
-    with pytest.raises(ValueError, match=r"row 8765 has -3e\+38 in feature 3, where earlier rows"):
-        found.add(form(X), labels)
-    assert state(found) == before
-
-
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_sums_that_leave_the_range_of_float64_are_refused():
     rng, X, labels, _ = problem(n=60)
-    found = summed(projection(rng, 5, 12), (X, labels))
-    found.gram[0, 0] = 1.7e308
-    found.scale = found.scale * 1e-150  # so that one batch alone is finite
+    found, other = (summed(starting, (X, labels)) for starting in [projection(rng, 5, 12)] * 2)
+    found.gram[0, 0] = other.gram[0, 0] = 1.7e308
     before = state(found)
-    with pytest.raises(ValueError, match="the batch was not added"):
-        found.add(X.astype(np.float64), labels)
+    with pytest.raises(ValueError, match="sums past the range of float64; .* not added"):
+        found.merge(other)
     assert state(found) == before
 
 
@@ -260,16 +248,6 @@ def test_standardisation_is_weighted_and_leaves_constant_features_alone():
     centre, scale = standardisation(X, np.array([1.0, 1.0, 0.0]))
     np.testing.assert_allclose(centre, [1.0, 5.0, 0.0], atol=1e-40)
     np.testing.assert_allclose(scale, [1.0, 1.0, 1.0])
-
-
-@pytest.mark.parametrize(
-    ("unit", "offset"), [(1e-100, 0.0), (1e-300, 0.0), (1e100, 0.0), (3.0, 1e10)]
-)
-def test_features_that_float32_cannot_tell_apart_are_named(unit, offset):
-    X = np.random.default_rng(0).standard_normal((20, 3))
-    X[:, 1] = unit * X[:, 1] + offset
-    with pytest.raises(ValueError, match="X must have features that float32 can hold.*feature 1"):
-        standardisation(X, np.ones(20))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -309,14 +287,6 @@ def test_what_is_left_is_as_if_the_class_was_never_there(keep_codes, gone, copie
     assert_same_sums(found, expected, rtol=1e-9, atol=1e-8)
     found.add(X[~stays], y[~stays])  # they may come back
     np.testing.assert_allclose(found.gram, sums_of(X, y).gram, rtol=1e-9, atol=1e-8)
-
-
-def test_weights_count_in_what_is_left():
-    X, y = alike(copies=0)
-    weights, stays = np.array([1.0, 2.0, 0.5, 4.0, 3.0])[y // 10], y != 30
-    found = sums_of(X, y, weights)
-    found.remove_classes(np.array([30]))
-    assert_same_sums(found, sums_of(X[stays], y[stays], weights[stays]))
 
 
 def test_the_gram_matrix_stays_symmetric_and_positive():
