@@ -125,23 +125,18 @@ def golden(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "classes", "n_features", "n_rows"),
-    [
-        ("random", [1, 5, 9], 12, 12),
-        ("projection", ["a", "b", "c", "d"], 12, 12),
-        ("means", [0, 1, 2, 3], 12, None),
-    ],
+    ("kind", "classes"),
+    [("random", [1, 5, 9]), ("projection", ["a", "b", "c", "d"]), ("means", [0, 1, 2, 3])],
 )
-def test_golden_statistics_load_forever(tmp_path, kind, classes, n_features, n_rows):
+def test_golden_statistics_load_forever(tmp_path, kind, classes):
     statistics, notes = load_statistics(GOLDEN / f"statistics_v1_{kind}.safetensors")
     assert notes == ({} if kind == "projection" else {"made for": "tests/golden"})
     assert statistics.classes.tolist() == classes
     assert (statistics.starting.kind, statistics.starting.n_bits) == (kind, 10)
-    assert statistics.n_features == n_features
-    assert n_rows is None or statistics.n_rows == n_rows
+    assert statistics.n_features == 12
     if kind == "projection":
-        assert statistics.starting.mapping.shape == (12, 10)
         labels, _, weights = statistics.kept_rows()
+        assert len(labels) == statistics.n_rows == 12
         sums = np.bincount(labels, weights=weights, minlength=4)
         np.testing.assert_array_equal(sums, statistics.class_weights)
     else:
@@ -155,7 +150,6 @@ def test_golden_statistics_load_forever(tmp_path, kind, classes, n_features, n_r
     read, _ = load_statistics(tmp_path / "statistics")
     assert_same(read, statistics)
     codes = read.starting.code_sums(read.sums())
-    assert codes.shape == (len(read.classes), 10)
     if kind == "random":  # version 0.1 kept the sums that follow from the labels
         assert b"code_sums" in golden(kind)
         np.testing.assert_array_equal(np.abs(codes), read.class_weights[:, None] * np.ones(10))

@@ -36,7 +36,7 @@ def test_the_temperature_is_the_best_of_a_fine_grid(noise, n_classes):
 
 def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
     rng = np.random.default_rng(0)
-    n, n_classes = 1000, 4000
+    n, n_classes = 2000, 8000
     X, own = rng.standard_normal((n, 4)).astype(np.float32), rng.integers(0, n_classes, n)
     plain = make(16, refine=False).fit(X, own % 2).packed()
     weights = rng.integers(0, 256, (n_classes, 2), dtype=np.uint8)
