@@ -219,23 +219,32 @@ def regression(X, codes, alpha):
     return Ridge(alpha=alpha * len(X)).fit(Z, codes).coef_.T / X.std(axis=0)[:, None]
 
 
-def test_the_hash_function_regresses_the_codes_of_the_samples_themselves():
-    """After the B-step a sample's code may differ from its class's; X'B must know."""
+@pytest.mark.parametrize("n_bits", [12, 3])
+@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
+def test_the_hash_function_regresses_the_codes_of_the_samples_themselves(n_bits):
+    """After the B-step a sample's code may differ from its class's; X'B must know.
+
+    Unless the class shared its weights with another, and got some that the sample follows.
+    """
     X = np.random.default_rng(0).standard_normal((60, 6))
     y = np.arange(60) % 5
     given = {"loss": "exponential", "scale": 0.5, "initial_codes": "projection"}
-    classifier = make(12, alpha=0.1, **given).fit(X, y)
+    classifier = make(n_bits, alpha=0.1, **given).fit(X, y)
     sums = classifier.statistics_.code_sums
     found = alternate(
         Groups.of_samples(*classifier.statistics_.kept_rows()),
         hinge_weights(sums),
-        tabulate("exponential", 12, 0.5),
+        tabulate("exponential", n_bits, 0.5),
         SOLVERS["flip"],
         10,
         lambda line: None,
     )
-    codes = unpack(found.groups.codes[found.groups.inverse], 12)
-    assert np.any(codes != unpack(found.groups.most_frequent_codes(), 12)[y])
+    codes = unpack(found.groups.codes[found.groups.inverse], n_bits)
+    of_classes = unpack(found.groups.most_frequent_codes(), n_bits)
+    assert np.any(codes != of_classes[y]) == (n_bits == 12)
+    moved = np.any(classifier.weights_ != found.weights, axis=1)
+    assert moved.any() == (n_bits == 3)
+    codes[moved[y]] = classifier.weights_[y][moved[y]]
     np.testing.assert_allclose(classifier.projection_, regression(X, codes, 0.1), atol=1e-5)
 
 
