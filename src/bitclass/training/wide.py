@@ -732,8 +732,7 @@ class _Pool:
 
     def rows(self, chosen: NDArray[np.bool_]) -> Features:
         """Some rows."""
-        found = _stacked([X[chosen[rows]] for X, rows, _ in self.batches()])
-        return found if isinstance(found, np.ndarray) else SparseRows.of(found)
+        return _stacked([X[chosen[rows]] for X, rows, _ in self.batches()])
 
     def _sample(self, is_held_out: NDArray[np.bool_]) -> WideSample:
         # Whole classes where each has few rows, or no row would have others of its class.

@@ -31,6 +31,7 @@ from bitclass.arrays import (
     is_foreign,
     like,
     namespace,
+    sample_rows,
     signs,
     take,
     to_host,
@@ -681,15 +682,16 @@ def fitted_temperature(
     Parameters
     ----------
     model : PackedModel
-    X : (n, d)
+    X : (n, d) array or CSR matrix
     own : (n,) index of each row's class
     sample_weight : (n,), or None for ones
     """
-    n_rows = max(256, _MAX_CALIBRATION_PAIRS // len(model.classes))
+    # The first rows may be of a few classes only.
+    some = sample_rows(len(own), max(256, _MAX_CALIBRATION_PAIRS // len(model.classes)))
+    X, own = take(X, some), own[some]
+    sample_weight = None if sample_weight is None else sample_weight[some]
     if is_foreign(X):
         model, X = model.on_host(X)
-    X, own = X[:n_rows], own[:n_rows]
-    sample_weight = None if sample_weight is None else sample_weight[:n_rows]
     listed, counts, right = _score_gaps(model, X, own)
     steps = 2.0 * np.arange(counts.shape[1])
 
@@ -720,9 +722,10 @@ def _score_gaps(
     right : (n,) whether the own class is the predicted one
     """
     m, width = model.n_rescored, model.n_bits + 1
-    listed = np.zeros((len(X), m + 1))
-    counts = np.zeros((len(X), width))
-    right = np.empty(len(X), dtype=bool)
+    n_rows = len(own)
+    listed = np.zeros((n_rows, m + 1))
+    counts = np.zeros((n_rows, width))
+    right = np.empty(n_rows, dtype=bool)
     n_threads = effective_threads(None)
     step = max(1, _SCORES_PER_BLOCK // (n_threads * len(model.classes)))
 
@@ -744,5 +747,5 @@ def _score_gaps(
         counts[part] = found.reshape(-1, width)
 
     with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(measure, range(0, len(X), step)))
+        list(pool.map(measure, range(0, n_rows, step)))
     return listed, counts, right
