@@ -5,7 +5,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from refinement_problems import blobs, make
+import scipy.sparse
+from refinement_problems import blobs, make, refining
 
 from bitclass import PackedModel
 from bitclass.training.refinement.refine import fitted_temperature
@@ -48,6 +49,18 @@ def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
     assert peak < 4 * n * n_classes
     for other in (0.9, 1.1):
         assert log_loss(model, X, own, found) < log_loss(model, X, own, other * found)
+
+
+@pytest.mark.parametrize("rows", [np.asarray, scipy.sparse.csr_matrix])
+def test_of_very_many_classes_not_only_the_first_are_calibrated(rows, monkeypatch):
+    """Of rows sorted by class, the first 300 are predicted right; there is room for 256."""
+    X, y = blobs(600)
+    model = make(refine=False).fit(X, y).packed()
+    own = model.predict(X)
+    own[300:] = (own[300:] + 1) % 6
+    of_all_rows = fitted_temperature(model, X, own)
+    monkeypatch.setattr(refining, "_MAX_CALIBRATION_PAIRS", 0)
+    assert fitted_temperature(model, rows(X), own) == pytest.approx(of_all_rows, rel=0.2)
 
 
 @pytest.mark.parametrize("noise", [3.0, 6.0])
