@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +36,7 @@ from bitclass.arrays import (
     take,
     to_host,
 )
-from bitclass.codes import pack, packed_width, unpack
+from bitclass.codes import packed_width, unpack
 from bitclass.hash_function import RbfAnchors
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ _ROUNDING_OF_SUMS, _ROUNDING_OF_DIFFERENCES = 1e-12, 1e-5
 _STANDARDISATION_ROWS = 10_000
 # A single row has all of the variance of a feature: it may hide all others.
 _ALL_OF_VARIANCE = 0.9
-_ROWS_PER_BLOCK = 4096
 
 
 class KeptRows(NamedTuple):
@@ -627,47 +626,6 @@ class Statistics:
         for sums in (self.gram, self.feature_sums, self.code_sums, self.class_weights):
             digest.update(np.ascontiguousarray(sums).data)
         return digest.hexdigest()
-
-    def cross(
-        self,
-        class_codes: NDArray[np.int8],
-        batches: Iterable[Features] = (),
-        codes: NDArray[np.uint8] | None = None,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sums of ``weight z b'`` and ``weight b`` over all rows.
-
-        Every row has the code of its class, unless it comes once more with a code of its own.
-
-        Parameters
-        ----------
-        class_codes : (C, r) int8
-        batches : all rows that were added, in order
-        codes : (n, bytes) packed, the codes of all rows
-
-        Returns
-        -------
-        cross : (d, r) float64
-        code_sum : (r,) float64
-        """
-        cross = self.feature_sums.T @ class_codes.astype(np.float64)
-        code_sum = self.class_weights @ class_codes.astype(np.float64)
-        if codes is None:
-            return cross, code_sum
-        own, _, sample_weight = self.kept_rows()
-        packed = pack(class_codes)
-        differs = np.any(codes != packed[own], axis=1)
-        n_bits, first_row = len(code_sum), 0
-        for X in batches if differs.any() else ():
-            chosen = np.flatnonzero(differs[first_row : first_row + X.shape[0]])
-            for start in range(0, len(chosen), _ROWS_PER_BLOCK):
-                part = chosen[start : start + _ROWS_PER_BLOCK]
-                rows = first_row + part
-                change = unpack(codes[rows], n_bits) - unpack(packed[own[rows]], n_bits)
-                weighted = change * sample_weight[rows, None]
-                cross += self.standardised_rows(X, part).astype(np.float64).T @ weighted
-                code_sum += weighted.sum(axis=0)
-            first_row += X.shape[0]
-        return cross, code_sum
 
     # ---------------------------------------------------------------------------------------------
     # Merging and removing
