@@ -113,7 +113,7 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
         precision=precision,
         random_state=parameters["random_state"],
         max_bytes=int(get_config()["working_memory"] * 2**20),
-        report=_print_line if parameters["verbose"] else _no_line,
+        print_line=_print_line if parameters["verbose"] else _no_line,
         deadline=None if max_time is None else time.monotonic() + max_time,
     )
 

@@ -22,7 +22,6 @@ from bitclass._native import Precision, effective_threads
 from bitclass.arrays import (
     Array,
     class_blocks,
-    dense_rows,
     device,
     is_foreign,
     like,
@@ -102,25 +101,21 @@ class Coordinates:
     means: NDArray[np.float32]
     deviation: NDArray[np.float64]
 
-    def rows(self, statistics: Statistics, X: NDArray[Any]) -> NDArray[np.float32]:
+    def rows(self, statistics: Statistics, X: Array) -> Array:
         """Coordinates (n, k) float32 of dense rows as the estimator takes them."""
+        xp = namespace(X)
+        mean, transform = like(self.mean, X), xp.astype(self.transform, xp.float32)
+
+        def transformed(block: Array) -> Array:
+            Z = statistics.standardised_rows(block, slice(None))
+            Z -= xp.astype(mean, Z.dtype)
+            return xp.astype(Z, xp.float32, copy=False) @ transform
+
         if is_foreign(X):
-            xp, Z = namespace(X), statistics.standardised(dense_rows(X, slice(None)))
-            Z -= xp.astype(like(self.mean, Z), Z.dtype)
-            return xp.astype(Z, xp.float32, copy=False) @ xp.astype(self.transform, xp.float32)
-        transform = self.transform.astype(np.float32)
-        found = np.empty((len(X), transform.shape[1]), dtype=np.float32)
-
-        def transform_block(start: int) -> None:
-            block = X[start : start + _ROWS_PER_BLOCK]
-            Z = statistics.standardised(statistics.features(dense_rows(block, slice(None))))
-            Z -= self.mean.astype(Z.dtype)
-            Z = Z.astype(np.float32, copy=False)
-            np.matmul(Z, transform, out=found[start : start + len(block)])
-
+            return transformed(X)
+        blocks = [X[start : start + _ROWS_PER_BLOCK] for start in range(0, len(X), _ROWS_PER_BLOCK)]
         with ThreadPoolExecutor(effective_threads(None)) as pool:
-            list(pool.map(transform_block, range(0, len(X), _ROWS_PER_BLOCK)))
-        return found
+            return np.concatenate(list(pool.map(transformed, blocks)))
 
     def score_deviation(self, Q: NDArray[np.floating]) -> float:
         """Mean standard deviation of the scores of Q (k, r) over all rows."""

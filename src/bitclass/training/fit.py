@@ -346,7 +346,7 @@ def _refined(
         )
         return None
     if settings.out_of_time:
-        settings.report("refinement: skipped, max_time has passed")
+        settings.print_line("refinement: skipped, max_time has passed")
         return None
     n_rows = statistics.n_rows if n_rows is None else n_rows
     refined = refine(settings, statistics, rows, n_rows, method.start, method.steepness, groups)

@@ -94,7 +94,7 @@ def solve_paper(settings: Settings, statistics: Statistics, rows: Rows | None) -
             settings.table,
             settings.solver,
             settings.max_rounds,
-            settings.report,
+            settings.print_line,
         )
         if not found.converged:
             warn(
@@ -114,7 +114,7 @@ def solve_paper(settings: Settings, statistics: Statistics, rows: Rows | None) -
         groups = replace(groups, codes=codes)
     cross, code_sum = codes_times_features(statistics, class_codes, groups, rows)
     ridge = solve_ridge(sums, cross, code_sum, settings.alpha)
-    settings.report(f"hash function: {ridge.explained:.1%} of the codes' variance explained")
+    settings.print_line(f"hash function: {ridge.explained:.1%} of the codes' variance explained")
     return PaperSolution(distinct, ridge, code_sums, history, n_rounds)
 
 

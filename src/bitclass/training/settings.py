@@ -55,7 +55,7 @@ class Settings:
     precision : what codes are computed in at prediction
     random_state : seed or source of randomness
     max_bytes : int, memory that a sample of rows for refinement may take a quarter of
-    report : called with each line of progress
+    print_line : called with each line of progress, for `verbose`
     deadline : float, value of `time.monotonic` at which refinement stops, or None
     callback : called with the progress of refinement after each epoch; stops it by returning True
     """
@@ -74,7 +74,7 @@ class Settings:
     precision: Precision
     random_state: int | np.random.RandomState | None
     max_bytes: int
-    report: Callable[[str], None]
+    print_line: Callable[[str], None]
     deadline: float | None = None
     callback: Callable[[Epoch], Any] | None = None
 

@@ -565,7 +565,7 @@ class Statistics:
         Z *= xp.astype(like(1.0 / self.scale, block), block.dtype)
         return Z
 
-    def standardised_rows(self, X: Features, rows: NDArray[np.intp]) -> NDArray[Any]:
+    def standardised_rows(self, X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
         """Features of chosen rows of X as they are summed, shape (m, d)."""
         return self.standardised(self.features(dense_rows(X, rows)))
 

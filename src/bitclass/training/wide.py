@@ -335,18 +335,11 @@ class WideState:
         sample_weight: NDArray[np.float64] | None = None,
         classes: NDArray[Any] | None = None,
     ) -> None:
-        """Take in a later batch of rows; nothing changes if it cannot be.
+        """Take in a later batch of rows, as `Statistics.add` does: all of it, or none.
 
         Columns that have become frequent enough get a place. With learned weights, new classes
         start from the mean score of their rows, and there is one epoch of small steps; with more
         classes the projection stays, and the means take the rows in.
-
-        Parameters
-        ----------
-        X : (n, d)
-        labels : (n,)
-        sample_weight : (n,), or None for ones
-        classes : (k,) labels of further classes to make room for, optional
         """
         new = copy.deepcopy(self)
         weight = np.ones(len(labels)) if sample_weight is None else sample_weight
@@ -813,7 +806,7 @@ def fit_wide(
     random = np.random.default_rng([seed, 1])
     state = WideState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
     n_columns = len(state.columns.kept)
-    settings.report(
+    settings.print_line(
         f"wide rows: {n_features} features, of which {n_columns} occur often enough; "
         f"{column_sums.counts.sum() / max(1, column_sums.n_rows):.0f} entries per row; learning on "
         "sparse mini-batches"
@@ -830,7 +823,7 @@ def fit_wide(
     epochs: list[Epoch] = []
 
     def on_epoch(epoch: int, n_epochs: int, loss: float) -> bool:
-        settings.report(f"epoch {epoch} of {n_epochs}: mean cross-entropy {loss:.3f}")
+        settings.print_line(f"epoch {epoch} of {n_epochs}: mean cross-entropy {loss:.3f}")
         epochs.append(Epoch(epoch, n_epochs, math.nan, loss))
         stopped = settings.callback is not None and bool(settings.callback(epochs[-1]))
         return stopped or settings.out_of_time
@@ -860,7 +853,7 @@ def _judge(settings: Settings, state: WideState, held_out: Sample) -> None:
     state.rescore = model.rescore
     state.temperature = fitted_temperature(model, held_out.X, held_out.own, held_out.weights)
     state.facts = {"held_out_rows": len(held_out), "accuracy_after": judged.accuracy}
-    settings.report(
+    settings.print_line(
         f"{judged.accuracy:.2%} of {len(held_out)} held-out rows; short list of {model.rescore}"
     )
 

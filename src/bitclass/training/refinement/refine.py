@@ -203,7 +203,7 @@ def refine(
     by_means = judged(hash_function, of_means, rescore=after.model.rescore)
     chosen = (after if taken else before).model
     chosen.temperature = fitted_temperature(chosen, held_out.X, held_out.own, held_out.weights)
-    settings.report(
+    settings.print_line(
         f"refinement: {before.accuracy:.2%} before, {after.accuracy:.2%} after, on "
         f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}; "
         f"short list of {chosen.rescore}"
@@ -511,7 +511,9 @@ def _learn(
         accuracy = held_out.mean(found == held_out.own)
         best.offer(accuracy, refinement)
         facts["epochs"] = n_epochs
-        settings.report(f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}")
+        settings.print_line(
+            f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}"
+        )
         epoch = Epoch(n_epochs, max(n_planned, n_epochs), accuracy, refinement.mean_loss())
         if settings.callback is not None and settings.callback(epoch):
             facts["stopped"] = "callback"
