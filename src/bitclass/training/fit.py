@@ -30,11 +30,9 @@ from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.discriminant import (
     FURTHER_COORDINATES,
     Coordinates,
-    Scatter,
     coordinates_of,
     default_alpha,
     discriminant_projection,
-    drawn_rows,
     scatter_of,
     target_deviation,
     temperature_of_means,
@@ -177,17 +175,14 @@ class _PaperMethod:
         self._settings, self._statistics = settings, statistics
         self._found = solve_paper(settings, statistics, rows)
 
-    def start(self, sums: Sums, coordinates: Coordinates) -> list[_Candidate]:
-        """Hash function and weights from the sums without the held-out rows.
-
-        The regression needs no coordinates; discriminant codes do.
-        """
-        settings, statistics, weights = self._settings, self._statistics, self._found.weights
+    def start(self, coordinates: Coordinates) -> list[_Candidate]:
+        """Hash function and weights from the sums without the held-out rows."""
+        sums, statistics, weights = coordinates.sums, self._statistics, self._found.weights
         if statistics.n_rows < _FEW_ROWS * len(weights):
             # Weights near to the code of each row make held-out rows look as easy as training rows.
             weights = hinge_weights(statistics.starting.code_sums(sums))
         ridge = solve_class_ridge(sums, weights, self._found.ridge.alpha)
-        return [(ridge.hash_function(settings.precision, statistics.anchors), weights)]
+        return [(ridge.hash_function(self._settings.precision), weights)]
 
     def fitted(self, refined: Refined | None) -> Fitted:
         """The refined model where it was taken, else the closed form of all rows."""
@@ -209,7 +204,7 @@ class _PaperMethod:
         return PackedModel(
             sums.classes,
             pack(found.weights),
-            found.ridge.hash_function(settings.precision, self._statistics.anchors),
+            found.ridge.hash_function(settings.precision),
             steepness=self.steepness,
             **_short_list_and_temperature(settings, refined, found.temperature),
         )
@@ -223,16 +218,13 @@ class _DiscriminantMethod:
     def __init__(self, settings: Settings, statistics: Statistics) -> None:
         self._settings, self._statistics = settings, statistics
 
-    def start(self, sums: Sums, coordinates: Coordinates) -> list[_Candidate]:
+    def start(self, coordinates: Coordinates) -> list[_Candidate]:
         """Hash functions and weights to choose from."""
-        settings, statistics = self._settings, self._statistics
-        shares = sums.class_weights / sums.total_weight
-        seed = statistics.starting.seed
-        Q, t, weights = discriminant_projection(coordinates, shares, settings.n_bits, seed)
+        settings, sums, shares = self._settings, coordinates.sums, coordinates.scatter.shares
+        seed = self._statistics.starting.seed
+        Q, t, weights = discriminant_projection(coordinates, settings.n_bits, seed)
         factor = target_deviation(sums) / coordinates.score_deviation(Q)
-        hash_function = coordinates.hash_function(
-            factor * Q, factor * t, sums, settings.precision, statistics.anchors
-        )
+        hash_function = coordinates.hash_function(factor * Q, factor * t, settings.precision)
         found = [(hash_function, weights)]
         if len(shares) * shares.max() > _UNEVEN and len(shares) <= _MAX_CLASSES_OF_REGRESSION:
             found.append(self._by_regression(hosted(sums), weights))
@@ -244,11 +236,9 @@ class _DiscriminantMethod:
         Discriminant directions do not know how frequent classes are; the regression does, and is
         better where frequent classes overlap with rare ones.
         """
-        settings, anchors = self._settings, self._statistics.anchors
         weights = hinge_weights(codes * sums.class_weights[:, None])
-        ridge = solve_class_ridge(sums, weights, settings.alpha)
-        factor = _STEEPNESS_OF_REGRESSION
-        return ridge.hash_function(settings.precision, anchors, factor), weights
+        ridge = solve_class_ridge(sums, weights, self._settings.alpha)
+        return ridge.hash_function(self._settings.precision, _STEEPNESS_OF_REGRESSION), weights
 
     def fitted(self, refined: Refined | None) -> Fitted:
         """The refined model where it was taken, else the closed form of all rows."""
@@ -272,11 +262,10 @@ class _DiscriminantMethod:
             n_directions += FURTHER_COORDINATES
         scatter = scatter_of(sums, None if few else alpha)
         coordinates = coordinates_of(scatter, alpha, n_directions)
-        candidates = self.start(sums, coordinates)
-        hash_function, weights = _best_on_drawn_rows(candidates, coordinates, scatter, alpha, sums)
+        hash_function, weights = _best_on_drawn_rows(self.start(coordinates), coordinates)
         weights = make_distinct(weights, weights, sums.classes)
         temperature = temperature_of_means(
-            hash_function, weights, coordinates, sums, settings.rescore != 0
+            hash_function, weights, coordinates, settings.rescore != 0
         )
         return PackedModel(
             sums.classes,
@@ -296,26 +285,20 @@ def _short_list_and_temperature(
     return {"rescore": rescore, "temperature": temperature}
 
 
-def _best_on_drawn_rows(
-    candidates: list[_Candidate],
-    coordinates: Coordinates,
-    scatter: Scatter,
-    alpha: float,
-    sums: Sums,
-) -> _Candidate:
+def _best_on_drawn_rows(candidates: list[_Candidate], coordinates: Coordinates) -> _Candidate:
     """Of several hash functions and weights, the best on rows as the sums describe them.
 
     `own` is the index of each drawn row's class.
     """
     if len(candidates) == 1:
         return candidates[0]
-    random = np.random.default_rng(0)
-    own = random.choice(len(scatter.shares), _ROWS_TO_JUDGE, p=scatter.shares)
-    coordinates = hosted(coordinates)
-    A = drawn_rows(coordinates, hosted(scatter), alpha, own, random)
+    random, coordinates = np.random.default_rng(0), hosted(coordinates)
+    shares = coordinates.scatter.shares
+    own = random.choice(len(shares), _ROWS_TO_JUDGE, p=shares)
+    A = coordinates.drawn_rows(own, random)
 
     def accuracy(candidate: _Candidate) -> float:
-        Q, t = coordinates.projected(candidate[0], sums)
+        Q, t = coordinates.projected(candidate[0])
         scores = np.tanh(A @ Q + t) @ candidate[1].T.astype(np.float32)
         return float(np.mean(scores.argmax(axis=1) == own))
 

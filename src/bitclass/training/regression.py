@@ -201,6 +201,7 @@ class RidgeSolution:
         Share of the variance of the codes that the regression explains, in [0, 1].
     alpha : float
         The penalty.
+    anchors : RbfAnchors, where the features are similarities to these
     """
 
     projection: NDArray[np.float32]
@@ -209,10 +210,9 @@ class RidgeSolution:
     scale: NDArray[np.float32]
     explained: float
     alpha: float
+    anchors: RbfAnchors | None
 
-    def hash_function(
-        self, precision: Precision, anchors: RbfAnchors | None, factor: float = 1.0
-    ) -> HashFunction:
+    def hash_function(self, precision: Precision, factor: float = 1.0) -> HashFunction:
         """The hash function whose scores are `factor` times the values of the regression."""
         return HashFunction(
             np.float32(factor) * self.projection,
@@ -220,7 +220,7 @@ class RidgeSolution:
             centre=self.centre,
             scale=self.scale,
             precision=precision,
-            anchors=anchors,
+            anchors=self.anchors,
         )
 
 
@@ -277,6 +277,7 @@ def solve_ridge(
         deviation.astype(np.float32),
         share,
         alpha,
+        sums.anchors,
     )
 
 

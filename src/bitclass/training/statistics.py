@@ -114,6 +114,7 @@ class Sums:
         (C, 0) where rows have no starting codes of their own
     n_rows : int
     shift, scale : (d,)
+    anchors : RbfAnchors, where z are similarities to these
     effective_rows : float, how many rows of equal weight would say as much; None for `n_rows`
     """
 
@@ -125,6 +126,7 @@ class Sums:
     n_rows: int
     shift: NDArray[np.float64]
     scale: NDArray[np.float64]
+    anchors: RbfAnchors | None = None
     effective_rows: float | None = None
 
     @property
@@ -420,6 +422,7 @@ class Statistics:
             X.shape[0],
             self.shift,
             self.scale,
+            self.anchors,
         )
         kept = [np.empty((0, packed_width(self.starting.n_bits)), dtype=np.uint8)]
 
@@ -602,6 +605,7 @@ class Statistics:
             self.n_rows,
             self.shift,
             self.scale,
+            self.anchors,
             self.effective_rows,
         )
 

@@ -100,8 +100,8 @@ _SCORES_PER_BLOCK = 1 << 20  # on all threads together
 Batch = tuple[Features, NDArray[Any], NDArray[np.float64] | None]
 #: Each call passes over all rows, in the same order.
 Rows = Callable[[], Iterator[Batch]]
-#: Learns hash functions and class weights (C, r) from sums, in closed form, to choose from.
-Start = Callable[[Sums, Coordinates], list[tuple[HashFunction, NDArray[np.int8]]]]
+#: Learns hash functions and class weights (C, r), in closed form, to choose from.
+Start = Callable[[Coordinates], list[tuple[HashFunction, NDArray[np.int8]]]]
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ def refine(
     alpha = settings.alpha
     if alpha is None:
         Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
-        alpha = best_alpha(scatter, Z, held_out.own, statistics.anchors, held_out.weights)
-    coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits, statistics.anchors)
+        alpha = best_alpha(scatter, Z, held_out.own, held_out.weights)
+    coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits)
 
     def judged(
         hash_function: HashFunction,
@@ -184,15 +184,13 @@ def refine(
         model = PackedModel(sums.classes, pack(weights), hash_function, steepness=steepness)
         return with_short_list(model, held_out, rescore)
 
-    before, *others = [judged(*found, steepness) for found in start(sums, coordinates)]
+    before, *others = [judged(*found, steepness) for found in start(coordinates)]
     for other in others:
         if held_out.lead(other.right - before.right) > _ERRORS_TO_SWITCH:
             before = other
-    best, about_epochs = _learn(settings, statistics, split, sums, coordinates, before.model, seed)
+    best, about_epochs = _learn(settings, statistics, split, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
-        hash_function = coordinates.hash_function(
-            Q, t, sums, settings.precision, statistics.anchors
-        )
+        hash_function = coordinates.hash_function(Q, t, settings.precision)
         after = judged(hash_function, weights)
         taken = after.accuracy >= before.accuracy
         if taken:
@@ -476,7 +474,6 @@ def _learn(
     settings: Settings,
     statistics: Statistics,
     split: Split,
-    sums: Sums,
     coordinates: Coordinates,
     start: PackedModel,
     seed: int,
@@ -498,7 +495,7 @@ def _learn(
     if split.holds_all:
         n_planned = min(n_planned, max_epochs)
     random = np.random.default_rng([seed, 1])
-    refinement = _start_refinement(sums, coordinates, start, Schedule(n_steps), random)
+    refinement = _start_refinement(coordinates, start, Schedule(n_steps), random)
     held_out, A_held_out = split.held_out, coordinates.rows(statistics, split.held_out.X)
     best = BestEpoch(held_out.effective_size)
     facts: dict[str, Any] = {"epochs": 0, "steps": n_steps}
@@ -527,7 +524,6 @@ def _learn(
 
 
 def _start_refinement(
-    sums: Sums,
     coordinates: Coordinates,
     start: PackedModel,
     schedule: Schedule,
@@ -536,7 +532,7 @@ def _start_refinement(
     """Refinement of a model; weights of very many classes follow from the projection."""
     weights, refit = start.unpacked_weights(), None
     if len(weights) > _MAX_LEARNED_CLASSES:
-        weights = class_mean_weights(start.hash_function, sums)
+        weights = class_mean_weights(start.hash_function, coordinates.sums)
 
         def refit(Q: Array, t: Array) -> Array:
             xp, means = namespace(Q), coordinates.means
@@ -545,8 +541,8 @@ def _start_refinement(
                 found[part, :] = signs(means[part, :] @ Q + t, xp.int8)
             return found
 
-    Q, t = coordinates.projected(start.hash_function, sums)
-    score_deviation = target_deviation(sums)
+    Q, t = coordinates.projected(start.hash_function)
+    score_deviation = target_deviation(coordinates.sums)
     return Refinement(
         Q,
         t,
