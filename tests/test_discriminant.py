@@ -90,7 +90,7 @@ def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_
     statistics = summed([problem()])
     scatter = scatter_of(statistics.sums())
     coordinates = coordinates_of(scatter, 0.01, n_bits)
-    Q, t, weights = discriminant_projection(coordinates, scatter.shares, n_bits, seed=1)
+    Q, t, weights = discriminant_projection(coordinates, n_bits, seed=1)
     k = min(n_bits, 5)  # six classes differ in five directions
     assert Q.shape == (min(n_bits, D), n_bits)
     assert not Q[k:].any()
@@ -100,7 +100,7 @@ def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_
     scores = coordinates.means.astype(float) @ Q + t
     np.testing.assert_array_equal(weights, np.where(scores >= 0, 1, -1))
     np.testing.assert_allclose(scatter.shares @ scores, 0.0, atol=1e-5)
-    other = discriminant_projection(coordinates, scatter.shares, n_bits, seed=2)[0]
+    other = discriminant_projection(coordinates, n_bits, seed=2)[0]
     assert n_bits == 1 or not np.allclose(Q, other)
 
 
@@ -110,7 +110,7 @@ def test_the_rotation_brings_means_near_their_signs(monkeypatch):
     coordinates = coordinates_of(scatter, 0.01, 16)
 
     def error():
-        Q, t, weights = discriminant_projection(coordinates, scatter.shares, 16, seed=1)
+        Q, t, weights = discriminant_projection(coordinates, 16, seed=1)
         scores = coordinates.means @ Q + t
         return np.sum((weights * np.abs(scores).mean() - scores) ** 2)
 
@@ -215,7 +215,7 @@ def test_only_some_means_are_rotated_where_classes_are_very_many(monkeypatch):
     X, own, weights = problem(n=2000, n_classes=300)
     scatter = scatter_of(summed([(X, own, weights)]).sums())
     coordinates = coordinates_of(scatter, 0.01, 24)
-    _, _, found = discriminant_projection(coordinates, scatter.shares, 24, seed=1)
+    _, _, found = discriminant_projection(coordinates, 24, seed=1)
     assert found.shape == (300, 24)
     assert np.abs(found.mean(axis=0)).max() < 0.5
 
@@ -272,10 +272,9 @@ def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     np.testing.assert_allclose(blocks.transform * signs, whole.transform, atol=1e-9)
     np.testing.assert_allclose(blocks.means * signs, whole.means, atol=1e-5)
     np.testing.assert_allclose(blocks.deviation, whole.deviation, atol=1e-9)
-    shares = np.full(300, 1 / 300)
-    by_blocks = discriminant_projection(blocks, shares, 16, 0)[2]
+    by_blocks = discriminant_projection(blocks, 16, 0)[2]
     monkeypatch.undo()
-    np.testing.assert_array_equal(by_blocks, discriminant_projection(blocks, shares, 16, 0)[2])
+    np.testing.assert_array_equal(by_blocks, discriminant_projection(blocks, 16, 0)[2])
 
 
 def test_a_regression_takes_over_where_a_frequent_class_overlaps_with_rare_ones(monkeypatch):

@@ -30,7 +30,7 @@ def fitted(X, B, weights=None, alpha=None, shift=None, scale=None):
         scale,
     )
     found = solve_ridge(sums, weighted.T @ B, weights @ B, alpha)
-    return found, found.hash_function("int8", None)
+    return found, found.hash_function("int8")
 
 
 def problem(seed, n, d, r=5, noise=1.0):
