@@ -34,7 +34,7 @@ from bitclass.arrays import (
 from bitclass.hash_function import HashFunction
 
 if TYPE_CHECKING:
-    from bitclass.training.statistics import Statistics, Sums
+    from bitclass.training.statistics import Sums
 
 __all__ = [
     "FURTHER_COORDINATES",
@@ -112,13 +112,13 @@ class Coordinates:
         """Mean of the rows as they are, (d,)."""
         return self.sums.shift + self.scatter.mean * self.sums.scale
 
-    def rows(self, statistics: Statistics, X: Array) -> Array:
+    def rows(self, X: Array) -> Array:
         """Coordinates (n, k) float32 of dense rows as the estimator takes them."""
         xp = namespace(X)
         mean, transform = like(self.scatter.mean, X), xp.astype(self.transform, xp.float32)
 
         def transformed(block: Array) -> Array:
-            Z = statistics.standardised_rows(block, slice(None))
+            Z = self.sums.standardised_rows(block, slice(None))
             Z -= xp.astype(mean, Z.dtype)
             return xp.astype(Z, xp.float32, copy=False) @ transform
 

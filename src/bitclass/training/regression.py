@@ -161,7 +161,8 @@ def codes_times_features(
     cross : (d, r) ``sum weight z b'``
     code_sum : (r,) ``sum weight b``
     """
-    cross, code_sum = _class_codes_times_features(statistics.sums(), class_codes)
+    sums = statistics.sums()
+    cross, code_sum = _class_codes_times_features(sums, class_codes)
     if groups is None or rows is None:
         return cross, code_sum
     n_bits, sample_weight = len(code_sum), statistics.kept_rows().sample_weight
@@ -175,7 +176,7 @@ def codes_times_features(
             own = group_of_row[part]
             change = unpack(groups.codes[own], n_bits) - class_codes[groups.labels[own]]
             weighted = change * sample_weight[first_row + part, None]
-            cross += statistics.standardised_rows(X, part).astype(np.float64).T @ weighted
+            cross += sums.standardised_rows(X, part).astype(np.float64).T @ weighted
             code_sum += weighted.sum(axis=0)
         first_row += X.shape[0]
     return cross, code_sum

@@ -164,6 +164,21 @@ class Sums:
         """Sum of ``weight z^2`` over all rows, shape (d,)."""
         return np.asarray(to_host(namespace(self.gram).linalg.diagonal(self.gram)))
 
+    def features(self, block: NDArray[Any]) -> NDArray[Any]:
+        """The features that are summed, of a block of dense rows."""
+        return block if self.anchors is None else self.anchors.similarities(block)
+
+    def standardised(self, block: NDArray[Any]) -> NDArray[Any]:
+        """``(x - shift) / scale`` of a block of rows (n, d), in its own dtype; always a copy."""
+        xp = namespace(block)
+        Z: NDArray[Any] = block - xp.astype(like(self.shift, block), block.dtype)
+        Z *= xp.astype(like(1.0 / self.scale, block), block.dtype)
+        return Z
+
+    def standardised_rows(self, X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        """Features of chosen rows of X as they are summed, shape (m, d)."""
+        return self.standardised(self.features(dense_rows(X, rows)))
+
     def correlation(self) -> Correlation:
         """Correlations of the features over all rows."""
         constant, column_sums = self.constant, self.column_sums
@@ -430,14 +445,14 @@ class Statistics:
             """Standardised rows times the roots of their weights, summed by class on the way."""
             for part, block in row_blocks(X):
                 weights = None if sample_weight is None else sample_weight[part]
-                block = self.features(block)
+                block = sums.features(block)
                 if self.starting.per_row:
                     codes = self.starting.row_codes(block, rows[part])
                     signs = unpack(codes, self.starting.n_bits).astype(np.float32)
                     class_sums(signs, own[part], weights, sums.code_sums)
                     if self.keep_codes:
                         kept.append(codes)
-                Z = self.standardised(block)
+                Z = sums.standardised(block)
                 class_sums(Z, own[part], weights, sums.feature_sums)
                 if weights is not None:
                     if weights.min() < MIN_FLOAT32_WEIGHT or weights.max() > MAX_FLOAT32_WEIGHT:
@@ -459,7 +474,7 @@ class Statistics:
             return
         X, largest, row, column = to_host(X), 0.0, 0, 0
         for part, block in row_blocks(X):
-            size = np.abs(self.standardised(block) if self.anchors is None else block)
+            size = np.abs(sums.standardised(block) if self.anchors is None else block)
             if size.max() > largest:
                 place = divmod(int(np.argmax(size)), size.shape[1])
                 largest, row, column = float(size.max()), part.start + place[0], place[1]
@@ -549,32 +564,13 @@ class Statistics:
         return buffer, rows
 
     # ---------------------------------------------------------------------------------------------
-    # Features as they are summed
+    # What is read from the sums
     # ---------------------------------------------------------------------------------------------
 
     @property
     def n_features(self) -> int:
         """Number of features of a row."""
         return len(self.shift) if self.anchors is None else self.anchors.n_features
-
-    def features(self, block: NDArray[Any]) -> NDArray[Any]:
-        """The features that are summed, of a block of dense rows."""
-        return block if self.anchors is None else self.anchors.similarities(block)
-
-    def standardised(self, block: NDArray[Any]) -> NDArray[Any]:
-        """``(x - shift) / scale`` of a block of rows (n, d), in its own dtype; always a copy."""
-        xp = namespace(block)
-        Z: NDArray[Any] = block - xp.astype(like(self.shift, block), block.dtype)
-        Z *= xp.astype(like(1.0 / self.scale, block), block.dtype)
-        return Z
-
-    def standardised_rows(self, X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        """Features of chosen rows of X as they are summed, shape (m, d)."""
-        return self.standardised(self.features(dense_rows(X, rows)))
-
-    # ---------------------------------------------------------------------------------------------
-    # What is read from the sums
-    # ---------------------------------------------------------------------------------------------
 
     @property
     def total_weight(self) -> float:

@@ -168,7 +168,7 @@ def refine(
     scatter = scatter_of(sums)
     alpha = settings.alpha
     if alpha is None:
-        Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
+        Z = sums.standardised_rows(held_out.X, np.arange(len(held_out)))
         alpha = best_alpha(scatter, Z, held_out.own, held_out.weights)
     coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits)
 
@@ -188,7 +188,7 @@ def refine(
     for other in others:
         if held_out.lead(other.right - before.right) > _ERRORS_TO_SWITCH:
             before = other
-    best, about_epochs = _learn(settings, statistics, split, coordinates, before.model, seed)
+    best, about_epochs = _learn(settings, split, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
         hash_function = coordinates.hash_function(Q, t, settings.precision)
         after = judged(hash_function, weights)
@@ -472,7 +472,6 @@ def uniform(rows: NDArray[np.intp], seed: int, salt: int) -> NDArray[np.float64]
 
 def _learn(
     settings: Settings,
-    statistics: Statistics,
     split: Split,
     coordinates: Coordinates,
     start: PackedModel,
@@ -486,7 +485,7 @@ def _learn(
     facts : number of epochs, number of steps planned, and why it stopped, if early
     """
     max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
-    if statistics.anchors is not None:
+    if coordinates.sums.anchors is not None:
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
     n = split.n_per_sample
     n_per_step = min(n, _ROWS_PER_STEP if n < _MANY_ROWS else _ROWS_PER_STEP_OF_MANY)
@@ -496,12 +495,10 @@ def _learn(
         n_planned = min(n_planned, max_epochs)
     random = np.random.default_rng([seed, 1])
     refinement = _start_refinement(coordinates, start, Schedule(n_steps), random)
-    held_out, A_held_out = split.held_out, coordinates.rows(statistics, split.held_out.X)
+    held_out, A_held_out = split.held_out, coordinates.rows(split.held_out.X)
     best = BestEpoch(held_out.effective_size)
     facts: dict[str, Any] = {"epochs": 0, "steps": n_steps}
-    samples = split.epochs(
-        max_epochs, n_steps * n_per_step, lambda X: coordinates.rows(statistics, X)
-    )
+    samples = split.epochs(max_epochs, n_steps * n_per_step, coordinates.rows)
     for n_epochs, sample in enumerate(samples, start=1):
         _epoch(refinement, sample, n_per_step, random, settings)
         found = refinement.classify(A_held_out, rescored=settings.rescore != 0)
