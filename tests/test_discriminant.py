@@ -224,7 +224,7 @@ def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best(monkeypat
     X, own, _ = problem(n=3000, n_classes=10)
     statistics = summed([(X, own, None)])
     scatter = scatter_of(statistics.sums())
-    Z = statistics.standardised_rows(X[:500], np.arange(500))
+    Z = statistics.sums().standardised_rows(X[:500], np.arange(500))
     found = best_alpha(scatter, Z, own[:500])
     accuracies = {}
     for alpha in module._ALPHAS:
