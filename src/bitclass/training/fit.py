@@ -37,7 +37,7 @@ from bitclass.training.discriminant import (
     target_deviation,
     temperature_of_means,
 )
-from bitclass.training.refinement import RESCORE_LENGTHS, Refined, Rows, refine, updated_model
+from bitclass.training.refinement import Facts, Refined, Rows, refine, updated_model
 from bitclass.training.regression import solve_class_ridge, solve_paper
 from bitclass.training.settings import Settings
 from bitclass.training.starting_codes import CLASS_CODES, StartingCodes, start_row_codes
@@ -81,7 +81,7 @@ class Fitted:
     history: NDArray[np.void]
     n_rounds: int
     alpha: float | None = None
-    refinement: dict[str, Any] | None = None
+    refinement: Facts | None = None
 
     @property
     def is_refined(self) -> bool:
@@ -163,7 +163,13 @@ def fit_model(
         method = _PaperMethod(settings, statistics, rows if n_rows is None else None)
 
     refined = _refined(settings, statistics, method, rows, n_rows, groups)
-    return method.fitted(refined)
+    facts = None if refined is None else refined.facts
+    if refined is not None and refined.taken:
+        return method.fitted(refined.model, facts)
+    model = method.closed_form(facts)
+    if refined is not None:  # the held-out rows tell more than the sums
+        model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
+    return method.fitted(model, facts)
 
 
 class _PaperMethod:
@@ -184,30 +190,26 @@ class _PaperMethod:
         ridge = solve_class_ridge(sums, weights, self._found.ridge.alpha)
         return [(ridge.hash_function(self._settings.precision), weights)]
 
-    def fitted(self, refined: Refined | None) -> Fitted:
-        """The refined model where it was taken, else the closed form of all rows."""
-        found, sums = self._found, self._statistics.sums()
-        if refined is not None and refined.taken:
-            model = refined.model
-        else:
-            model = self._closed_form(sums, refined)
-        history = found.history
-        if history is None:
-            weights = hinge_weights(found.code_sums)
-            history = _hinge_history(weights, sums.class_weights, found.code_sums)
-        facts = None if refined is None else refined.facts
-        return Fitted(model, history, found.n_rounds, found.ridge.alpha, facts)
-
-    def _closed_form(self, sums: Sums, refined: Refined | None) -> PackedModel:
+    def closed_form(self, _: Facts | None) -> PackedModel:
         """The model of all rows before refinement."""
         found, settings = self._found, self._settings
         return PackedModel(
-            sums.classes,
+            self._statistics.sums().classes,
             pack(found.weights),
             found.ridge.hash_function(settings.precision),
+            rescore=settings.default_rescore,
             steepness=self.steepness,
-            **_short_list_and_temperature(settings, refined, found.temperature),
+            temperature=found.temperature,
         )
+
+    def fitted(self, model: PackedModel, facts: Facts | None) -> Fitted:
+        """What training ends with."""
+        found, history = self._found, self._found.history
+        if history is None:
+            class_weights = self._statistics.sums().class_weights
+            weights = hinge_weights(found.code_sums)
+            history = _hinge_history(weights, class_weights, found.code_sums)
+        return Fitted(model, history, found.n_rounds, found.ridge.alpha, facts)
 
 
 class _DiscriminantMethod:
@@ -240,23 +242,16 @@ class _DiscriminantMethod:
         ridge = solve_class_ridge(sums, weights, self._settings.alpha)
         return ridge.hash_function(self._settings.precision, _STEEPNESS_OF_REGRESSION), weights
 
-    def fitted(self, refined: Refined | None) -> Fitted:
-        """The refined model where it was taken, else the closed form of all rows."""
-        settings, sums = self._settings, self._statistics.sums()
-        if refined is not None:
-            alpha = refined.alpha
-        else:
-            alpha = default_alpha(sums) if settings.alpha is None else settings.alpha
-        if refined is not None and refined.taken:
-            model = refined.model
-        else:
-            model = self._closed_form(sums, alpha, refined)
-        history = _hinge_history(model.unpacked_weights(), sums.class_weights)
-        return Fitted(model, history, 1, alpha, None if refined is None else refined.facts)
+    def _alpha(self, facts: Facts | None) -> float:
+        """The penalty: as given, as refinement found it, or by rule."""
+        if facts is not None:
+            return float(facts["alpha"])
+        alpha = self._settings.alpha
+        return default_alpha(self._statistics.sums()) if alpha is None else alpha
 
-    def _closed_form(self, sums: Sums, alpha: float, refined: Refined | None) -> PackedModel:
+    def closed_form(self, facts: Facts | None) -> PackedModel:
         """The model of all rows before refinement."""
-        settings = self._settings
+        settings, sums, alpha = self._settings, self._statistics.sums(), self._alpha(facts)
         n_directions, few = settings.n_bits, len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION
         if few:  # the regression makes use of further coordinates
             n_directions += FURTHER_COORDINATES
@@ -264,25 +259,20 @@ class _DiscriminantMethod:
         coordinates = coordinates_of(scatter, alpha, n_directions)
         hash_function, weights = _best_on_drawn_rows(self.start(coordinates), coordinates)
         weights = make_distinct(weights, weights, sums.classes)
-        temperature = temperature_of_means(
-            hash_function, weights, coordinates, settings.rescore != 0
-        )
+        rescored = settings.rescore != 0
         return PackedModel(
             sums.classes,
             pack(weights),
             hash_function,
-            **_short_list_and_temperature(settings, refined, temperature),
+            rescore=settings.default_rescore,
+            temperature=temperature_of_means(hash_function, weights, coordinates, rescored),
         )
 
-
-def _short_list_and_temperature(
-    settings: Settings, refined: Refined | None, temperature: float
-) -> dict[str, Any]:
-    """Short list and temperature of a closed form: as found on held-out rows, where there were."""
-    if refined is not None:
-        return {"rescore": refined.model.rescore, "temperature": refined.model.temperature}
-    rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-    return {"rescore": rescore, "temperature": temperature}
+    def fitted(self, model: PackedModel, facts: Facts | None) -> Fitted:
+        """What training ends with."""
+        class_weights = self._statistics.sums().class_weights
+        history = _hinge_history(model.unpacked_weights(), class_weights)
+        return Fitted(model, history, 1, self._alpha(facts), facts)
 
 
 def _best_on_drawn_rows(candidates: list[_Candidate], coordinates: Coordinates) -> _Candidate:

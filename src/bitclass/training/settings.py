@@ -13,7 +13,10 @@ from bitclass._native import Precision
 from bitclass.losses import LossTable
 from bitclass.training.bqp import Solver
 
-__all__ = ["Epoch", "Settings"]
+__all__ = ["RESCORE_LENGTHS", "Epoch", "Settings"]
+
+#: Lengths of the short list that ``rescore="auto"`` chooses from; the first where nothing is known.
+RESCORE_LENGTHS = (16, 0, 64)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,11 @@ class Settings:
     def loss(self) -> str:
         """Name of the loss."""
         return "hinge" if self.table is None else self.table.name
+
+    @property
+    def default_rescore(self) -> int:
+        """Length of the short list where no held-out rows tell it."""
+        return RESCORE_LENGTHS[0] if self.rescore is None else self.rescore
 
     @property
     def out_of_time(self) -> bool:

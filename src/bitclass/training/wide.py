@@ -35,7 +35,6 @@ from bitclass.model import PackedModel
 from bitclass.training.alternation import HISTORY_DTYPE
 from bitclass.training.fit import Fitted
 from bitclass.training.refinement.refine import (
-    RESCORE_LENGTHS,
     Rows,
     Sample,
     fitted_temperature,
@@ -833,7 +832,7 @@ def fit_wide(
         state.learn(pool.samples(is_held_out), min(n_training, len(first.rows)), on_epoch)
     for X, rows, weight in pool.batches():
         state.add_to_sums(X, np.where(is_held_out[rows], -1, own[rows]), weight)
-    state.rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
+    state.rescore = settings.default_rescore
     if np.count_nonzero(is_held_out) > 1:
         # Classes without rows are not in the model.
         place = (np.cumsum(state.class_weights > 0) - 1)[own[is_held_out]]

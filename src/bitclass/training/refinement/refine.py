@@ -47,13 +47,13 @@ from bitclass.training.discriminant import (
     target_deviation,
 )
 from bitclass.training.refinement.steps import Refinement, Schedule, mini_batches
-from bitclass.training.settings import Epoch, Settings
+from bitclass.training.settings import RESCORE_LENGTHS, Epoch, Settings
 from bitclass.training.statistics import Statistics, Sums
 
 __all__ = [
-    "RESCORE_LENGTHS",
     "Batch",
     "BestEpoch",
+    "Facts",
     "Judged",
     "Refined",
     "Rows",
@@ -66,9 +66,6 @@ __all__ = [
     "uniform",
     "with_short_list",
 ]
-
-#: Lengths of the short list that ``rescore="auto"`` chooses from; the first where nothing is known.
-RESCORE_LENGTHS = (16, 0, 64)
 
 _HELD_OUT_SHARE, _MAX_HELD_OUT_SHARE = 0.05, 0.2
 _MIN_HELD_OUT, _MAX_HELD_OUT = 200, 4096
@@ -98,6 +95,8 @@ _SCORES_PER_BLOCK = 1 << 20  # on all threads together
 
 #: X (m, d), labels (m,), weights (m,) or None; no row has weight 0.
 Batch = tuple[Features, NDArray[Any], NDArray[np.float64] | None]
+#: What is known about a refinement, in values that JSON can hold.
+Facts = dict[str, Any]
 #: Each call passes over all rows, in the same order.
 Rows = Callable[[], Iterator[Batch]]
 #: Learns hash functions and class weights (C, r), in closed form, to choose from.
@@ -113,15 +112,11 @@ class Refined:
     model : PackedModel
         The refined one, or the one that it started from where that is better on the held-out rows;
         with a short list and a temperature chosen on them.
-    alpha : float
-        Penalty of the scatter within classes.
-    facts : dict
-        About the refinement, in values that JSON can hold.
+    facts : Facts
     """
 
     model: PackedModel
-    alpha: float
-    facts: dict[str, Any]
+    facts: Facts
 
     @property
     def taken(self) -> bool:
@@ -215,7 +210,7 @@ def refine(
         "weights_follow_means": taken and by_means.accuracy >= after.accuracy,
         "alpha": alpha,
     }
-    return Refined(chosen, alpha, facts)
+    return Refined(chosen, facts)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -476,7 +471,7 @@ def _learn(
     coordinates: Coordinates,
     start: PackedModel,
     seed: int,
-) -> tuple[BestEpoch, dict[str, Any]]:
+) -> tuple[BestEpoch, Facts]:
     """Epochs of steps over the training rows, each judged on the held-out rows.
 
     Returns
@@ -497,7 +492,7 @@ def _learn(
     refinement = _start_refinement(coordinates, start, Schedule(n_steps), random)
     held_out, A_held_out = split.held_out, coordinates.rows(split.held_out.X)
     best = BestEpoch(held_out.effective_size)
-    facts: dict[str, Any] = {"epochs": 0, "steps": n_steps}
+    facts: Facts = {"epochs": 0, "steps": n_steps}
     samples = split.epochs(max_epochs, n_steps * n_per_step, coordinates.rows)
     for n_epochs, sample in enumerate(samples, start=1):
         _epoch(refinement, sample, n_per_step, random, settings)
