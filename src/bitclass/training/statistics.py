@@ -568,6 +568,11 @@ class Statistics:
     # ---------------------------------------------------------------------------------------------
 
     @property
+    def n_bits(self) -> int:
+        """Number of bits of a code."""
+        return self.starting.n_bits
+
+    @property
     def n_features(self) -> int:
         """Number of features of a row."""
         return len(self.shift) if self.anchors is None else self.anchors.n_features

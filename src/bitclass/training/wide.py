@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -319,14 +319,6 @@ class WideState:
                 own[rows], sample_weight[rows], minlength=len(self.classes)
             )
 
-    def check_continuation(self, settings: Settings) -> None:
-        """Raise ValueError unless later batches can go on from here."""
-        if settings.n_bits != self.n_bits:
-            raise ValueError(
-                f"n_bits is {settings.n_bits}, but the model that is continued has "
-                f"{self.n_bits}; call fit with all rows"
-            )
-
     def add(
         self,
         X: Features,
@@ -371,7 +363,7 @@ class WideState:
             sample = WideSample(X, own, sample_weight, np.arange(len(own)))
             sample = sample.drawn(self.column_sums.mean_weight, self._random)
             if len(sample.rows):
-                self.learn(iter([sample]), len(sample.rows), lambda *_: True, later=True)
+                list(self.learn([sample], len(sample.rows), later=True))
 
     def _extend_columns(self) -> None:
         """Give columns a place that occur often enough by now, with random projections."""
@@ -407,22 +399,20 @@ class WideState:
     # ---------------------------------------------------------------------------------------------
 
     def learn(
-        self,
-        samples: Iterator[WideSample],
-        n_rows: int,
-        on_epoch: Callable[[int, int, float], bool],
-        *,
-        later: bool = False,
-    ) -> None:
-        """Learn from rows.
+        self, samples: Iterable[WideSample], n_rows: int, *, later: bool = False
+    ) -> Iterator[tuple[int, int, float]]:
+        """Learn from rows, epoch by epoch.
 
         Parameters
         ----------
-        samples : endless; rows to show in each epoch, with weights of mean 1
+        samples : rows to show in each epoch, with weights of mean 1
         n_rows : int, rows per sample
-        on_epoch : given the epoch, their number and the mean loss, tells whether to stop
         later : bool, whether these rows add to what was learned from others: one epoch of small
             steps
+
+        Yields
+        ------
+        After each epoch its number, how many are planned, and the mean loss.
         """
         of_intercept, sharp = Adam(self.intercept), sharpness(*self._values.shape)
         rate_of_columns, rate_of_intercept = _LEARNING_RATE, LEARNING_RATE_OF_INTERCEPT
@@ -460,8 +450,9 @@ class WideState:
                 of_intercept.move(self.intercept, by_scores.sum(axis=0), rate, step)
                 if step >= schedule.n_steps:
                     break
-            if not losses or on_epoch(epoch, n_epochs, float(np.mean(losses))):
+            if not losses:
                 return
+            yield epoch, n_epochs, float(np.mean(losses))
             if step >= schedule.n_steps:
                 return
 
@@ -819,17 +810,14 @@ def fit_wide(
     first = next(pool.samples(is_held_out))
     some = first.rows[:: 1 + len(first.rows) // _ROWS_TO_START]
     state.start(first.X[some], first.own[some], first.sample_weight[some])
-    epochs: list[Epoch] = []
-
-    def on_epoch(epoch: int, n_epochs: int, loss: float) -> bool:
-        settings.print_line(f"epoch {epoch} of {n_epochs}: mean cross-entropy {loss:.3f}")
-        epochs.append(Epoch(epoch, n_epochs, math.nan, loss))
-        stopped = settings.callback is not None and bool(settings.callback(epochs[-1]))
-        return stopped or settings.out_of_time
-
-    n_training = int(np.count_nonzero(~is_held_out))
+    epoch, n_training = 0, int(np.count_nonzero(~is_held_out))
     if settings.refine and n_training > 1:
-        state.learn(pool.samples(is_held_out), min(n_training, len(first.rows)), on_epoch)
+        n_per_sample = min(n_training, len(first.rows))
+        for epoch, n_epochs, loss in state.learn(pool.samples(is_held_out), n_per_sample):
+            settings.print_line(f"epoch {epoch} of {n_epochs}: mean cross-entropy {loss:.3f}")
+            progress = Epoch(epoch, n_epochs, math.nan, loss)
+            if (settings.callback and settings.callback(progress)) or settings.out_of_time:
+                break
     for X, rows, weight in pool.batches():
         state.add_to_sums(X, np.where(is_held_out[rows], -1, own[rows]), weight)
     state.rescore = settings.default_rescore
@@ -839,7 +827,7 @@ def fit_wide(
         numbers = np.flatnonzero(is_held_out)
         held_out = Sample(pool.rows(is_held_out), place, sample_weight[is_held_out], numbers)
         _judge(settings, state, held_out)
-    state.facts |= {"taken": True, "epochs": len(epochs), "columns": n_columns}
+    state.facts |= {"taken": True, "epochs": epoch, "columns": n_columns}
     for X, rows, weight in pool.batches() if is_held_out.any() else ():
         state.add_to_sums(X, np.where(is_held_out[rows], own[rows], -1), weight)
     return state
