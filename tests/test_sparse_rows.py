@@ -347,7 +347,7 @@ def test_what_cannot_be_done_with_wide_rows_says_so(fitted, tmp_path):
         save_statistics(tmp_path / "sums", fitted.statistics_)
     with pytest.raises(ValueError, match="groups must be None for rows of 20,000 features"):
         make().fit(X, y, groups=np.arange(50) % 5)
-    with pytest.raises(ValueError, match="n_bits is 32"):
+    with pytest.raises(ValueError, match="n_bits=32"):
         make().partial_fit(X, y).set_params(n_bits=32).partial_fit(X, y)
     for parameters, named in (
         ({"loss": "exponential"}, "loss='exponential'"),
