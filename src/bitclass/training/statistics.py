@@ -193,6 +193,43 @@ class Sums:
         matrix[np.diag_indices_from(matrix)] = np.where(constant, 0.0, 1.0)
         return Correlation(matrix, mean, norms)
 
+    def check(self, X: Features, sample_weight: NDArray[np.float64] | None) -> None:
+        """Refuse rows with a value too large to be summed, naming row and feature."""
+        finite = all(map(_is_finite, (self.gram, self.feature_sums, self.class_weights)))
+        heaviest = 1.0 if sample_weight is None else float(sample_weight.max(initial=1.0))
+        if finite and self.diagonal.max(initial=0.0) <= MAX_DEVIATIONS**2 * heaviest:
+            return
+        X, largest, row, column = to_host(X), 0.0, 0, 0
+        for part, block in row_blocks(X):
+            size = np.abs(self.standardised(block) if self.anchors is None else block)
+            if size.max() > largest:
+                place = divmod(int(np.argmax(size)), size.shape[1])
+                largest, row, column = float(size.max()), part.start + place[0], place[1]
+        if finite and largest <= MAX_DEVIATIONS:
+            return
+        value = dense_rows(X, slice(row, row + 1))[0, column]
+        expected = (
+            f", where earlier rows have mean {self.shift[column]:g} and standard deviation "
+            f"{self.scale[column]:g}"
+        )
+        raise ValueError(
+            f"X must hold numbers whose squares can be summed: row {row} has {value:g} in feature "
+            f"{column}{expected if self.anchors is None else ''}; the batch was not added"
+        )
+
+    def restandardised(self, shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Sums:
+        """Sums over the same rows with another `shift` and `scale`."""
+        # z becomes z * stretch + move.
+        stretch, move = self.scale / scale, (self.shift - shift) / scale
+        if (stretch == 1.0).all() and not move.any():
+            return self
+        feature_sums = self.feature_sums * stretch
+        crossed = np.outer(feature_sums.sum(axis=0), move)
+        gram = self.gram * np.outer(stretch, stretch) + crossed + crossed.T
+        gram += self.total_weight * np.outer(move, move)
+        feature_sums += np.outer(self.class_weights, move)
+        return replace(self, gram=gram, feature_sums=feature_sums, shift=shift, scale=scale)
+
     def without(self, other: Sums) -> Sums:
         """Sums over the rows that are not in `other`; every class must keep weight."""
         place = np.searchsorted(self.classes, other.classes)
@@ -389,7 +426,7 @@ class Statistics:
         rows = np.arange(self.n_rows, self.n_rows + X.shape[0])
         self.move_beside(X)
         sums, codes = self.summed(X, labels, sample_weight, rows)
-        self._check_sums(sums, X, sample_weight)
+        sums.check(X, sample_weight)
         announced = sums.classes if classes is None else joined_labels(sums.classes, classes)
         weights = np.ones(len(rows)) if sample_weight is None else sample_weight
         kept = []
@@ -463,32 +500,6 @@ class Statistics:
         with np.errstate(over="ignore", invalid="ignore"):
             add_gram(weighted_blocks(), sums.gram)
         return sums, np.concatenate(kept) if self.keep_codes else None
-
-    def _check_sums(
-        self, sums: Sums, X: Features, sample_weight: NDArray[np.float64] | None
-    ) -> None:
-        """Refuse a batch with a value too large to be summed, naming row and feature."""
-        finite = all(map(_is_finite, (sums.gram, sums.feature_sums, sums.class_weights)))
-        heaviest = 1.0 if sample_weight is None else float(sample_weight.max(initial=1.0))
-        if finite and sums.diagonal.max(initial=0.0) <= MAX_DEVIATIONS**2 * heaviest:
-            return
-        X, largest, row, column = to_host(X), 0.0, 0, 0
-        for part, block in row_blocks(X):
-            size = np.abs(sums.standardised(block) if self.anchors is None else block)
-            if size.max() > largest:
-                place = divmod(int(np.argmax(size)), size.shape[1])
-                largest, row, column = float(size.max()), part.start + place[0], place[1]
-        if finite and largest <= MAX_DEVIATIONS:
-            return
-        value = dense_rows(X, slice(row, row + 1))[0, column]
-        expected = (
-            f", where earlier rows have mean {self.shift[column]:g} and standard deviation "
-            f"{self.scale[column]:g}"
-        )
-        raise ValueError(
-            f"X must hold numbers whose squares can be summed: row {row} has {value:g} in feature "
-            f"{column}{expected if self.anchors is None else ''}; the batch was not added"
-        )
 
     def _absorb(
         self,
@@ -651,19 +662,9 @@ class Statistics:
             raise ValueError("statistics of different starting codes cannot be merged")
         check_label_kinds(self.classes, other.classes)
         self.to_host()
-        theirs = hosted(other.sums())
-        # Their z becomes ours by z * stretch + move.
-        stretch, move = other.scale / self.scale, (other.shift - self.shift) / self.scale
-        gram, feature_sums = theirs.gram, theirs.feature_sums
+        theirs = hosted(other.sums()).restandardised(self.shift, self.scale)
         if len(self.classes) == 0:  # or both would have the same array
-            feature_sums = feature_sums.copy()
-        if (stretch != 1.0).any() or move.any():
-            feature_sums = feature_sums * stretch
-            crossed = np.outer(feature_sums.sum(axis=0), move)
-            gram = gram * np.outer(stretch, stretch) + crossed + crossed.T
-            gram += theirs.total_weight * np.outer(move, move)
-            feature_sums += np.outer(theirs.class_weights, move)
-        theirs = replace(theirs, gram=gram, feature_sums=feature_sums)
+            theirs = replace(theirs, feature_sums=theirs.feature_sums.copy())
         self._absorb(theirs, other.classes, other._kept, other.weight_squares)
 
     def move_beside(self, X: Features) -> None:
