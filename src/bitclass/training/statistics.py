@@ -50,6 +50,7 @@ __all__ = [
     "check_label_kinds",
     "joined_labels",
     "standardisation",
+    "which_classes",
 ]
 
 # Sample weights outside this range are multiplied in float64.
@@ -513,8 +514,6 @@ class Statistics:
         The feature sums of first rows are not copied.
         """
         union = joined_labels(self.classes, classes)
-        if len(union) == len(self.classes):  # labels keep their type, as 1 and 1.0 are equal
-            union = self.classes
         old, new = np.searchsorted(union, self.classes), np.searchsorted(union, sums.classes)
         grown: dict[str, Any] = {"classes": union, "n_changes": self.n_changes + 1}
         for name in ("code_sums", "class_weights", "class_weights_when_refined"):
@@ -688,9 +687,7 @@ class Statistics:
         labels : (k,) of known classes
         """
         self.to_host()
-        gone = np.isin(self.classes, labels)
-        if gone.sum() != len(np.unique(labels)):
-            raise ValueError(f"{labels!r} must be among the known classes")
+        gone = which_classes(self.classes, labels)
         divisors = np.where(self.class_weights > 0, self.class_weights, 1.0)
         scaled = self.feature_sums / np.sqrt(divisors)[:, None]
         within = (self.gram - scaled.T @ scaled) / max(self.total_weight, 1e-300)
@@ -733,6 +730,8 @@ def _relabelled(rows: KeptRows, place: NDArray[np.intp]) -> KeptRows:
 def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     """Labels of both, sorted, each once; refused where their common type would merge some.
 
+    Known labels keep their type where none is new, as 1 and 1.0 are equal.
+
     Parameters
     ----------
     known : (C,) labels, sorted, each once
@@ -756,7 +755,15 @@ def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     joined = np.concatenate(both)
     joined.sort(kind="stable")  # two runs are merged, where np.unique would hash all labels
     distinct: NDArray[Any] = joined[np.append(True, joined[1:] != joined[:-1])]
-    return distinct
+    return known if len(distinct) == len(known) else distinct
+
+
+def which_classes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which classes (C,) are among labels (k,), all of which must be classes."""
+    unknown = labels[~np.isin(labels, classes)]
+    if len(unknown):
+        raise ValueError(f"labels must be known classes, found {unknown.tolist()[0]!r}")
+    return np.isin(classes, labels)
 
 
 def check_label_kinds(known: NDArray[Any], new: NDArray[Any]) -> None:

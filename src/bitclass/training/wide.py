@@ -53,6 +53,7 @@ from bitclass.training.refinement.steps import (
     softmax,
 )
 from bitclass.training.settings import Epoch, Settings
+from bitclass.training.statistics import check_label_kinds, joined_labels, which_classes
 
 __all__ = [
     "WideState",
@@ -332,12 +333,13 @@ class WideState:
         start from the mean score of their rows, and there is one epoch of small steps; with more
         classes the projection stays, and the means take the rows in.
         """
+        announced = labels if classes is None else np.concatenate([labels, classes])
+        check_label_kinds(self.classes, announced)
         new = copy.deepcopy(self)
         weight = np.ones(len(labels)) if sample_weight is None else sample_weight
         new.column_sums.add(X, weight)
         new._extend_columns()
-        announced = labels if classes is None else np.concatenate([labels, classes])
-        new.classes = np.union1d(self.classes, announced)
+        new.classes = joined_labels(self.classes, announced)
         places = np.searchsorted(new.classes, self.classes)
         for name in ("class_weights", "_values"):
             values = getattr(self, name)
@@ -386,10 +388,7 @@ class WideState:
 
     def remove_classes(self, labels: NDArray[Any]) -> None:
         """Forget classes."""
-        unknown = labels[~np.isin(labels, self.classes)]
-        if len(unknown):
-            raise ValueError(f"labels: {unknown[0]!r} is not a class")
-        stay = ~np.isin(self.classes, labels)
+        stay = ~which_classes(self.classes, labels)
         for name in ("classes", "class_weights", "_values"):
             setattr(self, name, getattr(self, name)[stay])
         self.n_changes += 1
@@ -784,6 +783,7 @@ def fit_wide(
     column_sums, labels, weights, n_bytes = ColumnSums(n_features), [], [], 0
     for X, y, weight in passes():
         labels.append(y)
+        check_label_kinds(labels[0], y)
         weights.append(np.ones(len(y)) if weight is None else weight)
         column_sums.add(X, weights[-1])
         n_bytes += X.nbytes if isinstance(X, np.ndarray) else 12 * X.nnz
