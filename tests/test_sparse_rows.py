@@ -336,6 +336,17 @@ def test_a_row_of_weight_k_is_about_a_row_repeated_k_times(either_way, k):
     assert np.mean(make().fit(X, y).predict(test) == labels) < once.score(test, labels) - 0.1
 
 
+def test_text_and_numbers_are_not_mixed_in_labels_of_wide_rows():
+    X, y = problem(n=50)
+    names = y.astype(str)
+    found = make().fit(X, names)
+    with pytest.raises(ValueError, match="text and numbers cannot be mixed"):
+        found.partial_fit(X, y)
+    np.testing.assert_array_equal(found.classes_, np.unique(names))
+    with pytest.raises(ValueError, match="text and numbers cannot be mixed"):
+        make().fit_batches(lambda start: iter([(X, names), (X, y)]))
+
+
 def test_what_cannot_be_done_with_wide_rows_says_so(fitted, tmp_path):
     path = tmp_path / "model.safetensors"
     fitted.save(path)
