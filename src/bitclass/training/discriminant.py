@@ -117,16 +117,22 @@ class Coordinates:
         xp = namespace(X)
         mean, transform = like(self.scatter.mean, X), xp.astype(self.transform, xp.float32)
 
-        def transformed(block: Array) -> Array:
+        def centred(block: Array) -> Array:
             Z = self.sums.standardised_rows(block, slice(None))
             Z -= xp.astype(mean, Z.dtype)
-            return xp.astype(Z, xp.float32, copy=False) @ transform
+            return xp.astype(Z, xp.float32, copy=False)
 
         if is_foreign(X):
-            return transformed(X)
-        blocks = [X[start : start + _ROWS_PER_BLOCK] for start in range(0, len(X), _ROWS_PER_BLOCK)]
+            return centred(X) @ transform
+        found = np.empty((len(X), transform.shape[1]), dtype=np.float32)
+
+        def transform_block(start: int) -> None:
+            rows = slice(start, start + _ROWS_PER_BLOCK)
+            np.matmul(centred(X[rows]), transform, out=found[rows])
+
         with ThreadPoolExecutor(effective_threads(None)) as pool:
-            return np.concatenate(list(pool.map(transformed, blocks)))
+            list(pool.map(transform_block, range(0, len(X), _ROWS_PER_BLOCK)))
+        return found
 
     def score_deviation(self, Q: NDArray[np.floating]) -> float:
         """Mean standard deviation of the scores of Q over all rows."""
