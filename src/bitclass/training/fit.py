@@ -163,13 +163,13 @@ def fit_model(
         method = _PaperMethod(settings, statistics, rows if n_rows is None else None)
 
     refined = _refined(settings, statistics, method, rows, n_rows, groups)
-    facts = None if refined is None else refined.facts
+    facts, sums = None if refined is None else refined.facts, statistics.sums()
     if refined is not None and refined.taken:
-        return method.fitted(refined.model, facts)
-    model = method.closed_form(facts)
+        return method.fitted(sums, refined.model, facts)
+    model = method.closed_form(sums, facts)
     if refined is not None:  # the held-out rows tell more than the sums
         model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
-    return method.fitted(model, facts)
+    return method.fitted(sums, model, facts)
 
 
 class _PaperMethod:
@@ -190,11 +190,11 @@ class _PaperMethod:
         ridge = solve_class_ridge(sums, weights, self._found.ridge.alpha)
         return [(ridge.hash_function(self._settings.precision), weights)]
 
-    def closed_form(self, _: Facts | None) -> PackedModel:
+    def closed_form(self, sums: Sums, _: Facts | None) -> PackedModel:
         """The model of all rows before refinement."""
         found, settings = self._found, self._settings
         return PackedModel(
-            self._statistics.sums().classes,
+            sums.classes,
             pack(found.weights),
             found.ridge.hash_function(settings.precision),
             rescore=settings.default_rescore,
@@ -202,13 +202,12 @@ class _PaperMethod:
             temperature=found.temperature,
         )
 
-    def fitted(self, model: PackedModel, facts: Facts | None) -> Fitted:
+    def fitted(self, sums: Sums, model: PackedModel, facts: Facts | None) -> Fitted:
         """What training ends with."""
         found, history = self._found, self._found.history
         if history is None:
-            class_weights = self._statistics.sums().class_weights
             weights = hinge_weights(found.code_sums)
-            history = _hinge_history(weights, class_weights, found.code_sums)
+            history = _hinge_history(weights, sums.class_weights, found.code_sums)
         return Fitted(model, history, found.n_rounds, found.ridge.alpha, facts)
 
 
@@ -242,16 +241,16 @@ class _DiscriminantMethod:
         ridge = solve_class_ridge(sums, weights, self._settings.alpha)
         return ridge.hash_function(self._settings.precision, _STEEPNESS_OF_REGRESSION), weights
 
-    def _alpha(self, facts: Facts | None) -> float:
-        """The penalty: as given, as refinement found it, or by rule."""
+    def _alpha(self, sums: Sums, facts: Facts | None) -> float:
+        """The penalty: as refinement found it, as given, or by rule."""
         if facts is not None:
             return float(facts["alpha"])
         alpha = self._settings.alpha
-        return default_alpha(self._statistics.sums()) if alpha is None else alpha
+        return default_alpha(sums) if alpha is None else alpha
 
-    def closed_form(self, facts: Facts | None) -> PackedModel:
+    def closed_form(self, sums: Sums, facts: Facts | None) -> PackedModel:
         """The model of all rows before refinement."""
-        settings, sums, alpha = self._settings, self._statistics.sums(), self._alpha(facts)
+        settings, alpha = self._settings, self._alpha(sums, facts)
         n_directions, few = settings.n_bits, len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION
         if few:  # the regression makes use of further coordinates
             n_directions += FURTHER_COORDINATES
@@ -268,11 +267,10 @@ class _DiscriminantMethod:
             temperature=temperature_of_means(hash_function, weights, coordinates, rescored),
         )
 
-    def fitted(self, model: PackedModel, facts: Facts | None) -> Fitted:
+    def fitted(self, sums: Sums, model: PackedModel, facts: Facts | None) -> Fitted:
         """What training ends with."""
-        class_weights = self._statistics.sums().class_weights
-        history = _hinge_history(model.unpacked_weights(), class_weights)
-        return Fitted(model, history, 1, self._alpha(facts), facts)
+        history = _hinge_history(model.unpacked_weights(), sums.class_weights)
+        return Fitted(model, history, 1, self._alpha(sums, facts), facts)
 
 
 def _best_on_drawn_rows(candidates: list[_Candidate], coordinates: Coordinates) -> _Candidate:
