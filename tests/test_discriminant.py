@@ -260,6 +260,18 @@ def test_few_classes_have_weights_that_differ_in_many_bits(n_classes, seed):
     assert np.min(apart + 128 * np.eye(n_classes)) >= 10
 
 
+def test_coordinates_of_rows_are_about_the_mean_and_give_the_scores_of_their_hash_function():
+    X, own, weights = problem()
+    coordinates = coordinates_of(scatter_of(summed([(X, own, weights)], 1.0, 2.0).sums()), 0.1, D)
+    A = coordinates.rows(X)
+    np.testing.assert_allclose(weights @ A / weights.sum(), 0.0, atol=1e-4)
+    Q, t, _ = discriminant_projection(coordinates, 24, seed=1)
+    h = coordinates.hash_function(Q, t, "float32")
+    np.testing.assert_allclose(X @ h.projection + h.intercept, A @ Q + t, atol=1e-3)
+    for found, expected in zip(coordinates.projected(h), (Q, t), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
 def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(900) % 300
