@@ -166,7 +166,7 @@ def test_rows_of_a_class_whose_weights_give_way_take_these_as_their_code():
     """Two of four classes have one code, so that rows with codes of their own must follow too."""
     rng, y = np.random.default_rng(0), np.arange(40) % 4
     X, codes = rng.standard_normal((40, 5)), rng.choice([-1, 1], size=(4, 8))
-    codes[1] = codes[0]
+    codes[1], codes[3] = codes[0], -codes[0]
     statistics = Statistics(GivenCodes(codes[y]), np.zeros(5), np.ones(5), keep_codes=True)
     statistics.add(X, y)
     parameters = BinaryCodeClassifier.paper(8).get_params()
