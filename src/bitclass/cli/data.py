@@ -53,8 +53,9 @@ def open_rows_of(
 ) -> Rows:
     """Open rows for a model, or to train one.
 
-    With a model, features are selected by its names of them, labels are of the type of its classes,
-    and images and texts go through what it was trained with. `labelled` rows must have labels;
+    With a model, features are selected by its names of them, indices start where they did in its
+    SVMlight files, labels are of the type of its classes, and images and texts go through what it
+    was trained with. `labelled` rows must have labels;
     otherwise a label column is recognised, and skipped. `extractor` is that of texts if these have
     a column, else of images, whose features are kept in the folder `cache` until the work is done.
     """
@@ -80,6 +81,7 @@ def open_rows_of(
             rows = open_rows(paths, **given)
         else:
             names = model.feature_names
+            given.setdefault("first_index", model.summary.get("first_index"))
             rows = open_rows(paths, **given, n_features=model.n_features, feature_names=names)
     if labelled and not rows.has_labels:
         raise UsageError(

@@ -106,6 +106,8 @@ class Source(ABC):
         The column or array of the labels.
     label_dtype : dtype or None
         Type of the labels.
+    first_index : int or None
+        The index of the first feature, in SVMlight files.
     seeks : bool
         Whether reading from a row in the middle is cheap.
     notes : list of str
@@ -122,6 +124,7 @@ class Source(ABC):
     features: Sequence[str] = ()
     label: str | None = None
     label_dtype: np.dtype[Any] | None = None
+    first_index: int | None = None
 
     def __init__(self, path: Path) -> None:
         self.path = path
