@@ -390,6 +390,19 @@ def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
     assert_one_line(done, 1, "train.svm", "index 0")
 
 
+def test_evaluate_and_predict_take_the_test_part_of_a_file_that_was_fitted(tmp_path):
+    """The accuracy of the training part would be reported as if it were that of new rows."""
+    X, own = problem(200, 4)
+    parts = {"X_train": X[:150], "y_train": own[:150], "X_test": X[150:], "y_test": own[150:]}
+    np.savez(tmp_path / "a.npz", **parts)
+    assert "150 x 4" in succeed("fit", "a.npz", "--model", "m", "--bits", 16, cwd=tmp_path)
+    for given in ((), ("--features", "X_test")):
+        facts = json.loads(succeed("evaluate", "m", "a.npz", *given, "--json", cwd=tmp_path))
+        found = succeed("predict", "m", "a.npz", *given, cwd=tmp_path).split()[1:]
+        right = np.array(found, dtype=int) == own[150:]
+        assert (facts["rows"], facts["accuracy"]) == (50, right.mean())
+
+
 def test_the_types_of_labels_are_those_of_the_model(tmp_path):
     """A model with classes 1, 2 and 3A, and a test file with only 1 and 2."""
     X, own = problem(200, n_classes=3)

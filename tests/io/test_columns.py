@@ -307,8 +307,9 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4], noise=X)
     assert "features 'X_train', labels 'y_train'" in open_rows(path).description
-    rows = open_rows(path, features="X_test")
-    assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
+    for given in ({"features": "X_test"}, {"part": "test"}):
+        rows = open_rows(path, **given)
+        assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
     assert not open_rows(path, features="noise").has_labels
     assert not open_rows(path, labels=False).has_labels
     np.savez(path, one=X, two=X)

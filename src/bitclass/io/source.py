@@ -79,6 +79,7 @@ class Request:
     feature_names: tuple[str, ...] | None = None  # of a model
     n_features: int | None = None
     first_index: int | None = None  # of SVMlight files
+    part: Literal["train", "test"] = "train"  # of arrays X_train and X_test
     header: bool | None = None  # whether text files start with column names; None to find out
 
     @property
