@@ -151,16 +151,6 @@ def test_weights_that_add_up_to_little_do_not_take_the_penalty_away(total):
     assert found.alpha == plain.alpha > 1e-3
 
 
-def test_the_estimator_tells_its_penalty():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((300, 10)), rng.integers(0, 3, 300)
-    given = {"initial_codes": "means", "refine": False, "random_state": 0}
-    auto = BinaryCodeClassifier(16, **given).fit(X, y)
-    assert auto.alpha_ in _PENALTIES
-    same = BinaryCodeClassifier(16, alpha=auto.alpha_, **given).fit(X, y)
-    np.testing.assert_allclose(auto.projection_, same.projection_, rtol=1e-3, atol=1e-6)
-
-
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_rows_of_a_class_whose_weights_give_way_take_these_as_their_code():
     """Two of four classes have one code, so that rows with codes of their own must follow too."""

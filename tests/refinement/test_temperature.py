@@ -6,10 +6,11 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse
-from refinement_problems import blobs, make, refining
+from refinement_problems import make, refining
 
 from bitclass import PackedModel
 from bitclass.training.refinement.refine import fitted_temperature
+from problems import clusters
 
 
 def log_loss(model, X, own, temperature):
@@ -29,7 +30,7 @@ def log_loss(model, X, own, temperature):
 @pytest.mark.parametrize("noise", [2.0, 4.0, 20.0])
 @pytest.mark.parametrize("n_classes", [2, 7])
 def test_the_temperature_is_the_best_of_a_fine_grid(noise, n_classes):
-    X, y = blobs(600, noise=noise, n_classes=n_classes)
+    X, y = clusters(600, noise=noise, n_classes=n_classes)
     model = make(refine=False).fit(X[:300], y[:300]).packed()
     found = fitted_temperature(model, X[300:], y[300:])
     grid = np.logspace(math.log10(0.1), 3, 400)
@@ -58,7 +59,7 @@ def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
 @pytest.mark.parametrize("rows", [np.asarray, scipy.sparse.csr_matrix])
 def test_of_very_many_classes_not_only_the_first_are_calibrated(rows, monkeypatch):
     """Of rows sorted by class, the first 300 are predicted right; there is room for 256."""
-    X, y = blobs(600)
+    X, y = clusters(600)
     model = make(refine=False).fit(X, y).packed()
     own = model.predict(X)
     own[300:] = (own[300:] + 1) % 6
@@ -69,7 +70,7 @@ def test_of_very_many_classes_not_only_the_first_are_calibrated(rows, monkeypatc
 
 @pytest.mark.parametrize("noise", [3.0, 6.0])
 def test_probabilities_are_calibrated(noise):
-    X, y = blobs(9000, d=16, n_classes=10, noise=noise)
+    X, y = clusters(9000, d=16, n_classes=10, noise=noise)
     probabilities = make(128).fit(X[:5000], y[:5000]).predict_proba(X[5000:])
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
     sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == y[5000:]
@@ -80,7 +81,7 @@ def test_probabilities_are_calibrated(noise):
 @pytest.mark.parametrize("rescore", [0, 16])
 def test_probabilities_stay_moderate_where_no_row_held_out_is_wrong(rescore):
     """Any lower temperature would be better on them, and worse on the next row that is wrong."""
-    X, y = blobs(600, noise=2.0, n_classes=7)
+    X, y = clusters(600, noise=2.0, n_classes=7)
     model = make(refine=False, rescore=rescore).fit(X, y).packed()
     right = model.predict(X) == y
     assert 0.8 < right.mean() < 1
