@@ -90,7 +90,7 @@ def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_
     statistics = summed([problem()])
     scatter = scatter_of(statistics.sums())
     coordinates = coordinates_of(scatter, 0.01, n_bits)
-    Q, t, weights = discriminant_projection(coordinates, scatter.shares, n_bits, seed=1)
+    Q, t, weights = discriminant_projection(coordinates, n_bits, seed=1)
     k = min(n_bits, 5)  # six classes differ in five directions
     assert Q.shape == (min(n_bits, D), n_bits)
     assert not Q[k:].any()
@@ -100,7 +100,7 @@ def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_
     scores = coordinates.means.astype(float) @ Q + t
     np.testing.assert_array_equal(weights, np.where(scores >= 0, 1, -1))
     np.testing.assert_allclose(scatter.shares @ scores, 0.0, atol=1e-5)
-    other = discriminant_projection(coordinates, scatter.shares, n_bits, seed=2)[0]
+    other = discriminant_projection(coordinates, n_bits, seed=2)[0]
     assert n_bits == 1 or not np.allclose(Q, other)
 
 
@@ -193,7 +193,7 @@ def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best(monkeypat
     X, own, _ = problem(n=3000, n_classes=10)
     statistics = summed([(X, own, None)])
     scatter = scatter_of(statistics.sums())
-    Z = statistics.standardised_rows(X[:500], np.arange(500))
+    Z = statistics.sums().standardised_rows(X[:500], np.arange(500))
     found = best_alpha(scatter, Z, own[:500])
     accuracies = {}
     for alpha in module._ALPHAS:
@@ -229,6 +229,18 @@ def test_few_classes_have_weights_that_differ_in_many_bits(n_classes, seed):
     assert np.min(apart + 128 * np.eye(n_classes)) >= 10
 
 
+def test_coordinates_of_rows_are_about_the_mean_and_give_the_scores_of_their_hash_function():
+    X, own, weights = problem()
+    coordinates = coordinates_of(scatter_of(summed([(X, own, weights)], 1.0, 2.0).sums()), 0.1, D)
+    A = coordinates.rows(X)
+    np.testing.assert_allclose(weights @ A / weights.sum(), 0.0, atol=1e-4)
+    Q, t, _ = discriminant_projection(coordinates, 24, seed=1)
+    h = coordinates.hash_function(Q, t, "float32")
+    np.testing.assert_allclose(X @ h.projection + h.intercept, A @ Q + t, atol=1e-3)
+    for found, expected in zip(coordinates.projected(h), (Q, t), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
 def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(900) % 300
@@ -241,13 +253,12 @@ def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     np.testing.assert_allclose(blocks.transform * signs, whole.transform, atol=1e-9)
     np.testing.assert_allclose(blocks.means * signs, whole.means, atol=1e-5)
     np.testing.assert_allclose(blocks.deviation, whole.deviation, atol=1e-9)
-    shares = np.full(300, 1 / 300)
-    by_blocks = discriminant_projection(blocks, shares, 16, 0)[2]
+    by_blocks = discriminant_projection(blocks, 16, 0)[2]
     monkeypatch.undo()
-    np.testing.assert_array_equal(by_blocks, discriminant_projection(blocks, shares, 16, 0)[2])
+    np.testing.assert_array_equal(by_blocks, discriminant_projection(blocks, 16, 0)[2])
     # Of very many classes some are enough to find the rotation.
     monkeypatch.setattr(module, "_MAX_ITQ_MEANS", 50)
-    by_some = discriminant_projection(blocks, shares, 16, 0)[2]
+    by_some = discriminant_projection(blocks, 16, 0)[2]
     assert np.abs(by_some.mean(axis=0)).max() < 0.5
 
 

@@ -6,8 +6,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
-from bitclass.training.regression import _PENALTIES, solve_ridge
+from bitclass import BinaryCodeClassifier
+from bitclass.training import Statistics
+from bitclass.training.regression import _PENALTIES, solve_paper, solve_ridge
+from bitclass.training.starting_codes import GivenCodes
 from bitclass.training.statistics import Sums
+from bitclass.validation import settings_of
 
 
 def fitted(X, B, weights=None, alpha=None, shift=None, scale=None):
@@ -29,7 +33,7 @@ def fitted(X, B, weights=None, alpha=None, shift=None, scale=None):
         scale,
     )
     found = solve_ridge(sums, weighted.T @ B, weights @ B, alpha)
-    return found, found.hash_function("int8", None)
+    return found, found.hash_function("int8")
 
 
 def problem(seed, n, d, r=5, noise=1.0):
@@ -145,3 +149,18 @@ def test_weights_that_add_up_to_little_do_not_take_the_penalty_away(total):
     X, B = problem(5, 40, 30, noise=2.0)
     plain, found = fitted(X, B)[0], fitted(X, B, np.full(40, total / 40))[0]
     assert found.alpha == plain.alpha > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
+def test_rows_of_a_class_whose_weights_give_way_take_these_as_their_code():
+    """Two of four classes have one code, so that rows with codes of their own must follow too."""
+    rng, y = np.random.default_rng(0), np.arange(40) % 4
+    X, codes = rng.standard_normal((40, 5)), rng.choice([-1, 1], size=(4, 8))
+    codes[1], codes[3] = codes[0], -codes[0]
+    statistics = Statistics(GivenCodes(codes[y]), np.zeros(5), np.ones(5), keep_codes=True)
+    statistics.add(X, y)
+    parameters = BinaryCodeClassifier.paper(8).get_params()
+    by_class = solve_paper(settings_of(parameters), statistics, None)
+    by_row = solve_paper(settings_of(parameters), statistics, lambda: iter([(X, y, None)]))
+    assert len(np.unique(by_row.weights, axis=0)) == 4
+    np.testing.assert_array_equal(by_row.ridge.projection, by_class.ridge.projection)

@@ -324,6 +324,17 @@ def test_a_row_of_weight_20_is_about_a_row_repeated_20_times(either_way):
     assert np.mean(make().fit(X, y).predict(test) == labels) < once.score(test, labels) - 0.1
 
 
+def test_text_and_numbers_are_not_mixed_in_labels_of_wide_rows():
+    X, names = problem(n=50)
+    numbers = np.arange(50) % 5
+    found = make().fit(X, names)
+    with pytest.raises(ValueError, match="text and numbers cannot be mixed"):
+        found.partial_fit(X, numbers)
+    np.testing.assert_array_equal(found.classes_, np.unique(names))
+    with pytest.raises(ValueError, match="text and numbers cannot be mixed"):
+        make().fit_batches(lambda start: iter([(X, names), (X, numbers)]))
+
+
 def test_what_cannot_be_done_with_wide_rows_says_so(fitted, tmp_path):
     path = tmp_path / "model.safetensors"
     fitted.save(path)
@@ -335,7 +346,7 @@ def test_what_cannot_be_done_with_wide_rows_says_so(fitted, tmp_path):
         save_statistics(tmp_path / "sums", fitted.statistics_)
     with pytest.raises(ValueError, match="groups must be None for rows of 20,000 features"):
         make().fit(X, y, groups=np.arange(50) % 5)
-    with pytest.raises(ValueError, match="n_bits is 32"):
+    with pytest.raises(ValueError, match="n_bits=32"):
         make().partial_fit(X, y).set_params(n_bits=32).partial_fit(X, y)
     for parameters, named in (
         ({"loss": "exponential"}, "loss='exponential'"),

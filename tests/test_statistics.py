@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from bitclass.codes import pack, unpack
 from bitclass.training import Statistics, statistics
+from bitclass.training.alternation import Groups
+from bitclass.training.regression import codes_times_features
 from bitclass.training.starting_codes import MeanCodes, ProjectionCodes, RandomCodes
 from bitclass.training.statistics import standardisation
 
@@ -133,7 +135,10 @@ def test_cross_follows_rows_whose_code_differs_from_their_class():
     class_codes = rng.choice(np.array([-1, 1], dtype=np.int8), size=(4, 10))
     codes = class_codes[labels]
     codes[::7] *= -1
-    cross, code_sum = found.cross(class_codes, [X[:25], X[25:]], pack(codes))
+    groups = Groups.of_samples(labels, pack(codes), weights)
+    cross, code_sum = codes_times_features(
+        found, class_codes, groups, lambda: iter([(X[:25], None, None), (X[25:], None, None)])
+    )
     Z = (X.astype(float) - 9.0) / 2.0
     np.testing.assert_allclose(cross, (Z * weights[:, None]).T @ codes, rtol=1e-5, atol=1e-3)
     np.testing.assert_array_equal(code_sum, weights @ codes)

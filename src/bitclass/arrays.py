@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -155,8 +155,12 @@ def like(values: Array, reference: Array) -> Array:
 
 
 def hosted(found: _T) -> _T:
-    """Copy a dataclass with every foreign array in it replaced by a NumPy array."""
-    arrays = {field.name: to_host(getattr(found, field.name)) for field in fields(found)}
+    """Copy a dataclass with every foreign array in it, at any depth, replaced by a NumPy array."""
+    values = {field.name: getattr(found, field.name) for field in fields(found)}
+    arrays = {
+        name: hosted(value) if is_dataclass(value) else to_host(value)
+        for name, value in values.items()
+    }
     return replace(found, **arrays)
 
 

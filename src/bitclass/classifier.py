@@ -532,10 +532,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                     self._state = _State(parameters, _first_batch(settings, codes, batch, known))
                 else:
                     statistics = self._require_statistics(ValueError)
-                    if isinstance(statistics, WideState):
-                        statistics.check_continuation(settings)
-                    else:
-                        check_continuation(statistics, settings, codes)
+                    check_continuation(statistics, settings, codes)
                     self._state = replace(self._state, parameters=parameters)
                     statistics.add(*batch, known)
         return self

@@ -107,18 +107,13 @@ class PackedModel:
         summary: Mapping[str, Any] | None = None,
         text: NgramFeatures | None = None,
     ) -> None:
-        if text is not None and text.n_columns != hash_function.n_features:
-            raise ValueError(
-                f"text must have {hash_function.n_features} columns, as many as the hash function "
-                f"has features, found {text.n_columns}"
-            )
         self.classes = classes
         self.hash_function = hash_function
         self.rescore = rescore
         self.steepness = steepness
         self.temperature = temperature
         self.summary = dict(summary or {})
-        self.text = text
+        self._set_text(text)
         self._index = HammingIndex(weights)
         self._searched = self._index
 
@@ -187,18 +182,18 @@ class PackedModel:
         -------
         PackedModel
         """
-        model = PackedModel(
-            self.classes,
-            self.weights,
-            self.hash_function,
-            rescore=self.rescore,
-            steepness=self.steepness,
-            temperature=self.temperature,
-            summary=self.summary,
-            text=text,
-        )
-        model._index, model._searched = self._index, self._searched
+        model = copy(self)
+        model.summary = dict(self.summary)
+        model._set_text(text)
         return model
+
+    def _set_text(self, text: NgramFeatures | None) -> None:
+        if text is not None and text.n_columns != self.n_features:
+            raise ValueError(
+                f"text must have {self.n_features} columns, as many as the hash function has "
+                f"features, found {text.n_columns}"
+            )
+        self.text = text
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
@@ -310,13 +305,10 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-
-        def probabilities(block: FeatureBlock) -> NDArray[np.float64]:
-            weights = np.exp(self._logits(block))
-            weights /= weights.sum(axis=1, keepdims=True)
-            return weights
-
-        return self._blockwise(X, probabilities)
+        found = self._blockwise(X, self._logits)
+        np.exp(found, out=found)
+        found /= found.sum(axis=1, keepdims=True)
+        return found
 
     @_accepts_foreign_arrays
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -24,6 +24,7 @@ from bitclass.training import Settings, Statistics
 from bitclass.training.bqp import SOLVERS
 from bitclass.training.starting_codes import STARTING_CODES
 from bitclass.training.statistics import check_label_kinds
+from bitclass.training.wide import WideState
 
 __all__ = [
     "ACCEPTED",
@@ -114,7 +115,7 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
         precision=precision,
         random_state=parameters["random_state"],
         max_bytes=int(get_config()["working_memory"] * 2**20),
-        report=_print_line if parameters["verbose"] else _no_line,
+        print_line=_print_line if parameters["verbose"] else _no_line,
         deadline=None if max_time is None else time.monotonic() + max_time,
     )
 
@@ -203,17 +204,22 @@ def check_groups(groups: ArrayLike, n_rows: int) -> NDArray[np.intp]:
 
 
 def check_continuation(
-    statistics: Statistics, settings: Settings, initial_codes: str | NDArray[Any]
+    statistics: Statistics | WideState, settings: Settings, initial_codes: str | NDArray[Any]
 ) -> None:
-    """Refuse parameters that do not go with the sums over earlier batches."""
+    """Refuse parameters that do not go with what was learned from earlier batches."""
+    if statistics.n_bits != settings.n_bits:
+        raise ValueError(
+            f"n_bits={settings.n_bits} differs from the {statistics.n_bits} bits of earlier "
+            "batches; call fit to start over"
+        )
+    if isinstance(statistics, WideState):
+        return
     starting = statistics.starting
     known_anchors = 0 if statistics.anchors is None else len(statistics.anchors.anchors)
     n_anchors: int | str = settings.n_anchors if settings.kernel else 0
     if n_anchors == "auto":
         n_anchors = known_anchors or "some"
-    if starting.n_bits != settings.n_bits:
-        found = f"n_bits={settings.n_bits} differs from the {starting.n_bits} bits"
-    elif starting.per_row and statistics.keep_codes == (settings.table is None):
+    if starting.per_row and statistics.keep_codes == (settings.table is None):
         found = f"loss={settings.loss!r} needs other sums than the loss"
     elif isinstance(initial_codes, str) and initial_codes != starting.kind:
         found = f"initial_codes={initial_codes!r} differs from the {starting.kind!r} codes"

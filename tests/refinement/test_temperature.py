@@ -5,7 +5,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from refinement_problems import make
+import scipy.sparse
+from refinement_problems import make, refining
 
 from bitclass import PackedModel
 from bitclass.training.refinement.refine import fitted_temperature
@@ -55,6 +56,18 @@ def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
         assert log_loss(model, X, own, found) < log_loss(model, X, own, other * found)
 
 
+@pytest.mark.parametrize("rows", [np.asarray, scipy.sparse.csr_matrix])
+def test_of_very_many_classes_not_only_the_first_are_calibrated(rows, monkeypatch):
+    """Of rows sorted by class, the first 300 are predicted right; there is room for 256."""
+    X, y = clusters(600)
+    model = make(refine=False).fit(X, y).packed()
+    own = model.predict(X)
+    own[300:] = (own[300:] + 1) % 6
+    of_all_rows = fitted_temperature(model, X, own)
+    monkeypatch.setattr(refining, "_MAX_CALIBRATION_PAIRS", 0)
+    assert fitted_temperature(model, rows(X), own) == pytest.approx(of_all_rows, rel=0.2)
+
+
 @pytest.mark.parametrize("noise", [3.0, 6.0])
 def test_probabilities_are_calibrated(noise):
     X, y = clusters(9000, d=16, n_classes=10, noise=noise)
@@ -68,7 +81,7 @@ def test_probabilities_are_calibrated(noise):
 @pytest.mark.parametrize("rescore", [0, 16])
 def test_probabilities_stay_moderate_where_no_row_held_out_is_wrong(rescore):
     """Any lower temperature would be better on them, and worse on the next row that is wrong."""
-    X, y = blobs(600, noise=2.0, n_classes=7)
+    X, y = clusters(600, noise=2.0, n_classes=7)
     model = make(refine=False, rescore=rescore).fit(X, y).packed()
     right = model.predict(X) == y
     assert 0.8 < right.mean() < 1

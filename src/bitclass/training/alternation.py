@@ -78,7 +78,7 @@ def alternate(
     table: LossTable,
     solver: Solver,
     max_rounds: int,
-    report: Callable[[str], None],
+    print_line: Callable[[str], None],
 ) -> Alternation:
     """Minimise the objective over weights and codes in turn, from the given ones on.
 
@@ -89,7 +89,7 @@ def alternate(
     table : LossTable
     solver : solves the binary quadratic program of one bit
     max_rounds : int
-    report : called with a line of progress after each step
+    print_line : called with a line of progress after each step
     """
     history: list[NDArray[np.void]] = []
     converged, n_rounds = False, 0
@@ -105,7 +105,7 @@ def alternate(
         groups = groups.with_codes(codes)
         after_b = log_objective(groups, weights, table)
         history.append(_entries(n_rounds, "B", decreases, after_b))
-        report(
+        print_line(
             f"round {n_rounds}: log objective {after_w:.6g} after the W-step, {after_b:.6g} after "
             f"the B-step, {len(groups.labels)} distinct codes"
         )

@@ -22,7 +22,6 @@ from bitclass._native import Precision, effective_threads
 from bitclass.arrays import (
     Array,
     class_blocks,
-    dense_rows,
     device,
     is_foreign,
     like,
@@ -32,10 +31,10 @@ from bitclass.arrays import (
     take,
     to_host,
 )
-from bitclass.hash_function import HashFunction, RbfAnchors
+from bitclass.hash_function import HashFunction
 
 if TYPE_CHECKING:
-    from bitclass.training.statistics import Statistics, Sums
+    from bitclass.training.statistics import Sums
 
 __all__ = [
     "FURTHER_COORDINATES",
@@ -46,7 +45,6 @@ __all__ = [
     "coordinates_to_refine",
     "default_alpha",
     "discriminant_projection",
-    "drawn_rows",
     "itq",
     "scatter_of",
     "target_deviation",
@@ -83,11 +81,12 @@ class Coordinates:
     """Coordinates ``a = A'(z - mean)`` in which rows of every class scatter alike.
 
     The first `n_discriminant` of them tell the classes apart; the others are those of the largest
-    variance.
+    variance. Q (k, r) and t (r,) are a projection and an intercept of these coordinates.
 
     Attributes
     ----------
-    mean : (d,) of the features z as they are summed
+    scatter : Scatter, that the coordinates were found from
+    alpha : float, the penalty that was added to it
     transform : (d, k) float64, the matrix A
     inverse : (k, d) float64, ``inverse @ A`` is the identity
     n_discriminant : int
@@ -95,70 +94,71 @@ class Coordinates:
     deviation : (k,) standard deviation of each coordinate over all rows
     """
 
-    mean: NDArray[np.float64]
+    scatter: Scatter
+    alpha: float
     transform: NDArray[np.float64]
     inverse: NDArray[np.float64]
     n_discriminant: int
     means: NDArray[np.float32]
     deviation: NDArray[np.float64]
 
-    def rows(self, statistics: Statistics, X: NDArray[Any]) -> NDArray[np.float32]:
+    @property
+    def sums(self) -> Sums:
+        """The sums that the coordinates were found from."""
+        return self.scatter.sums
+
+    @property
+    def _centre(self) -> NDArray[np.float64]:
+        """Mean of the rows as they are, (d,)."""
+        return self.sums.shift + self.scatter.mean * self.sums.scale
+
+    def rows(self, X: Array) -> Array:
         """Coordinates (n, k) float32 of dense rows as the estimator takes them."""
+        xp = namespace(X)
+        mean, transform = like(self.scatter.mean, X), xp.astype(self.transform, xp.float32)
+
+        def centred(block: Array) -> Array:
+            Z = self.sums.standardised_rows(block, slice(None))
+            Z -= xp.astype(mean, Z.dtype)
+            return xp.astype(Z, xp.float32, copy=False)
+
         if is_foreign(X):
-            xp, Z = namespace(X), statistics.standardised(dense_rows(X, slice(None)))
-            Z -= xp.astype(like(self.mean, Z), Z.dtype)
-            return xp.astype(Z, xp.float32, copy=False) @ xp.astype(self.transform, xp.float32)
-        transform = self.transform.astype(np.float32)
+            return centred(X) @ transform
         found = np.empty((len(X), transform.shape[1]), dtype=np.float32)
 
         def transform_block(start: int) -> None:
-            block = X[start : start + _ROWS_PER_BLOCK]
-            Z = statistics.standardised(statistics.features(dense_rows(block, slice(None))))
-            Z -= self.mean.astype(Z.dtype)
-            Z = Z.astype(np.float32, copy=False)
-            np.matmul(Z, transform, out=found[start : start + len(block)])
+            rows = slice(start, start + _ROWS_PER_BLOCK)
+            np.matmul(centred(X[rows]), transform, out=found[rows])
 
         with ThreadPoolExecutor(effective_threads(None)) as pool:
             list(pool.map(transform_block, range(0, len(X), _ROWS_PER_BLOCK)))
         return found
 
     def score_deviation(self, Q: NDArray[np.floating]) -> float:
-        """Mean standard deviation of the scores of Q (k, r) over all rows."""
+        """Mean standard deviation of the scores of Q over all rows."""
         return max(float(np.sqrt(self.deviation**2 @ Q**2).mean()), 1e-12)
 
     def column_length(self, Q: NDArray[np.floating], score_deviation: float) -> float:
-        """Length of the columns of Q (k, r) at which scores have this standard deviation."""
+        """Length of the columns of Q at which scores have this standard deviation."""
         lengths = np.linalg.norm(Q, axis=0)
         lengths[lengths == 0] = 1.0
-        unit = Q / lengths
-        return score_deviation / max(float(np.sqrt(self.deviation**2 @ unit**2).mean()), 1e-9)
+        return score_deviation / self.score_deviation(Q / lengths)
 
-    def projected(
-        self, hash_function: HashFunction, sums: Sums
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Projection Q (k, r) and intercept (r,) of a hash function, for these coordinates."""
-        P = like(hash_function.projection.astype(np.float64) * sums.scale[:, None], self.inverse)
-        t = hash_function.intercept + (sums.shift + self.mean * sums.scale) @ (
-            hash_function.projection.astype(np.float64)
-        )
-        return to_host(self.inverse @ P), t
+    def projected(self, hash_function: HashFunction) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Q and t of a hash function of rows as they are."""
+        projection = hash_function.projection.astype(np.float64)
+        Q = self.inverse @ like(projection * self.sums.scale[:, None], self.inverse)
+        return to_host(Q), hash_function.intercept + self._centre @ projection
 
-    def hash_function(
-        self,
-        Q: NDArray[Any],
-        t: NDArray[Any],
-        sums: Sums,
-        precision: Precision,
-        anchors: RbfAnchors | None,
-    ) -> HashFunction:
-        """The hash function for rows as they are, of Q (k, r) and t (r,) for these coordinates."""
+    def hash_function(self, Q: NDArray[Any], t: NDArray[Any], precision: Precision) -> HashFunction:
+        """The hash function of rows as they are that Q and t give."""
+        sums, centre = self.sums, self._centre
         P = to_host(self.transform @ like(Q.astype(np.float64), self.transform))
         P = P / sums.scale[:, None]
         projection = np.ascontiguousarray(P, dtype=np.float32)
-        centre = sums.shift + self.mean * sums.scale
         # From the rounded projection, so that rounding does not move the codes of the mean.
         intercept = t.astype(np.float64) - centre @ projection.astype(np.float64)
-        variance = sums.diagonal / sums.total_weight - self.mean**2
+        variance = sums.diagonal / sums.total_weight - self.scatter.mean**2
         deviation = np.sqrt(np.where(sums.constant, 1.0, variance)) * sums.scale
         return HashFunction(
             projection,
@@ -166,8 +166,17 @@ class Coordinates:
             centre=centre.astype(np.float32),
             scale=deviation.astype(np.float32),
             precision=precision,
-            anchors=anchors,
+            anchors=sums.anchors,
         )
+
+    def drawn_rows(self, own: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.float32]:
+        """Rows (m, k) as the sums describe them: normal about the means of their classes `own`."""
+        scatter, lengths = self.scatter, self.scatter.lengths(self.alpha)
+        # In the directions of the scatter coordinates are independent of each other.
+        basis = (self.inverse @ scatter.vectors / lengths).T.astype(np.float32)
+        deviations = (np.sqrt(scatter.values) / lengths).astype(np.float32)
+        noise = random.standard_normal((len(own), len(deviations)), dtype=np.float32) * deviations
+        return np.asarray(self.means[own] + noise @ basis, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -291,7 +300,6 @@ def best_alpha(
     scatter: Scatter,
     Z: NDArray[np.floating],
     own: NDArray[np.intp],
-    anchors: RbfAnchors | None = None,
     sample_weight: NDArray[np.float64] | None = None,
 ) -> float:
     """The largest penalty at which linear discriminant analysis is nearly at its best.
@@ -301,10 +309,9 @@ def best_alpha(
     scatter : Scatter, without the rows Z
     Z : (n, d) held-out rows, as they are summed
     own : (n,) index of each row's class
-    anchors : RbfAnchors, if Z are similarities to kernel anchors
     sample_weight : (n,), or None for ones
     """
-    slack = _ALPHA_SLACK if anchors is None else _KERNEL_ALPHA_SLACK
+    slack = _ALPHA_SLACK if scatter.sums.anchors is None else _KERNEL_ALPHA_SLACK
     some = sample_rows(len(own), _MAX_ALPHA_ROWS)  # the first ones may be of a few classes only
     xp, Z, own = namespace(Z), take(Z, some), own[some]
     weights = None if sample_weight is None else sample_weight[some]
@@ -328,12 +335,10 @@ def best_alpha(
     )
 
 
-def coordinates_to_refine(
-    scatter: Scatter, alpha: float, n_bits: int, anchors: RbfAnchors | None
-) -> Coordinates:
+def coordinates_to_refine(scatter: Scatter, alpha: float, n_bits: int) -> Coordinates:
     """Coordinates that refinement works in: one per bit, and those beyond that still help."""
     n_directions = max(n_bits + FURTHER_COORDINATES, scatter.n_clear(alpha))
-    if anchors is not None:  # of similarities even directions of little variance help
+    if scatter.sums.anchors is not None:  # of similarities even directions of little variance help
         n_directions = len(scatter.values)
     return coordinates_of(scatter, alpha, n_directions)
 
@@ -372,7 +377,7 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
     variance = to_host((basis**2).T @ like(scatter.values / lengths**2, basis))
     between_basis = to_host(between @ basis)
     variance += np.maximum(np.einsum("dk,dk->k", to_host(basis), between_basis), 0.0)
-    return Coordinates(scatter.mean, transform, inverse, q, means, np.sqrt(variance))
+    return Coordinates(scatter, alpha, transform, inverse, q, means, np.sqrt(variance))
 
 
 def _directions_of_few(rows: NDArray[np.float64], q: int) -> NDArray[np.float64]:
@@ -385,7 +390,7 @@ def _directions_of_few(rows: NDArray[np.float64], q: int) -> NDArray[np.float64]
 
 
 def discriminant_projection(
-    coordinates: Coordinates, shares: NDArray[np.float64], n_bits: int, seed: int
+    coordinates: Coordinates, n_bits: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:
     """Rotate the directions that tell classes apart towards the corners of a cube.
 
@@ -394,7 +399,6 @@ def discriminant_projection(
     Parameters
     ----------
     coordinates : Coordinates
-    shares : (C,) of the classes in the total weight
     n_bits : int
     seed : int
 
@@ -404,7 +408,7 @@ def discriminant_projection(
     t : (r,)
     weights : (C, r) int8, signs of the class means
     """
-    k = min(n_bits, coordinates.n_discriminant)
+    k, shares = min(n_bits, coordinates.n_discriminant), coordinates.scatter.shares
     xp, n_classes, means = namespace(coordinates.means), len(shares), coordinates.means[:, :k]
     centre = sum(
         like(shares[part], means) @ xp.astype(means[part, :], xp.float64)
@@ -433,22 +437,6 @@ def discriminant_projection(
     return Q, to_host(-(centre @ rotation)), weights
 
 
-def drawn_rows(
-    coordinates: Coordinates,
-    scatter: Scatter,
-    alpha: float,
-    own: NDArray[np.intp],
-    random: np.random.Generator,
-) -> NDArray[np.float32]:
-    """Rows (m, k) as the sums describe them: normal about the mean of their class `own` (m,)."""
-    lengths = scatter.lengths(alpha)
-    # In the directions of the scatter coordinates are independent of each other.
-    basis = (coordinates.inverse @ scatter.vectors / lengths).T.astype(np.float32)
-    deviations = (np.sqrt(scatter.values) / lengths).astype(np.float32)
-    noise = random.standard_normal((len(own), len(deviations)), dtype=np.float32) * deviations
-    return np.asarray(coordinates.means[own] + noise @ basis, dtype=np.float32)
-
-
 def default_alpha(sums: Sums) -> float:
     """Penalty where no rows can be held out to choose one: the fewer rows per feature, the more."""
     n_within = max(sums.count - len(sums.classes), 1.0)
@@ -465,14 +453,13 @@ def temperature_of_means(
     hash_function: HashFunction,
     weights: NDArray[np.int8],
     coordinates: Coordinates,
-    sums: Sums,
     rescored: bool,
 ) -> float:
     """Temperature of the probabilities, from how far class means lie from the thresholds.
 
     Scores of rows scatter about those of their class mean by the same deviation in every class.
     """
-    Q, t = coordinates.projected(hash_function, sums)
+    Q, t = coordinates.projected(hash_function)
     deviations = np.maximum(np.linalg.norm(Q, axis=0), 1e-12)
     means, n_classes = coordinates.means, len(weights)
     some = take(means, np.arange(0, n_classes, 1 + n_classes // _MAX_MEANS))

@@ -30,16 +30,14 @@ from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.discriminant import (
     FURTHER_COORDINATES,
     Coordinates,
-    Scatter,
     coordinates_of,
     default_alpha,
     discriminant_projection,
-    drawn_rows,
     scatter_of,
     target_deviation,
     temperature_of_means,
 )
-from bitclass.training.refinement import RESCORE_LENGTHS, Refined, Rows, refine, updated_model
+from bitclass.training.refinement import Facts, Refined, Rows, refine, updated_model
 from bitclass.training.regression import solve_class_ridge, solve_paper
 from bitclass.training.settings import Settings
 from bitclass.training.starting_codes import CLASS_CODES, StartingCodes, start_row_codes
@@ -83,7 +81,7 @@ class Fitted:
     history: NDArray[np.void]
     n_rounds: int
     alpha: float | None = None
-    refinement: dict[str, Any] | None = None
+    refinement: Facts | None = None
 
     @property
     def is_refined(self) -> bool:
@@ -165,7 +163,13 @@ def fit_model(
         method = _PaperMethod(settings, statistics, rows if n_rows is None else None)
 
     refined = _refined(settings, statistics, method, rows, n_rows, groups)
-    return method.fitted(refined)
+    facts, sums = None if refined is None else refined.facts, statistics.sums()
+    if refined is not None and refined.taken:
+        return method.fitted(sums, refined.model, facts)
+    model = method.closed_form(sums, facts)
+    if refined is not None:  # the held-out rows tell more than the sums
+        model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
+    return method.fitted(sums, model, facts)
 
 
 class _PaperMethod:
@@ -177,42 +181,34 @@ class _PaperMethod:
         self._settings, self._statistics = settings, statistics
         self._found = solve_paper(settings, statistics, rows)
 
-    def start(self, sums: Sums, coordinates: Coordinates) -> list[_Candidate]:
-        """Hash function and weights from the sums without the held-out rows.
-
-        The regression needs no coordinates; discriminant codes do.
-        """
-        settings, statistics, weights = self._settings, self._statistics, self._found.weights
+    def start(self, coordinates: Coordinates) -> list[_Candidate]:
+        """Hash function and weights from the sums without the held-out rows."""
+        sums, statistics, weights = coordinates.sums, self._statistics, self._found.weights
         if statistics.n_rows < _FEW_ROWS * len(weights):
             # Weights near to the code of each row make held-out rows look as easy as training rows.
             weights = hinge_weights(statistics.starting.code_sums(sums))
         ridge = solve_class_ridge(sums, weights, self._found.ridge.alpha)
-        return [(ridge.hash_function(settings.precision, statistics.anchors), weights)]
+        return [(ridge.hash_function(self._settings.precision), weights)]
 
-    def fitted(self, refined: Refined | None) -> Fitted:
-        """The refined model where it was taken, else the closed form of all rows."""
-        found, sums = self._found, self._statistics.sums()
-        if refined is not None and refined.taken:
-            model = refined.model
-        else:
-            model = self._closed_form(sums, refined)
-        history = found.history
-        if history is None:
-            weights = hinge_weights(found.code_sums)
-            history = _hinge_history(weights, sums.class_weights, found.code_sums)
-        facts = None if refined is None else refined.facts
-        return Fitted(model, history, found.n_rounds, found.ridge.alpha, facts)
-
-    def _closed_form(self, sums: Sums, refined: Refined | None) -> PackedModel:
+    def closed_form(self, sums: Sums, _: Facts | None) -> PackedModel:
         """The model of all rows before refinement."""
         found, settings = self._found, self._settings
         return PackedModel(
             sums.classes,
             pack(found.weights),
-            found.ridge.hash_function(settings.precision, self._statistics.anchors),
+            found.ridge.hash_function(settings.precision),
+            rescore=settings.default_rescore,
             steepness=self.steepness,
-            **_short_list_and_temperature(settings, refined, found.temperature),
+            temperature=found.temperature,
         )
+
+    def fitted(self, sums: Sums, model: PackedModel, facts: Facts | None) -> Fitted:
+        """What training ends with."""
+        found, history = self._found, self._found.history
+        if history is None:
+            weights = hinge_weights(found.code_sums)
+            history = _hinge_history(weights, sums.class_weights, found.code_sums)
+        return Fitted(model, history, found.n_rounds, found.ridge.alpha, facts)
 
 
 class _DiscriminantMethod:
@@ -223,16 +219,13 @@ class _DiscriminantMethod:
     def __init__(self, settings: Settings, statistics: Statistics) -> None:
         self._settings, self._statistics = settings, statistics
 
-    def start(self, sums: Sums, coordinates: Coordinates) -> list[_Candidate]:
+    def start(self, coordinates: Coordinates) -> list[_Candidate]:
         """Hash functions and weights to choose from."""
-        settings, statistics = self._settings, self._statistics
-        shares = sums.class_weights / sums.total_weight
-        seed = statistics.starting.seed
-        Q, t, weights = discriminant_projection(coordinates, shares, settings.n_bits, seed)
+        settings, sums, shares = self._settings, coordinates.sums, coordinates.scatter.shares
+        seed = self._statistics.starting.seed
+        Q, t, weights = discriminant_projection(coordinates, settings.n_bits, seed)
         factor = target_deviation(sums) / coordinates.score_deviation(Q)
-        hash_function = coordinates.hash_function(
-            factor * Q, factor * t, sums, settings.precision, statistics.anchors
-        )
+        hash_function = coordinates.hash_function(factor * Q, factor * t, settings.precision)
         found = [(hash_function, weights)]
         if len(shares) * shares.max() > _UNEVEN and len(shares) <= _MAX_CLASSES_OF_REGRESSION:
             found.append(self._by_regression(hosted(sums), weights))
@@ -244,78 +237,56 @@ class _DiscriminantMethod:
         Discriminant directions do not know how frequent classes are; the regression does, and is
         better where frequent classes overlap with rare ones.
         """
-        settings, anchors = self._settings, self._statistics.anchors
         weights = hinge_weights(codes * sums.class_weights[:, None])
-        ridge = solve_class_ridge(sums, weights, settings.alpha)
-        factor = _STEEPNESS_OF_REGRESSION
-        return ridge.hash_function(settings.precision, anchors, factor), weights
+        ridge = solve_class_ridge(sums, weights, self._settings.alpha)
+        return ridge.hash_function(self._settings.precision, _STEEPNESS_OF_REGRESSION), weights
 
-    def fitted(self, refined: Refined | None) -> Fitted:
-        """The refined model where it was taken, else the closed form of all rows."""
-        settings, sums = self._settings, self._statistics.sums()
-        if refined is not None:
-            alpha = refined.alpha
-        else:
-            alpha = default_alpha(sums) if settings.alpha is None else settings.alpha
-        if refined is not None and refined.taken:
-            model = refined.model
-        else:
-            model = self._closed_form(sums, alpha, refined)
-        history = _hinge_history(model.unpacked_weights(), sums.class_weights)
-        return Fitted(model, history, 1, alpha, None if refined is None else refined.facts)
+    def _alpha(self, sums: Sums, facts: Facts | None) -> float:
+        """The penalty: as refinement found it, as given, or by rule."""
+        if facts is not None:
+            return float(facts["alpha"])
+        alpha = self._settings.alpha
+        return default_alpha(sums) if alpha is None else alpha
 
-    def _closed_form(self, sums: Sums, alpha: float, refined: Refined | None) -> PackedModel:
+    def closed_form(self, sums: Sums, facts: Facts | None) -> PackedModel:
         """The model of all rows before refinement."""
-        settings = self._settings
+        settings, alpha = self._settings, self._alpha(sums, facts)
         n_directions, few = settings.n_bits, len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION
         if few:  # the regression makes use of further coordinates
             n_directions += FURTHER_COORDINATES
         scatter = scatter_of(sums, None if few else alpha)
         coordinates = coordinates_of(scatter, alpha, n_directions)
-        candidates = self.start(sums, coordinates)
-        hash_function, weights = _best_on_drawn_rows(candidates, coordinates, scatter, alpha, sums)
+        hash_function, weights = _best_on_drawn_rows(self.start(coordinates), coordinates)
         weights = make_distinct(weights, weights, sums.classes)
-        temperature = temperature_of_means(
-            hash_function, weights, coordinates, sums, settings.rescore != 0
-        )
+        rescored = settings.rescore != 0
         return PackedModel(
             sums.classes,
             pack(weights),
             hash_function,
-            **_short_list_and_temperature(settings, refined, temperature),
+            rescore=settings.default_rescore,
+            temperature=temperature_of_means(hash_function, weights, coordinates, rescored),
         )
 
-
-def _short_list_and_temperature(
-    settings: Settings, refined: Refined | None, temperature: float
-) -> dict[str, Any]:
-    """Short list and temperature of a closed form: as found on held-out rows, where there were."""
-    if refined is not None:
-        return {"rescore": refined.model.rescore, "temperature": refined.model.temperature}
-    rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-    return {"rescore": rescore, "temperature": temperature}
+    def fitted(self, sums: Sums, model: PackedModel, facts: Facts | None) -> Fitted:
+        """What training ends with."""
+        history = _hinge_history(model.unpacked_weights(), sums.class_weights)
+        return Fitted(model, history, 1, self._alpha(sums, facts), facts)
 
 
-def _best_on_drawn_rows(
-    candidates: list[_Candidate],
-    coordinates: Coordinates,
-    scatter: Scatter,
-    alpha: float,
-    sums: Sums,
-) -> _Candidate:
+def _best_on_drawn_rows(candidates: list[_Candidate], coordinates: Coordinates) -> _Candidate:
     """Of several hash functions and weights, the best on rows as the sums describe them.
 
     `own` is the index of each drawn row's class.
     """
     if len(candidates) == 1:
         return candidates[0]
-    random = np.random.default_rng(0)
-    own = random.choice(len(scatter.shares), _ROWS_TO_JUDGE, p=scatter.shares)
-    coordinates = hosted(coordinates)
-    A = drawn_rows(coordinates, hosted(scatter), alpha, own, random)
+    random, coordinates = np.random.default_rng(0), hosted(coordinates)
+    shares = coordinates.scatter.shares
+    own = random.choice(len(shares), _ROWS_TO_JUDGE, p=shares)
+    A = coordinates.drawn_rows(own, random)
 
     def accuracy(candidate: _Candidate) -> float:
-        Q, t = coordinates.projected(candidate[0], sums)
+        Q, t = coordinates.projected(candidate[0])
         scores = np.tanh(A @ Q + t) @ candidate[1].T.astype(np.float32)
         return float(np.mean(scores.argmax(axis=1) == own))
 
@@ -346,7 +317,7 @@ def _refined(
         )
         return None
     if settings.out_of_time:
-        settings.report("refinement: skipped, max_time has passed")
+        settings.print_line("refinement: skipped, max_time has passed")
         return None
     n_rows = statistics.n_rows if n_rows is None else n_rows
     refined = refine(settings, statistics, rows, n_rows, method.start, method.steepness, groups)

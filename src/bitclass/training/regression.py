@@ -8,7 +8,7 @@ features.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -29,6 +29,7 @@ __all__ = [
     "MAX_CLASSES_OF_PROGRAMS",
     "PaperSolution",
     "RidgeSolution",
+    "codes_times_features",
     "solve_class_ridge",
     "solve_paper",
     "solve_ridge",
@@ -38,6 +39,7 @@ __all__ = [
 MAX_CLASSES_OF_PROGRAMS = 4096
 # The penalties that generalised cross-validation chooses from.
 _PENALTIES = np.logspace(-6, 2, 33)
+_ROWS_PER_BLOCK = 4096
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def solve_paper(settings: Settings, statistics: Statistics, rows: Rows | None) -
     sums = statistics.sums()
     code_sums = statistics.starting.code_sums(sums)
     weights = class_codes = hinge_weights(code_sums)  # and b_i = w_{y_i}
-    row_codes, history, n_rounds = None, None, 1
+    groups, history, n_rounds = None, None, 1
     if settings.table is not None:
         found = alternate(
             _starting_groups(statistics, sums, code_sums, settings),
@@ -92,7 +94,7 @@ def solve_paper(settings: Settings, statistics: Statistics, rows: Rows | None) -
             settings.table,
             settings.solver,
             settings.max_rounds,
-            settings.report,
+            settings.print_line,
         )
         if not found.converged:
             warn(
@@ -102,15 +104,17 @@ def solve_paper(settings: Settings, statistics: Statistics, rows: Rows | None) -
             )
         weights, history, n_rounds = found.weights, found.history, found.n_rounds
         class_codes = unpack(found.groups.most_frequent_codes(), settings.n_bits)
-        if statistics.keep_codes:
-            row_codes = found.groups.codes[found.groups.inverse]
+        groups = found.groups if statistics.keep_codes else None
     distinct = make_distinct(weights, code_sums, sums.classes)
     # The rows of a class whose weights had to change take these as their code.
     moved = np.any(distinct != weights, axis=1)
     class_codes = np.where(moved[:, None], distinct, class_codes)
-    cross, code_sum = _codes_times_features(statistics, moved, class_codes, row_codes, rows)
+    if groups is not None:
+        codes = np.where(moved[groups.labels, None], pack(class_codes)[groups.labels], groups.codes)
+        groups = replace(groups, codes=codes)
+    cross, code_sum = codes_times_features(statistics, class_codes, groups, rows)
     ridge = solve_ridge(sums, cross, code_sum, settings.alpha)
-    settings.report(f"hash function: {ridge.explained:.1%} of the codes' variance explained")
+    settings.print_line(f"hash function: {ridge.explained:.1%} of the codes' variance explained")
     return PaperSolution(distinct, ridge, code_sums, history, n_rounds)
 
 
@@ -135,29 +139,54 @@ def _starting_groups(
     return Groups.of_samples(place[labels], codes, sample_weight)
 
 
-def _codes_times_features(
+def codes_times_features(
     statistics: Statistics,
-    moved: NDArray[np.bool_],
     class_codes: NDArray[np.int8],
-    row_codes: NDArray[np.uint8] | None,
-    rows: Rows | None,
+    groups: Groups | None = None,
+    rows: Rows | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """X'B and the sum of the codes, over all rows.
 
-    A row has its own of the packed `row_codes` (n, bytes) where there are such, and all rows are
-    available; else, and where its class has `moved` (C,), the one of `class_codes` (C, r).
+    Every row has the code of its class, unless all rows are available and have codes of their own.
+
+    Parameters
+    ----------
+    statistics : Statistics
+    class_codes : (C, r), of the classes that have rows
+    groups : Groups, the rows with their codes, or None
+    rows : passes over all rows, or None
+
+    Returns
+    -------
+    cross : (d, r) ``sum weight z b'``
+    code_sum : (r,) ``sum weight b``
     """
-    seen = statistics.class_weights > 0
-    # Classes without rows take no part: their sums are 0, whatever code stands for them here.
-    all_codes = np.ones((len(seen), class_codes.shape[1]), dtype=np.int8)
-    all_codes[seen] = class_codes
-    if rows is None or row_codes is None:
-        return statistics.cross(all_codes)
-    follows = np.zeros(len(seen), dtype=bool)
-    follows[seen] = moved
-    own = statistics.kept_rows().labels  # (n,) index of each row's class
-    row_codes = np.where(follows[own, None], pack(all_codes)[own], row_codes)
-    return statistics.cross(all_codes, (X for X, _, _ in rows()), row_codes)
+    sums = statistics.sums()
+    cross, code_sum = _class_codes_times_features(sums, class_codes)
+    if groups is None or rows is None:
+        return cross, code_sum
+    n_bits, sample_weight = len(code_sum), statistics.kept_rows().sample_weight
+    differs = np.any(groups.codes != pack(class_codes)[groups.labels], axis=1)
+    first_row = 0
+    for X, _, _ in rows() if differs.any() else ():
+        group_of_row = groups.inverse[first_row : first_row + X.shape[0]]
+        chosen = np.flatnonzero(differs[group_of_row])
+        for start in range(0, len(chosen), _ROWS_PER_BLOCK):
+            part = chosen[start : start + _ROWS_PER_BLOCK]
+            own = group_of_row[part]
+            change = unpack(groups.codes[own], n_bits) - class_codes[groups.labels[own]]
+            weighted = change * sample_weight[first_row + part, None]
+            cross += sums.standardised_rows(X, part).astype(np.float64).T @ weighted
+            code_sum += weighted.sum(axis=0)
+        first_row += X.shape[0]
+    return cross, code_sum
+
+
+def _class_codes_times_features(
+    sums: Sums, class_codes: NDArray[np.int8]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    signs = class_codes.astype(np.float64)
+    return sums.feature_sums.T @ signs, sums.class_weights @ signs
 
 
 @dataclass(frozen=True)
@@ -173,6 +202,7 @@ class RidgeSolution:
         Share of the variance of the codes that the regression explains, in [0, 1].
     alpha : float
         The penalty.
+    anchors : RbfAnchors, where the features are similarities to these
     """
 
     projection: NDArray[np.float32]
@@ -181,10 +211,9 @@ class RidgeSolution:
     scale: NDArray[np.float32]
     explained: float
     alpha: float
+    anchors: RbfAnchors | None
 
-    def hash_function(
-        self, precision: Precision, anchors: RbfAnchors | None, factor: float = 1.0
-    ) -> HashFunction:
+    def hash_function(self, precision: Precision, factor: float = 1.0) -> HashFunction:
         """The hash function whose scores are `factor` times the values of the regression."""
         return HashFunction(
             np.float32(factor) * self.projection,
@@ -192,7 +221,7 @@ class RidgeSolution:
             centre=self.centre,
             scale=self.scale,
             precision=precision,
-            anchors=anchors,
+            anchors=self.anchors,
         )
 
 
@@ -249,14 +278,13 @@ def solve_ridge(
         deviation.astype(np.float32),
         share,
         alpha,
+        sums.anchors,
     )
 
 
 def solve_class_ridge(sums: Sums, weights: NDArray[np.int8], alpha: float | None) -> RidgeSolution:
     """Ridge regression where the code of each row is the weights (C, r) of its class."""
-    signs = weights.astype(np.float64)
-    cross, code_sum = sums.feature_sums.T @ signs, sums.class_weights @ signs
-    return solve_ridge(sums, cross, code_sum, alpha)
+    return solve_ridge(sums, *_class_codes_times_features(sums, weights), alpha)
 
 
 def _cross_validated(

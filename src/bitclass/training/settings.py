@@ -13,7 +13,10 @@ from bitclass._native import Precision
 from bitclass.losses import LossTable
 from bitclass.training.bqp import Solver
 
-__all__ = ["Epoch", "Settings"]
+__all__ = ["RESCORE_LENGTHS", "Epoch", "Settings"]
+
+#: Lengths of the short list that ``rescore="auto"`` chooses from; the first where nothing is known.
+RESCORE_LENGTHS = (16, 0, 64)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Settings:
     precision : what codes are computed in at prediction
     random_state : seed or source of randomness
     max_bytes : int, memory that a sample of rows for refinement may take a quarter of
-    report : called with each line of progress
+    print_line : called with each line of progress, for `verbose`
     deadline : float, value of `time.monotonic` at which refinement stops, or None
     callback : called with the progress of refinement after each epoch; stops it by returning True
     """
@@ -74,7 +77,7 @@ class Settings:
     precision: Precision
     random_state: int | np.random.RandomState | None
     max_bytes: int
-    report: Callable[[str], None]
+    print_line: Callable[[str], None]
     deadline: float | None = None
     callback: Callable[[Epoch], Any] | None = None
 
@@ -82,6 +85,11 @@ class Settings:
     def loss(self) -> str:
         """Name of the loss."""
         return "hinge" if self.table is None else self.table.name
+
+    @property
+    def default_rescore(self) -> int:
+        """Length of the short list where no held-out rows tell it."""
+        return RESCORE_LENGTHS[0] if self.rescore is None else self.rescore
 
     @property
     def out_of_time(self) -> bool:

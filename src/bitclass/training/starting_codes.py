@@ -137,9 +137,8 @@ class DiscriminantCodes(_ClassCodes):
 
     def class_codes(self, sums: Sums) -> NDArray[np.int8]:
         """Code of each class, (C, r) in {-1, +1}."""
-        scatter = scatter_of(sums)
-        coordinates = coordinates_of(scatter, default_alpha(sums), self.n_bits)
-        return discriminant_projection(coordinates, scatter.shares, self.n_bits, self.seed)[2]
+        coordinates = coordinates_of(scatter_of(sums), default_alpha(sums), self.n_bits)
+        return discriminant_projection(coordinates, self.n_bits, self.seed)[2]
 
 
 class RandomCodes(_ClassCodes):

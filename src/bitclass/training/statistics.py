@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +36,7 @@ from bitclass.arrays import (
     take,
     to_host,
 )
-from bitclass.codes import pack, packed_width, unpack
+from bitclass.codes import packed_width, unpack
 from bitclass.hash_function import RbfAnchors
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ __all__ = [
     "check_label_kinds",
     "joined_labels",
     "standardisation",
+    "which_classes",
 ]
 
 # Sample weights outside this range are multiplied in float64.
@@ -66,7 +67,6 @@ _ROUNDING_OF_SUMS, _ROUNDING_OF_DIFFERENCES = 1e-12, 1e-5
 _STANDARDISATION_ROWS = 10_000
 # A single row has all of the variance of a feature: it may hide all others.
 _ALL_OF_VARIANCE = 0.9
-_ROWS_PER_BLOCK = 4096
 
 
 class KeptRows(NamedTuple):
@@ -115,6 +115,7 @@ class Sums:
         (C, 0) where rows have no starting codes of their own
     n_rows : int
     shift, scale : (d,)
+    anchors : RbfAnchors, where z are similarities to these
     effective_rows : float, how many rows of equal weight would say as much; None for `n_rows`
     """
 
@@ -126,6 +127,7 @@ class Sums:
     n_rows: int
     shift: NDArray[np.float64]
     scale: NDArray[np.float64]
+    anchors: RbfAnchors | None = None
     effective_rows: float | None = None
 
     @property
@@ -163,6 +165,21 @@ class Sums:
         """Sum of ``weight z^2`` over all rows, shape (d,)."""
         return np.asarray(to_host(namespace(self.gram).linalg.diagonal(self.gram)))
 
+    def features(self, block: NDArray[Any]) -> NDArray[Any]:
+        """The features that are summed, of a block of dense rows."""
+        return block if self.anchors is None else self.anchors.similarities(block)
+
+    def standardised(self, block: NDArray[Any]) -> NDArray[Any]:
+        """``(x - shift) / scale`` of a block of rows (n, d), in its own dtype; always a copy."""
+        xp = namespace(block)
+        Z: NDArray[Any] = block - xp.astype(like(self.shift, block), block.dtype)
+        Z *= xp.astype(like(1.0 / self.scale, block), block.dtype)
+        return Z
+
+    def standardised_rows(self, X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        """Features of chosen rows of X as they are summed, shape (m, d)."""
+        return self.standardised(self.features(dense_rows(X, rows)))
+
     def correlation(self) -> Correlation:
         """Correlations of the features over all rows."""
         constant, column_sums = self.constant, self.column_sums
@@ -176,6 +193,43 @@ class Sums:
         matrix *= usable
         matrix[np.diag_indices_from(matrix)] = np.where(constant, 0.0, 1.0)
         return Correlation(matrix, mean, norms)
+
+    def check(self, X: Features, sample_weight: NDArray[np.float64] | None) -> None:
+        """Refuse rows with a value too large to be summed, naming row and feature."""
+        finite = all(map(_is_finite, (self.gram, self.feature_sums, self.class_weights)))
+        heaviest = 1.0 if sample_weight is None else float(sample_weight.max(initial=1.0))
+        if finite and self.diagonal.max(initial=0.0) <= MAX_DEVIATIONS**2 * heaviest:
+            return
+        X, largest, row, column = to_host(X), 0.0, 0, 0
+        for part, block in row_blocks(X):
+            size = np.abs(self.standardised(block) if self.anchors is None else block)
+            if size.max() > largest:
+                place = divmod(int(np.argmax(size)), size.shape[1])
+                largest, row, column = float(size.max()), part.start + place[0], place[1]
+        if finite and largest <= MAX_DEVIATIONS:
+            return
+        value = dense_rows(X, slice(row, row + 1))[0, column]
+        expected = (
+            f", where earlier rows have mean {self.shift[column]:g} and standard deviation "
+            f"{self.scale[column]:g}"
+        )
+        raise ValueError(
+            f"X must hold numbers whose squares can be summed: row {row} has {value:g} in feature "
+            f"{column}{expected if self.anchors is None else ''}; the batch was not added"
+        )
+
+    def restandardised(self, shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Sums:
+        """Sums over the same rows with another `shift` and `scale`."""
+        # z becomes z * stretch + move.
+        stretch, move = self.scale / scale, (self.shift - shift) / scale
+        if (stretch == 1.0).all() and not move.any():
+            return self
+        feature_sums = self.feature_sums * stretch
+        crossed = np.outer(feature_sums.sum(axis=0), move)
+        gram = self.gram * np.outer(stretch, stretch) + crossed + crossed.T
+        gram += self.total_weight * np.outer(move, move)
+        feature_sums += np.outer(self.class_weights, move)
+        return replace(self, gram=gram, feature_sums=feature_sums, shift=shift, scale=scale)
 
     def without(self, other: Sums) -> Sums:
         """Sums over the rows that are not in `other`; every class must keep weight."""
@@ -373,7 +427,7 @@ class Statistics:
         rows = np.arange(self.n_rows, self.n_rows + X.shape[0])
         self.move_beside(X)
         sums, codes = self.summed(X, labels, sample_weight, rows)
-        self._check_sums(sums, X, sample_weight)
+        sums.check(X, sample_weight)
         announced = sums.classes if classes is None else joined_labels(sums.classes, classes)
         weights = np.ones(len(rows)) if sample_weight is None else sample_weight
         kept = []
@@ -421,6 +475,7 @@ class Statistics:
             X.shape[0],
             self.shift,
             self.scale,
+            self.anchors,
         )
         kept = [np.empty((0, packed_width(self.starting.n_bits)), dtype=np.uint8)]
 
@@ -428,14 +483,14 @@ class Statistics:
             """Standardised rows times the roots of their weights, summed by class on the way."""
             for part, block in row_blocks(X):
                 weights = None if sample_weight is None else sample_weight[part]
-                block = self.features(block)
+                block = sums.features(block)
                 if self.starting.per_row:
                     codes = self.starting.row_codes(block, rows[part])
                     signs = unpack(codes, self.starting.n_bits).astype(np.float32)
                     class_sums(signs, own[part], weights, sums.code_sums)
                     if self.keep_codes:
                         kept.append(codes)
-                Z = self.standardised(block)
+                Z = sums.standardised(block)
                 class_sums(Z, own[part], weights, sums.feature_sums)
                 if weights is not None:
                     if weights.min() < MIN_FLOAT32_WEIGHT or weights.max() > MAX_FLOAT32_WEIGHT:
@@ -446,32 +501,6 @@ class Statistics:
         with np.errstate(over="ignore", invalid="ignore"):
             add_gram(weighted_blocks(), sums.gram)
         return sums, np.concatenate(kept) if self.keep_codes else None
-
-    def _check_sums(
-        self, sums: Sums, X: Features, sample_weight: NDArray[np.float64] | None
-    ) -> None:
-        """Refuse a batch with a value too large to be summed, naming row and feature."""
-        finite = all(map(_is_finite, (sums.gram, sums.feature_sums, sums.class_weights)))
-        heaviest = 1.0 if sample_weight is None else float(sample_weight.max(initial=1.0))
-        if finite and sums.diagonal.max(initial=0.0) <= MAX_DEVIATIONS**2 * heaviest:
-            return
-        X, largest, row, column = to_host(X), 0.0, 0, 0
-        for part, block in row_blocks(X):
-            size = np.abs(self.standardised(block) if self.anchors is None else block)
-            if size.max() > largest:
-                place = divmod(int(np.argmax(size)), size.shape[1])
-                largest, row, column = float(size.max()), part.start + place[0], place[1]
-        if finite and largest <= MAX_DEVIATIONS:
-            return
-        value = dense_rows(X, slice(row, row + 1))[0, column]
-        expected = (
-            f", where earlier rows have mean {self.shift[column]:g} and standard deviation "
-            f"{self.scale[column]:g}"
-        )
-        raise ValueError(
-            f"X must hold numbers whose squares can be summed: row {row} has {value:g} in feature "
-            f"{column}{expected if self.anchors is None else ''}; the batch was not added"
-        )
 
     def _absorb(
         self,
@@ -485,8 +514,6 @@ class Statistics:
         The feature sums of first rows are not copied.
         """
         union = joined_labels(self.classes, classes)
-        if len(union) == len(self.classes):  # labels keep their type, as 1 and 1.0 are equal
-            union = self.classes
         old, new = np.searchsorted(union, self.classes), np.searchsorted(union, sums.classes)
         grown: dict[str, Any] = {"classes": union, "n_changes": self.n_changes + 1}
         for name in ("code_sums", "class_weights", "class_weights_when_refined"):
@@ -547,32 +574,18 @@ class Statistics:
         return buffer, rows
 
     # ---------------------------------------------------------------------------------------------
-    # Features as they are summed
+    # What is read from the sums
     # ---------------------------------------------------------------------------------------------
+
+    @property
+    def n_bits(self) -> int:
+        """Number of bits of a code."""
+        return self.starting.n_bits
 
     @property
     def n_features(self) -> int:
         """Number of features of a row."""
         return len(self.shift) if self.anchors is None else self.anchors.n_features
-
-    def features(self, block: NDArray[Any]) -> NDArray[Any]:
-        """The features that are summed, of a block of dense rows."""
-        return block if self.anchors is None else self.anchors.similarities(block)
-
-    def standardised(self, block: NDArray[Any]) -> NDArray[Any]:
-        """``(x - shift) / scale`` of a block of rows (n, d), in its own dtype; always a copy."""
-        xp = namespace(block)
-        Z: NDArray[Any] = block - xp.astype(like(self.shift, block), block.dtype)
-        Z *= xp.astype(like(1.0 / self.scale, block), block.dtype)
-        return Z
-
-    def standardised_rows(self, X: Features, rows: NDArray[np.intp]) -> NDArray[Any]:
-        """Features of chosen rows of X as they are summed, shape (m, d)."""
-        return self.standardised(self.features(dense_rows(X, rows)))
-
-    # ---------------------------------------------------------------------------------------------
-    # What is read from the sums
-    # ---------------------------------------------------------------------------------------------
 
     @property
     def total_weight(self) -> float:
@@ -603,6 +616,7 @@ class Statistics:
             self.n_rows,
             self.shift,
             self.scale,
+            self.anchors,
             self.effective_rows,
         )
 
@@ -628,47 +642,6 @@ class Statistics:
             digest.update(np.ascontiguousarray(sums).data)
         return digest.hexdigest()
 
-    def cross(
-        self,
-        class_codes: NDArray[np.int8],
-        batches: Iterable[Features] = (),
-        codes: NDArray[np.uint8] | None = None,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Sums of ``weight z b'`` and ``weight b`` over all rows.
-
-        Every row has the code of its class, unless it comes once more with a code of its own.
-
-        Parameters
-        ----------
-        class_codes : (C, r) int8
-        batches : all rows that were added, in order
-        codes : (n, bytes) packed, the codes of all rows
-
-        Returns
-        -------
-        cross : (d, r) float64
-        code_sum : (r,) float64
-        """
-        cross = self.feature_sums.T @ class_codes.astype(np.float64)
-        code_sum = self.class_weights @ class_codes.astype(np.float64)
-        if codes is None:
-            return cross, code_sum
-        own, _, sample_weight = self.kept_rows()
-        packed = pack(class_codes)
-        differs = np.any(codes != packed[own], axis=1)
-        n_bits, first_row = len(code_sum), 0
-        for X in batches if differs.any() else ():
-            chosen = np.flatnonzero(differs[first_row : first_row + X.shape[0]])
-            for start in range(0, len(chosen), _ROWS_PER_BLOCK):
-                part = chosen[start : start + _ROWS_PER_BLOCK]
-                rows = first_row + part
-                change = unpack(codes[rows], n_bits) - unpack(packed[own[rows]], n_bits)
-                weighted = change * sample_weight[rows, None]
-                cross += self.standardised_rows(X, part).astype(np.float64).T @ weighted
-                code_sum += weighted.sum(axis=0)
-            first_row += X.shape[0]
-        return cross, code_sum
-
     # ---------------------------------------------------------------------------------------------
     # Merging and removing
     # ---------------------------------------------------------------------------------------------
@@ -688,19 +661,9 @@ class Statistics:
             raise ValueError("statistics of different starting codes cannot be merged")
         check_label_kinds(self.classes, other.classes)
         self.to_host()
-        theirs = hosted(other.sums())
-        # Their z becomes ours by z * stretch + move.
-        stretch, move = other.scale / self.scale, (other.shift - self.shift) / self.scale
-        gram, feature_sums = theirs.gram, theirs.feature_sums
+        theirs = hosted(other.sums()).restandardised(self.shift, self.scale)
         if len(self.classes) == 0:  # or both would have the same array
-            feature_sums = feature_sums.copy()
-        if (stretch != 1.0).any() or move.any():
-            feature_sums = feature_sums * stretch
-            crossed = np.outer(feature_sums.sum(axis=0), move)
-            gram = gram * np.outer(stretch, stretch) + crossed + crossed.T
-            gram += theirs.total_weight * np.outer(move, move)
-            feature_sums += np.outer(theirs.class_weights, move)
-        theirs = replace(theirs, gram=gram, feature_sums=feature_sums)
+            theirs = replace(theirs, feature_sums=theirs.feature_sums.copy())
         self._absorb(theirs, other.classes, other._kept, other.weight_squares)
 
     def move_beside(self, X: Features) -> None:
@@ -724,9 +687,7 @@ class Statistics:
         labels : (k,) of known classes
         """
         self.to_host()
-        gone = np.isin(self.classes, labels)
-        if gone.sum() != len(np.unique(labels)):
-            raise ValueError(f"{labels!r} must be among the known classes")
+        gone = which_classes(self.classes, labels)
         divisors = np.where(self.class_weights > 0, self.class_weights, 1.0)
         scaled = self.feature_sums / np.sqrt(divisors)[:, None]
         within = (self.gram - scaled.T @ scaled) / max(self.total_weight, 1e-300)
@@ -769,6 +730,8 @@ def _relabelled(rows: KeptRows, place: NDArray[np.intp]) -> KeptRows:
 def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     """Labels of both, sorted, each once; refused where their common type would merge some.
 
+    Known labels keep their type where none is new, as 1 and 1.0 are equal.
+
     Parameters
     ----------
     known : (C,) labels, sorted, each once
@@ -792,7 +755,15 @@ def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     joined = np.concatenate(both)
     joined.sort(kind="stable")  # two runs are merged, where np.unique would hash all labels
     distinct: NDArray[Any] = joined[np.append(True, joined[1:] != joined[:-1])]
-    return distinct
+    return known if len(distinct) == len(known) else distinct
+
+
+def which_classes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which classes (C,) are among labels (k,), all of which must be classes."""
+    unknown = labels[~np.isin(labels, classes)]
+    if len(unknown):
+        raise ValueError(f"labels must be known classes, found {unknown.tolist()[0]!r}")
+    return np.isin(classes, labels)
 
 
 def check_label_kinds(known: NDArray[Any], new: NDArray[Any]) -> None:

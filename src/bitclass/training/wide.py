@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,6 @@ from bitclass.model import PackedModel
 from bitclass.training.alternation import HISTORY_DTYPE
 from bitclass.training.fit import Fitted
 from bitclass.training.refinement.refine import (
-    RESCORE_LENGTHS,
     Rows,
     Sample,
     fitted_temperature,
@@ -54,6 +53,7 @@ from bitclass.training.refinement.steps import (
     softmax,
 )
 from bitclass.training.settings import Epoch, Settings
+from bitclass.training.statistics import check_label_kinds, joined_labels, which_classes
 
 __all__ = [
     "WideState",
@@ -320,14 +320,6 @@ class WideState:
                 own[rows], sample_weight[rows], minlength=len(self.classes)
             )
 
-    def check_continuation(self, settings: Settings) -> None:
-        """Raise ValueError unless later batches can go on from here."""
-        if settings.n_bits != self.n_bits:
-            raise ValueError(
-                f"n_bits is {settings.n_bits}, but the model that is continued has "
-                f"{self.n_bits}; call fit with all rows"
-            )
-
     def add(
         self,
         X: Features,
@@ -335,25 +327,19 @@ class WideState:
         sample_weight: NDArray[np.float64] | None = None,
         classes: NDArray[Any] | None = None,
     ) -> None:
-        """Take in a later batch of rows; nothing changes if it cannot be.
+        """Take in a later batch of rows, as `Statistics.add` does: all of it, or none.
 
         Columns that have become frequent enough get a place. With learned weights, new classes
         start from the mean score of their rows, and there is one epoch of small steps; with more
         classes the projection stays, and the means take the rows in.
-
-        Parameters
-        ----------
-        X : (n, d)
-        labels : (n,)
-        sample_weight : (n,), or None for ones
-        classes : (k,) labels of further classes to make room for, optional
         """
+        announced = labels if classes is None else np.concatenate([labels, classes])
+        check_label_kinds(self.classes, announced)
         new = copy.deepcopy(self)
         weight = np.ones(len(labels)) if sample_weight is None else sample_weight
         new.column_sums.add(X, weight)
         new._extend_columns()
-        announced = labels if classes is None else np.concatenate([labels, classes])
-        new.classes = np.union1d(self.classes, announced)
+        new.classes = joined_labels(self.classes, announced)
         places = np.searchsorted(new.classes, self.classes)
         for name in ("class_weights", "_values"):
             values = getattr(self, name)
@@ -379,7 +365,7 @@ class WideState:
             sample = WideSample(X, own, sample_weight, np.arange(len(own)))
             sample = sample.drawn(self.column_sums.mean_weight, self._random)
             if len(sample.rows):
-                self.learn(iter([sample]), len(sample.rows), lambda *_: True, later=True)
+                list(self.learn([sample], len(sample.rows), later=True))
 
     def _extend_columns(self) -> None:
         """Give columns a place that occur often enough by now, with random projections."""
@@ -402,10 +388,7 @@ class WideState:
 
     def remove_classes(self, labels: NDArray[Any]) -> None:
         """Forget classes."""
-        unknown = labels[~np.isin(labels, self.classes)]
-        if len(unknown):
-            raise ValueError(f"labels: {unknown[0]!r} is not a class")
-        stay = ~np.isin(self.classes, labels)
+        stay = ~which_classes(self.classes, labels)
         for name in ("classes", "class_weights", "_values"):
             setattr(self, name, getattr(self, name)[stay])
         self.n_changes += 1
@@ -415,22 +398,20 @@ class WideState:
     # ---------------------------------------------------------------------------------------------
 
     def learn(
-        self,
-        samples: Iterator[WideSample],
-        n_rows: int,
-        on_epoch: Callable[[int, int, float], bool],
-        *,
-        later: bool = False,
-    ) -> None:
-        """Learn from rows.
+        self, samples: Iterable[WideSample], n_rows: int, *, later: bool = False
+    ) -> Iterator[tuple[int, int, float]]:
+        """Learn from rows, epoch by epoch.
 
         Parameters
         ----------
-        samples : endless; rows to show in each epoch, with weights of mean 1
+        samples : rows to show in each epoch, with weights of mean 1
         n_rows : int, rows per sample
-        on_epoch : given the epoch, their number and the mean loss, tells whether to stop
         later : bool, whether these rows add to what was learned from others: one epoch of small
             steps
+
+        Yields
+        ------
+        After each epoch its number, how many are planned, and the mean loss.
         """
         of_intercept, sharp = Adam(self.intercept), sharpness(*self._values.shape)
         rate_of_columns, rate_of_intercept = _LEARNING_RATE, LEARNING_RATE_OF_INTERCEPT
@@ -468,8 +449,9 @@ class WideState:
                 of_intercept.move(self.intercept, by_scores.sum(axis=0), rate, step)
                 if step >= schedule.n_steps:
                     break
-            if not losses or on_epoch(epoch, n_epochs, float(np.mean(losses))):
+            if not losses:
                 return
+            yield epoch, n_epochs, float(np.mean(losses))
             if step >= schedule.n_steps:
                 return
 
@@ -732,8 +714,7 @@ class _Pool:
 
     def rows(self, chosen: NDArray[np.bool_]) -> Features:
         """Some rows."""
-        found = _stacked([X[chosen[rows]] for X, rows, _ in self.batches()])
-        return found if isinstance(found, np.ndarray) else SparseRows.of(found)
+        return _stacked([X[chosen[rows]] for X, rows, _ in self.batches()])
 
     def _sample(self, is_held_out: NDArray[np.bool_]) -> WideSample:
         # Whole classes where each has few rows, or no row would have others of its class.
@@ -802,6 +783,7 @@ def fit_wide(
     column_sums, labels, weights, n_bytes = ColumnSums(n_features), [], [], 0
     for X, y, weight in passes():
         labels.append(y)
+        check_label_kinds(labels[0], y)
         weights.append(np.ones(len(y)) if weight is None else weight)
         column_sums.add(X, weights[-1])
         n_bytes += X.nbytes if isinstance(X, np.ndarray) else 12 * X.nnz
@@ -814,7 +796,7 @@ def fit_wide(
     random = np.random.default_rng([seed, 1])
     state = WideState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
     n_columns = len(state.columns.kept)
-    settings.report(
+    settings.print_line(
         f"wide rows: {n_features} features, of which {n_columns} occur often enough; "
         f"{column_sums.counts.sum() / max(1, column_sums.n_rows):.0f} entries per row; learning on "
         "sparse mini-batches"
@@ -828,27 +810,24 @@ def fit_wide(
     first = next(pool.samples(is_held_out))
     some = first.rows[:: 1 + len(first.rows) // _ROWS_TO_START]
     state.start(first.X[some], first.own[some], first.sample_weight[some])
-    epochs: list[Epoch] = []
-
-    def on_epoch(epoch: int, n_epochs: int, loss: float) -> bool:
-        settings.report(f"epoch {epoch} of {n_epochs}: mean cross-entropy {loss:.3f}")
-        epochs.append(Epoch(epoch, n_epochs, math.nan, loss))
-        stopped = settings.callback is not None and bool(settings.callback(epochs[-1]))
-        return stopped or settings.out_of_time
-
-    n_training = int(np.count_nonzero(~is_held_out))
+    epoch, n_training = 0, int(np.count_nonzero(~is_held_out))
     if settings.refine and n_training > 1:
-        state.learn(pool.samples(is_held_out), min(n_training, len(first.rows)), on_epoch)
+        n_per_sample = min(n_training, len(first.rows))
+        for epoch, n_epochs, loss in state.learn(pool.samples(is_held_out), n_per_sample):
+            settings.print_line(f"epoch {epoch} of {n_epochs}: mean cross-entropy {loss:.3f}")
+            progress = Epoch(epoch, n_epochs, math.nan, loss)
+            if (settings.callback and settings.callback(progress)) or settings.out_of_time:
+                break
     for X, rows, weight in pool.batches():
         state.add_to_sums(X, np.where(is_held_out[rows], -1, own[rows]), weight)
-    state.rescore = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
+    state.rescore = settings.default_rescore
     if np.count_nonzero(is_held_out) > 1:
         # Classes without rows are not in the model.
         place = (np.cumsum(state.class_weights > 0) - 1)[own[is_held_out]]
         numbers = np.flatnonzero(is_held_out)
         held_out = Sample(pool.rows(is_held_out), place, sample_weight[is_held_out], numbers)
         _judge(settings, state, held_out)
-    state.facts |= {"taken": True, "epochs": len(epochs), "columns": n_columns}
+    state.facts |= {"taken": True, "epochs": epoch, "columns": n_columns}
     for X, rows, weight in pool.batches() if is_held_out.any() else ():
         state.add_to_sums(X, np.where(is_held_out[rows], own[rows], -1), weight)
     return state
@@ -861,7 +840,7 @@ def _judge(settings: Settings, state: WideState, held_out: Sample) -> None:
     state.rescore = model.rescore
     state.temperature = fitted_temperature(model, held_out.X, held_out.own, held_out.weights)
     state.facts = {"held_out_rows": len(held_out), "accuracy_after": judged.accuracy}
-    settings.report(
+    settings.print_line(
         f"{judged.accuracy:.2%} of {len(held_out)} held-out rows; short list of {model.rescore}"
     )
 

@@ -2,12 +2,12 @@
 
 from bitclass.training.refinement.extend import updated_model
 from bitclass.training.refinement.refine import (
-    RESCORE_LENGTHS,
     Batch,
+    Facts,
     Refined,
     Rows,
     Start,
     refine,
 )
 
-__all__ = ["RESCORE_LENGTHS", "Batch", "Refined", "Rows", "Start", "refine", "updated_model"]
+__all__ = ["Batch", "Facts", "Refined", "Rows", "Start", "refine", "updated_model"]

@@ -20,11 +20,9 @@ from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.training.discriminant import (
     Coordinates,
-    Scatter,
     coordinates_to_refine,
     default_alpha,
     discriminant_projection,
-    drawn_rows,
     scatter_of,
     target_deviation,
 )
@@ -137,9 +135,8 @@ def extend(
         function of few classes may have no direction for another one.
     """
     n_classes, n_bits = weights.shape
-    scatter = scatter_of(sums)
-    coordinates = coordinates_to_refine(scatter, alpha, n_bits, hash_function.anchors)
-    Q, t = (values.astype(np.float32) for values in coordinates.projected(hash_function, sums))
+    coordinates = coordinates_to_refine(scatter_of(sums), alpha, n_bits)
+    Q, t = (values.astype(np.float32) for values in coordinates.projected(hash_function))
 
     def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
         """Weights of the old classes stay; those of new ones follow their means."""
@@ -164,22 +161,19 @@ def extend(
     )
     own = np.repeat(np.arange(n_classes), n_per_class)
     for _ in range(_EPOCHS):
-        A = drawn_rows(coordinates, scatter, alpha, own, random)
+        A = coordinates.drawn_rows(own, random)
         for rows in mini_batches(n_rows, n_per_step, random):
             targets = _targets(A[rows], own[rows], Q, t, weights, is_new)
             refinement.step(A[rows], own[rows], targets=targets)
     refinement.close()
     extended = refinement.projection, refinement.intercept, refinement.weights
-    if not _tells_new_classes_apart(coordinates, scatter, alpha, extended, is_new, seed):
+    if not _tells_new_classes_apart(coordinates, extended, is_new, seed):
         return None
-    precision, anchors = hash_function.precision, hash_function.anchors
-    return coordinates.hash_function(*extended[:2], sums, precision, anchors), extended[2]
+    return coordinates.hash_function(*extended[:2], hash_function.precision), extended[2]
 
 
 def _tells_new_classes_apart(
     coordinates: Coordinates,
-    scatter: Scatter,
-    alpha: float,
     extended: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int8]],
     is_new: NDArray[np.bool_],
     seed: int,
@@ -187,13 +181,12 @@ def _tells_new_classes_apart(
     """Whether rows drawn of new classes are recognised nearly as well as by discriminant codes."""
     random = np.random.default_rng([seed, 1])
     own = np.repeat(np.flatnonzero(is_new), _ROWS_TO_JUDGE)
-    A = drawn_rows(coordinates, scatter, alpha, own, random)
-    n_bits = len(extended[1])
+    A = coordinates.drawn_rows(own, random)
 
     def recall(Q: NDArray[Any], t: NDArray[Any], weights: NDArray[np.int8]) -> float:
         return float(np.mean(np.argmax(np.tanh(A @ Q + t) @ weights.T, axis=1) == own))
 
-    Q, t, weights = discriminant_projection(coordinates, scatter.shares, n_bits, seed)
+    Q, t, weights = discriminant_projection(coordinates, len(extended[1]), seed)
     deviation = coordinates.score_deviation(Q)
     possible = recall(Q / deviation, t / deviation, weights)
     return recall(*extended) >= _MIN_SHARE_OF_RECALL * possible

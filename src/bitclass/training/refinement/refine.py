@@ -31,6 +31,7 @@ from bitclass.arrays import (
     is_foreign,
     like,
     namespace,
+    sample_rows,
     signs,
     take,
     to_host,
@@ -46,13 +47,13 @@ from bitclass.training.discriminant import (
     target_deviation,
 )
 from bitclass.training.refinement.steps import Refinement, Schedule, mini_batches
-from bitclass.training.settings import Epoch, Settings
+from bitclass.training.settings import RESCORE_LENGTHS, Epoch, Settings
 from bitclass.training.statistics import Statistics, Sums
 
 __all__ = [
-    "RESCORE_LENGTHS",
     "Batch",
     "BestEpoch",
+    "Facts",
     "Judged",
     "Refined",
     "Rows",
@@ -65,9 +66,6 @@ __all__ = [
     "uniform",
     "with_short_list",
 ]
-
-#: Lengths of the short list that ``rescore="auto"`` chooses from; the first where nothing is known.
-RESCORE_LENGTHS = (16, 0, 64)
 
 _HELD_OUT_SHARE, _MAX_HELD_OUT_SHARE = 0.05, 0.2
 _MIN_HELD_OUT, _MAX_HELD_OUT = 200, 4096
@@ -97,10 +95,12 @@ _SCORES_PER_BLOCK = 1 << 20  # on all threads together
 
 #: X (m, d), labels (m,), weights (m,) or None; no row has weight 0.
 Batch = tuple[Features, NDArray[Any], NDArray[np.float64] | None]
+#: What is known about a refinement, in values that JSON can hold.
+Facts = dict[str, Any]
 #: Each call passes over all rows, in the same order.
 Rows = Callable[[], Iterator[Batch]]
-#: Learns hash functions and class weights (C, r) from sums, in closed form, to choose from.
-Start = Callable[[Sums, Coordinates], list[tuple[HashFunction, NDArray[np.int8]]]]
+#: Learns hash functions and class weights (C, r), in closed form, to choose from.
+Start = Callable[[Coordinates], list[tuple[HashFunction, NDArray[np.int8]]]]
 
 
 @dataclass(frozen=True)
@@ -112,15 +112,11 @@ class Refined:
     model : PackedModel
         The refined one, or the one that it started from where that is better on the held-out rows;
         with a short list and a temperature chosen on them.
-    alpha : float
-        Penalty of the scatter within classes.
-    facts : dict
-        About the refinement, in values that JSON can hold.
+    facts : Facts
     """
 
     model: PackedModel
-    alpha: float
-    facts: dict[str, Any]
+    facts: Facts
 
     @property
     def taken(self) -> bool:
@@ -167,9 +163,9 @@ def refine(
     scatter = scatter_of(sums)
     alpha = settings.alpha
     if alpha is None:
-        Z = statistics.standardised_rows(held_out.X, np.arange(len(held_out)))
-        alpha = best_alpha(scatter, Z, held_out.own, statistics.anchors, held_out.weights)
-    coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits, statistics.anchors)
+        Z = sums.standardised_rows(held_out.X, np.arange(len(held_out)))
+        alpha = best_alpha(scatter, Z, held_out.own, held_out.weights)
+    coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits)
 
     def judged(
         hash_function: HashFunction,
@@ -183,15 +179,13 @@ def refine(
         model = PackedModel(sums.classes, pack(weights), hash_function, steepness=steepness)
         return with_short_list(model, held_out, rescore)
 
-    before, *others = [judged(*found, steepness) for found in start(sums, coordinates)]
+    before, *others = [judged(*found, steepness) for found in start(coordinates)]
     for other in others:
         if held_out.lead(other.right - before.right) > _ERRORS_TO_SWITCH:
             before = other
-    best, about_epochs = _learn(settings, statistics, split, sums, coordinates, before.model, seed)
+    best, about_epochs = _learn(settings, split, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
-        hash_function = coordinates.hash_function(
-            Q, t, sums, settings.precision, statistics.anchors
-        )
+        hash_function = coordinates.hash_function(Q, t, settings.precision)
         after = judged(hash_function, weights)
         taken = after.accuracy >= before.accuracy
         if taken:
@@ -202,7 +196,7 @@ def refine(
     by_means = judged(hash_function, of_means, rescore=after.model.rescore)
     chosen = (after if taken else before).model
     chosen.temperature = fitted_temperature(chosen, held_out.X, held_out.own, held_out.weights)
-    settings.report(
+    settings.print_line(
         f"refinement: {before.accuracy:.2%} before, {after.accuracy:.2%} after, on "
         f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}; "
         f"short list of {chosen.rescore}"
@@ -216,7 +210,7 @@ def refine(
         "weights_follow_means": taken and by_means.accuracy >= after.accuracy,
         "alpha": alpha,
     }
-    return Refined(chosen, alpha, facts)
+    return Refined(chosen, facts)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -473,13 +467,11 @@ def uniform(rows: NDArray[np.intp], seed: int, salt: int) -> NDArray[np.float64]
 
 def _learn(
     settings: Settings,
-    statistics: Statistics,
     split: Split,
-    sums: Sums,
     coordinates: Coordinates,
     start: PackedModel,
     seed: int,
-) -> tuple[BestEpoch, dict[str, Any]]:
+) -> tuple[BestEpoch, Facts]:
     """Epochs of steps over the training rows, each judged on the held-out rows.
 
     Returns
@@ -488,7 +480,7 @@ def _learn(
     facts : number of epochs, number of steps planned, and why it stopped, if early
     """
     max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
-    if statistics.anchors is not None:
+    if coordinates.sums.anchors is not None:
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
     n = split.n_per_sample
     n_per_step = min(n, _ROWS_PER_STEP if n < _MANY_ROWS else _ROWS_PER_STEP_OF_MANY)
@@ -497,20 +489,20 @@ def _learn(
     if split.holds_all:
         n_planned = min(n_planned, max_epochs)
     random = np.random.default_rng([seed, 1])
-    refinement = _start_refinement(sums, coordinates, start, Schedule(n_steps), random)
-    held_out, A_held_out = split.held_out, coordinates.rows(statistics, split.held_out.X)
+    refinement = _start_refinement(coordinates, start, Schedule(n_steps), random)
+    held_out, A_held_out = split.held_out, coordinates.rows(split.held_out.X)
     best = BestEpoch(held_out.effective_size)
-    facts: dict[str, Any] = {"epochs": 0, "steps": n_steps}
-    samples = split.epochs(
-        max_epochs, n_steps * n_per_step, lambda X: coordinates.rows(statistics, X)
-    )
+    facts: Facts = {"epochs": 0, "steps": n_steps}
+    samples = split.epochs(max_epochs, n_steps * n_per_step, coordinates.rows)
     for n_epochs, sample in enumerate(samples, start=1):
         _epoch(refinement, sample, n_per_step, random, settings)
         found = refinement.classify(A_held_out, rescored=settings.rescore != 0)
         accuracy = held_out.mean(found == held_out.own)
         best.offer(accuracy, refinement)
         facts["epochs"] = n_epochs
-        settings.report(f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}")
+        settings.print_line(
+            f"refinement: {accuracy:.2%} of the held-out rows after epoch {n_epochs}"
+        )
         epoch = Epoch(n_epochs, max(n_planned, n_epochs), accuracy, refinement.mean_loss())
         if settings.callback is not None and settings.callback(epoch):
             facts["stopped"] = "callback"
@@ -524,7 +516,6 @@ def _learn(
 
 
 def _start_refinement(
-    sums: Sums,
     coordinates: Coordinates,
     start: PackedModel,
     schedule: Schedule,
@@ -533,7 +524,7 @@ def _start_refinement(
     """Refinement of a model; weights of very many classes follow from the projection."""
     weights, refit = start.unpacked_weights(), None
     if len(weights) > _MAX_LEARNED_CLASSES:
-        weights = class_mean_weights(start.hash_function, sums)
+        weights = class_mean_weights(start.hash_function, coordinates.sums)
 
         def refit(Q: Array, t: Array) -> Array:
             xp, means = namespace(Q), coordinates.means
@@ -542,8 +533,8 @@ def _start_refinement(
                 found[part, :] = signs(means[part, :] @ Q + t, xp.int8)
             return found
 
-    Q, t = coordinates.projected(start.hash_function, sums)
-    score_deviation = target_deviation(sums)
+    Q, t = coordinates.projected(start.hash_function)
+    score_deviation = target_deviation(coordinates.sums)
     return Refinement(
         Q,
         t,
@@ -681,15 +672,16 @@ def fitted_temperature(
     Parameters
     ----------
     model : PackedModel
-    X : (n, d)
+    X : (n, d) array or CSR matrix
     own : (n,) index of each row's class
     sample_weight : (n,), or None for ones
     """
-    n_rows = max(256, _MAX_CALIBRATION_PAIRS // len(model.classes))
+    # The first rows may be of a few classes only.
+    some = sample_rows(len(own), max(256, _MAX_CALIBRATION_PAIRS // len(model.classes)))
+    X, own = take(X, some), own[some]
+    sample_weight = None if sample_weight is None else sample_weight[some]
     if is_foreign(X):
         model, X = model.on_host(X)
-    X, own = X[:n_rows], own[:n_rows]
-    sample_weight = None if sample_weight is None else sample_weight[:n_rows]
     listed, counts, right = _score_gaps(model, X, own)
     if listed.shape[1] == 1:
         counts[:, 0] -= 1.0  # the best class itself, which a short list has first
@@ -724,9 +716,10 @@ def _score_gaps(
     right : (n,) whether the own class is the predicted one
     """
     m, width = model.n_rescored, model.n_bits + 1
-    listed = np.zeros((len(X), m + 1))
-    counts = np.zeros((len(X), width))
-    right = np.empty(len(X), dtype=bool)
+    n_rows = len(own)
+    listed = np.zeros((n_rows, m + 1))
+    counts = np.zeros((n_rows, width))
+    right = np.empty(n_rows, dtype=bool)
     n_threads = effective_threads(None)
     step = max(1, _SCORES_PER_BLOCK // (n_threads * len(model.classes)))
 
@@ -748,5 +741,5 @@ def _score_gaps(
         counts[part] = found.reshape(-1, width)
 
     with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(measure, range(0, len(X), step)))
+        list(pool.map(measure, range(0, n_rows, step)))
     return listed, counts, right
