@@ -26,6 +26,7 @@ from harness import (
     DATA,
     load,
     measure,
+    parse_options,
     random_codes,
     random_model,
     seconds_of,
@@ -192,7 +193,7 @@ def fit(threads: int) -> Iterator[Row]:
         ("tinyimagenet100_cnn1280", 100, ((60, 150), (15, 40), (None, 10))),
     ):
         if not (DATA / f"{name}.npz").exists():
-            print(f"{name} is not in {DATA}: left out")
+            print(f"{name} is not in {DATA}: skipped")
             continue
         X, y, *_ = load(DATA / f"{name}.npz")
         X = StandardScaler().fit_transform(X).astype(np.float32)
@@ -256,11 +257,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=[*PARTS, "growth"], help="run one part")
     parser.add_argument("--threads", type=int, help="one number of threads instead of 1 and all")
-    chosen = parser.parse_args()
+    options, complete = parse_options(parser)
     rows: list[Row] = []
-    counts = [chosen.threads] if chosen.threads else sorted({1, ALL_THREADS})
+    counts = [options.threads] if options.threads else sorted({1, ALL_THREADS})
     for name, part in PARTS.items():
-        if chosen.only not in (None, name):
+        if options.only not in (None, name):
             continue
         for threads in counts:
             with threads_of_all(threads):
@@ -269,14 +270,11 @@ def main() -> None:
                     rows.append(found)
                     print(found[""], found["peer"], threads, f"{found['ratio']:.2f}", flush=True)
     grown = []
-    if chosen.only in (None, "growth"):
+    if options.only in (None, "growth"):
         with threads_of_all(1):
             grown = growth()
-    if chosen.only is None and chosen.threads is None:
-        tables = {"": rows, "Time on one thread as one size is doubled": grown}
-        write_page("speed", "Speed", NOTE, tables)
-    elif grown:
-        print(*grown, sep="\n")
+    tables = {"": rows, "Time on one thread as one size is doubled": grown}
+    write_page("speed", "Speed", NOTE, tables, keep=complete)
 
 
 if __name__ == "__main__":
