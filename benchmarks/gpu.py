@@ -254,6 +254,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[128, 256])
     parser.add_argument("--fit", type=Path, nargs="*", default=[], help="datasets to fit")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--page", action="store_true", help="only write the page again")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     paths = {path.stem: path for path in options.fit}
@@ -272,7 +273,7 @@ def main() -> None:
             traceback.print_exc()
             return None
 
-    rows = sweep(options.out, cells(options, device), VALUES, run)
+    rows = sweep(options.out, () if options.page else cells(options, device), VALUES, run)
     peak = next(row for row in rows if row["part"] == "limits")
     note = (
         f"Made by `benchmarks/gpu.py`. {peak['card']}: {float(peak['bfloat16_tflops']):.0f} "
