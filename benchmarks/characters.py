@@ -202,7 +202,7 @@ def tables(
     found = means(rows)
     digits = {"fit_cpu": 1, "peak_mb": 0}
     pages: dict[str, list[dict[str, str]]] = {}
-    beside: list[dict[str, str]] = []
+    ratios: list[dict[str, str]] = []
     for size in sorted({size for size, _ in found}):
         of_size = {m: found[size, m] for m in METHODS if (size, m) in found}
         pages[f"{size:,} classes"] = [
@@ -227,8 +227,8 @@ def tables(
                 "times smaller": f"{smaller:.1f}",
                 "times faster": f"{faster:.1f}",
             }
-            beside.append({k: "" if "nan" in value else value for k, value in line.items()})
-    pages["256 bits beside LDA"] = beside
+            ratios.append({k: "" if "nan" in value else value for k, value in line.items()})
+    pages["256 bits compared with LDA"] = ratios
     pages["Classes added without the rows of the others, 256 bits, %"] = [
         {"": row["what"], "refine": row["refine"]}
         | {k: f"{100 * float(v):.2f}" for k, v in row.items() if k not in ("refine", "what")}
@@ -297,7 +297,7 @@ def main() -> None:
     chosen = parser.parse_args()
     missing = fonts.missing_packages()
     if missing:
-        print("fonts are missing; their typefaces are left out:", "apt install", *missing)
+        print("fonts are missing; their typefaces are skipped:", "apt install", *missing)
     fonts.draw_all()
     if not set(UNSEEN) <= set(fonts.drawn_faces()):
         raise SystemExit(f"the typefaces to read are not installed: {', '.join(UNSEEN)}")

@@ -39,7 +39,7 @@ def address_space() -> int:
 
 
 def read(path: str, kind: str) -> None:
-    """Read a file and use what comes of it."""
+    """Read a file and use the result."""
     if kind == "statistics":
         statistics, _ = load_statistics(path)
         X = np.ones((2, statistics.n_features), dtype=np.float32)

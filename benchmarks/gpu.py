@@ -1,4 +1,4 @@
-"""Times and accuracy on one GPU: the pass over many rows, prediction, and fits beside two cores.
+"""Times and accuracy on one GPU: the pass over many rows, prediction, fits compared with two cores.
 
 Run with torch where there is CUDA; datasets are npz files of X_train, y_train, X_test and y_test::
 

@@ -58,7 +58,7 @@ def load(path: Path) -> Rows:
 
 
 def present(names: Iterable[str], folder: Path = DATA) -> dict[str, Path]:
-    """Files of the datasets that are there; an error if none is."""
+    """Files of the datasets that exist; an error if none does."""
     paths = {name: folder / f"{name}.npz" for name in names}
     there = {name: path for name, path in paths.items() if path.exists()}
     for name in sorted(set(paths) - set(there)):
@@ -120,7 +120,7 @@ def seconds_of(work: Callable[[], Any], rounds: int = 1) -> float:
 
 
 def measure(work: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each piece of work, all done once a round, in turn.
+    """Median seconds of each piece of work, all done once per round, alternating.
 
     Work of less than a millisecond is repeated within a round. A pause before each lets the threads
     of the one before go to sleep: those of OpenBLAS spin on for a while after a call.

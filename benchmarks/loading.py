@@ -1,7 +1,7 @@
 """Size and loading time of a model file: `make loading`.
 
 At 4,096 features, 128 bits and 1,000 classes, `import bitclass; bitclass.load(path)` in a fresh
-process beside `import numpy` alone, in turn, medians. Writes `results/loading.md`.
+process, compared with `import numpy` alone, alternating, medians. Writes `results/loading.md`.
 """
 
 from __future__ import annotations

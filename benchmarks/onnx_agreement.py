@@ -1,4 +1,4 @@
-"""Predictions of onnxruntime beside the model's own, on every dataset that is there.
+"""Predictions of onnxruntime compared with the model's own, on every dataset that is present.
 
 Rows on which they differ are counted, and of these the ones that are within rounding of a tie: a
 score of the other class, or a value whose sign is a bit, changes by less than 1e-4 of its size.
@@ -19,7 +19,8 @@ from bitclass import BinaryCodeClassifier, PackedModel
 from harness import NAMES, load, parse_options, present, write_page
 
 NOTE = (
-    "Predictions of onnxruntime beside those of the model, on test rows that neither has seen. "
+    "Predictions of onnxruntime compared with those of the model, on test rows that neither has "
+    "seen. "
     "*differ* counts rows with another label; *near a tie* counts those of them whose label also "
     "changes when the row is changed by 1e-4 of its size. *probabilities* is the largest "
     "difference of the probabilities of the best three classes, on rows that agree in these. "

@@ -23,7 +23,7 @@ from harness import parse_options, seconds_of, write_page
 
 N_CLASSES = 500
 BLOCK = 20_000
-# The peak is asked for within the process: the one its parent sees counts the parent's own memory.
+# The peak is measured within the process: the one its parent sees counts the parent's own memory.
 _RUN_AND_TELL_PEAK = """
 import re, sys
 from bitclass.cli import main
@@ -46,7 +46,7 @@ def make_files(folder: Path, n: int, d: int) -> tuple[Path, Path]:
     noise = 3 * rng.standard_normal((BLOCK, d), dtype=np.float32)
     for start in range(0, n, BLOCK):
         own = labels[start : start + BLOCK]
-        # The noise of a block is another's, shifted: drawing it anew would take longer than all.
+        # The noise of a block is another's, shifted: drawing it would take longer than the rest.
         array[start : start + BLOCK] = centres[own] + np.roll(noise, start // BLOCK, 1)[: len(own)]
     array.flush()
     del array

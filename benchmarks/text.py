@@ -1,9 +1,9 @@
 """Wide sparse rows of text: `make text`.
 
 Accuracy, training time, peak memory and model size on CLINC-150 (150 intents), on place names
-(136,907 places), on 100,000 columns of n-grams, and on dense rows of 20,000 features, beside
-LinearSVC where that can be trained; texts to labels by `NgramHasher`, and fastText beside it where
-that is installed (`pip install fasttext-numpy2`). Each part runs in a process of its own, those
+(136,907 places), on 100,000 columns of n-grams, and on dense rows of 20,000 features, compared
+with LinearSVC where that can be trained; texts to labels by `NgramHasher`, and by fastText if it
+is installed (`pip install fasttext-numpy2`). Each part runs in a process of its own, those
 with LinearSVC on one thread and in turn with it. Writes `results/text.md`.
 """
 
@@ -72,7 +72,7 @@ def file_bytes(classifier: BinaryCodeClassifier) -> int:
         return path.stat().st_size
 
 
-def beside_linear_svc(
+def compare_with_linear_svc(
     data: str, X: csr_matrix, y: NDArray[Any], X_test: csr_matrix, y_test: NDArray[Any]
 ) -> list[Result]:
     """Ours at 128 and 256 bits and LinearSVC, on one thread each."""
@@ -101,7 +101,7 @@ def clinc() -> list[Result]:
     texts, y, test, y_test = read_texts("clinc150_text")
     extract = tfidf(2, 5)
     X, X_test = csr_matrix(extract.fit_transform(texts)), csr_matrix(extract.transform(test))
-    return beside_linear_svc(f"CLINC-150, {X.shape[1]:,} columns", X, y, X_test, y_test)
+    return compare_with_linear_svc(f"CLINC-150, {X.shape[1]:,} columns", X, y, X_test, y_test)
 
 
 def columns_100000() -> list[Result]:
@@ -117,7 +117,7 @@ def columns_100000() -> list[Result]:
     frequent = np.argsort(-np.diff(X.tocsc().indptr), kind="stable")[:100_000]
     X, X_test = X[:, np.sort(frequent)], X_test[:, np.sort(frequent)]
     data = f"{X.shape[0]:,} rows of 139 intents, {X.shape[1]:,} columns"
-    return beside_linear_svc(data, X, y[chosen], X_test, y_test[tested])
+    return compare_with_linear_svc(data, X, y[chosen], X_test, y_test[tested])
 
 
 def sentences() -> list[Result]:
@@ -249,8 +249,8 @@ def dense() -> list[Result]:
 
 
 PARTS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
-    "clinc": ("Beside LinearSVC", clinc),
-    "columns": ("Beside LinearSVC", columns_100000),
+    "clinc": ("Compared with LinearSVC", clinc),
+    "columns": ("Compared with LinearSVC", columns_100000),
     "sentences": ("Texts to labels", sentences),
     "places": ("553,420 place names, 136,907 places", place_names),
     "fasttext": ("553,420 place names, 136,907 places", fasttext_names),
