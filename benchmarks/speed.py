@@ -37,8 +37,8 @@ from harness import (
 ALL_THREADS = len(os.sched_getaffinity(0))
 NOTE = (
     "Ratios of medians in one run, peers and ours alternating, equal threads on both sides; "
-    "training of LinearSVC, a minute long and always on one thread, is timed once, between two sets of "
-    "ours. Measured by `make bench`."
+    "training of LinearSVC, a minute long and always on one thread, is timed once, between two "
+    "sets of ours. Measured by `make bench`."
 )
 #: A comparison: how many times faster ours is than a peer, and what is expected of it.
 Row = dict[str, Any]
