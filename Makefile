@@ -110,7 +110,7 @@ cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kill
 serving: setup  ## requests per second of the HTTP service, compared with LinearSVC (about 2 minutes)
 	$(BIN)/python benchmarks/serving.py
 
-fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
+fuzz: setup  ## read 100,000 damaged model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000
 
 sanitize: setup  ## kernel tests under the address, undefined-behaviour and thread sanitizers
