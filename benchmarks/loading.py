@@ -23,7 +23,7 @@ NOTE = (
     "4,096 features, 128 bits, 1,000 classes; medians. The limit is 1.5 times `import numpy` plus "
     "50 ms. Measured by `make loading`."
 )
-MAX_BYTES = {"float32": 2_200_000, "int8": 600_000}
+MAX_BYTES = {"float32": 2_200_000, "float16": 1_150_000, "int8": 600_000}
 
 
 def main() -> None:
