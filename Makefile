@@ -10,7 +10,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.* native/simd/*)
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
-# One environment for all targets, made anew only when what it is made from changes.
+# One environment for all targets, made again only when what it is made from changes.
 $(VENV)/installed: pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bitclass needs Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -20,7 +20,7 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 
 setup: $(VENV)/installed  ## make the environment in .venv
 
-demo: setup  ## read 2,200 characters in unseen typefaces, beside linear models (1 to 2 minutes)
+demo: setup  ## read 2,200 characters in unseen typefaces, compared with linear models (1 to 2 minutes)
 	$(BIN)/bitclass demo
 
 test: setup lint  ## lint, types and all tests
@@ -33,7 +33,7 @@ $(VENV)/test-images: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test-images
 	@touch $@
 
-test-images: $(VENV)/test-images  ## networks beside torch, which is installed for it (0.5 GB)
+test-images: $(VENV)/test-images  ## networks compared with torch, which is installed for it (0.5 GB)
 	BITCLASS_TEST_IMAGES=1 $(BIN)/python -m pytest tests/images/test_reference_networks.py
 
 $(VENV)/docs: $(VENV)/installed
@@ -64,10 +64,10 @@ $(VENV)/bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	@touch $@
 
-bench: $(VENV)/bench  ## times beside the peers, as ratios (about 10 minutes)
+bench: $(VENV)/bench  ## times compared with the peers, as ratios (about 10 minutes)
 	$(BIN)/python benchmarks/speed.py
 
-accuracy: setup  ## accuracy on the real data sets, beside linear models (about 1 hour; may be interrupted)
+accuracy: setup  ## accuracy on the real datasets, compared with linear models (about 1 hour; may be interrupted)
 	$(BIN)/python benchmarks/accuracy.py
 
 reproduce: setup  ## the paper's tables and figures (about three hours; may be interrupted)
@@ -82,16 +82,16 @@ out-of-core: setup  ## train on a file of 12 GB, made and deleted (about 15 minu
 cost: setup  ## time and memory at 1,000 to 1,000,000 classes (about 10 minutes; may be interrupted)
 	$(BIN)/python benchmarks/cost.py
 
-search: $(VENV)/bench  ## search among 1,000,000 class codes beside faiss (about 15 minutes)
+search: $(VENV)/bench  ## search among 1,000,000 class codes, compared with faiss (about 15 minutes)
 	$(BIN)/python benchmarks/search.py
 
-memory: setup  ## peak memory of training on 1,000,000 rows (about 5 minutes)
+memory: setup  ## memory of training on 1,000,000 rows, and of worker processes (about 5 minutes)
 	$(BIN)/python benchmarks/memory.py
 
 loading: setup  ## size and loading time of a model file
 	$(BIN)/python benchmarks/loading.py
 
-text: setup  ## wide sparse rows of text beside LinearSVC (about 15 minutes)
+text: setup  ## wide sparse rows of text, compared with LinearSVC (about 15 minutes)
 	$(BIN)/python benchmarks/text.py
 
 images: setup  ## feature extraction, images per second (about 2 minutes)
@@ -101,16 +101,16 @@ $(VENV)/characters: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group characters
 	@touch $@
 
-characters: $(VENV)/characters  ## Han characters, 1,000 to 76,295 classes, beside the peers (hours; may be interrupted)
+characters: $(VENV)/characters  ## Han characters, 1,000 to 76,295 classes, compared with the peers (hours; may be interrupted)
 	$(BIN)/python benchmarks/characters.py
 
 cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
 	$(BIN)/python benchmarks/cluster.py
 
-serving: setup  ## requests per second of the HTTP service, beside LinearSVC (about 2 minutes)
+serving: setup  ## requests per second of the HTTP service, compared with LinearSVC (about 2 minutes)
 	$(BIN)/python benchmarks/serving.py
 
-fuzz: setup  ## read 100,000 spoiled model files (about 3 minutes)
+fuzz: setup  ## read 100,000 damaged model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000
 
 sanitize: setup  ## kernel tests under the address, undefined-behaviour and thread sanitizers
@@ -127,7 +127,7 @@ image-root:  ## the file system of the Docker image in build/image, tried in a c
 	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist
 	packaging/try_image_root.sh build/image
 
-onnx-agreement: setup  ## predictions of onnxruntime beside ours on the real datasets
+onnx-agreement: setup  ## predictions of onnxruntime compared with ours on the real datasets
 	$(BIN)/python benchmarks/onnx_agreement.py
 
 clean:  ## remove the environment and what was built

@@ -42,9 +42,9 @@ LINEAR = {
 VALUES = ("accuracy", "nearest", "rescore", "top5", "calibration_error", "fit_seconds", "epochs")
 NOTE = (
     "Test accuracy in %, mean of the seeds (± standard deviation), and in brackets that of the "
-    "nearest class of the same model, without rescoring; the parameters named, all others as "
-    "they are by default. LinearSVC has the C that is best on the test rows, beside "
-    "a linear softmax. The last column is the largest expected calibration error of the row. "
+    "nearest class of the same model, without rescoring; parameters that are not named have "
+    "their defaults. LinearSVC, with the C that is best on the test rows, and a linear softmax "
+    "for comparison. The last column is the largest expected calibration error of the row. "
     "Made by `make accuracy`."
 )
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import statistics
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fonts
-from harness import RESULTS, in_child, peak_mb, seconds_of, sweep, write_page
+from harness import RESULTS, in_child, peak_mb, seconds_of, sweep, timed, write_page
 from peers import METHODS
 
 CHART = Path(__file__).parents[1] / "docs" / "many-classes.svg"
@@ -125,10 +124,8 @@ def run_cell(n_classes: int, method: str, seed: int) -> dict[str, Any]:
     make, _ = METHODS[method]
     model = make(seed=seed) if method.startswith("bitclass") else make()
     before = peak_mb(reset=True)
-    start, cpu_start = time.perf_counter(), time.process_time()
-    model.fit(data.X, data.y)
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu_start
-    seconds, cpu = getattr(model, "fit_times", (seconds, cpu))
+    _, *times = timed(lambda: model.fit(data.X, data.y))
+    seconds, cpu = getattr(model, "fit_times", times)
     peak = peak_mb() - before
     accuracies = {
         UNSEEN[name]: round(float(np.mean(model.predict(X) == y)), 5)
@@ -137,9 +134,7 @@ def run_cell(n_classes: int, method: str, seed: int) -> dict[str, Any]:
     X_test, _ = data.tests["tw-kai"]
     rounds = []
     while len(rounds) < 5 and sum(rounds) < 30:
-        start = time.process_time()
-        model.predict(X_test)
-        rounds.append(time.process_time() - start)
+        rounds.append(timed(lambda: model.predict(X_test)).cpu)
     single = [seconds_of(lambda: model.predict(X_test[i : i + 1])) for i in range(100)]
     # A batch is as fast as the fastest of its rounds; a single row, as the median of many.
     return accuracies | {
@@ -207,7 +202,7 @@ def tables(
     found = means(rows)
     digits = {"fit_cpu": 1, "peak_mb": 0}
     pages: dict[str, list[dict[str, str]]] = {}
-    beside: list[dict[str, str]] = []
+    ratios: list[dict[str, str]] = []
     for size in sorted({size for size, _ in found}):
         of_size = {m: found[size, m] for m in METHODS if (size, m) in found}
         pages[f"{size:,} classes"] = [
@@ -232,8 +227,8 @@ def tables(
                 "times smaller": f"{smaller:.1f}",
                 "times faster": f"{faster:.1f}",
             }
-            beside.append({k: "" if "nan" in value else value for k, value in line.items()})
-    pages["256 bits beside LDA"] = beside
+            ratios.append({k: "" if "nan" in value else value for k, value in line.items()})
+    pages["256 bits compared with LDA"] = ratios
     pages["Classes added without the rows of the others, 256 bits, %"] = [
         {"": row["what"], "refine": row["refine"]}
         | {k: f"{100 * float(v):.2f}" for k, v in row.items() if k not in ("refine", "what")}
@@ -299,54 +294,42 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--time-limit", type=float, default=900, help="seconds per method")
     parser.add_argument("--skip-incremental", action="store_true")
-    parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--incremental", nargs=2, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.cell:
-        n_classes, method, seed = chosen.cell
-        print(json.dumps(run_cell(int(n_classes), method, int(seed))))
-        return
-    if chosen.incremental:
-        refine, what = chosen.incremental
-        print(json.dumps(run_incremental(refine == "True", what)))
-        return
     missing = fonts.missing_packages()
     if missing:
-        print("fonts are missing; their typefaces are left out:", "apt install", *missing)
+        print("fonts are missing; their typefaces are skipped:", "apt install", *missing)
     fonts.draw_all()
     if not set(UNSEEN) <= set(fonts.drawn_faces()):
         raise SystemExit(f"the typefaces to read are not installed: {', '.join(UNSEEN)}")
 
-    def run(option: str, *names: str) -> Any:
-        def run_cell(cell: Mapping[str, Any]) -> Any:
-            arguments = [str(cell[name]) for name in names]
-            limits = {"threads": chosen.threads, "time_limit": chosen.time_limit}
-            found: Any = in_child(option, *arguments, **limits)
-            late = found.get("failed", "").startswith("over")
-            return {"note": found["failed"]} if late else None if "failed" in found else found
-
-        return run_cell
+    def run(function: Callable[..., Any], cell: Mapping[str, Any]) -> Any:
+        arguments = [value for name, value in cell.items() if name != "threads"]
+        limits = {"threads": chosen.threads, "time_limit": chosen.time_limit}
+        found = in_child(function, *arguments, **limits)
+        late = found.get("failed", "").startswith("over")
+        return {"note": found["failed"]} if late else None if "failed" in found else found
 
     try:
         rows = sweep(
             RESULTS / "characters.csv",
             cells(chosen),
             VALUES,
-            run("--cell", "classes", "method", "seed"),
+            partial(run, run_cell),
         )
         added = itertools.product(() if chosen.skip_incremental else (False, True), INCREMENTAL)
         incremental = sweep(
             RESULTS / "characters_incremental.csv",
             [{"refine": refine, "what": what} for refine, what in added],
             [f"{face}, {part}" for face in UNSEEN for part in ("first", "second")],
-            run("--incremental", "refine", "what"),
+            partial(run, run_incremental),
         )
     except KeyboardInterrupt:
         raise SystemExit("interrupted; run again to continue") from None
     threads = " or ".join(sorted({row["threads"] for row in rows}))
     note = f"Every method with {threads} threads. Made by `make characters`."
     pages = tables(rows, incremental)
-    write_page("characters", "Han characters of two unseen typefaces", note, pages, False)
+    title = "Han characters of two unseen typefaces"
+    write_page("characters", title, note, pages, with_machine=False)
     chart(rows, CHART)
 
 

@@ -1,6 +1,6 @@
-"""Spoil model and statistics files and read them: `python benchmarks/fuzz_models.py --n 100000`.
+"""Damage model and statistics files and read them: `python benchmarks/fuzz_models.py --n 100000`.
 
-Each spoiled file must give a `ModelFileError` of one line that names the file, or a model that
+Each damaged file must give a `ModelFileError` of one line that names the file, or a model that
 predicts. Processes of their own read them, with a limit on the memory that one may take above what
 it had before, and on the time that a file may take; a crash or a hang ends the process, and counts.
 The seed is printed; `--seed` repeats a run.
@@ -39,7 +39,7 @@ def address_space() -> int:
 
 
 def read(path: str, kind: str) -> None:
-    """Read a file and use what comes of it."""
+    """Read a file and use the result."""
     if kind == "statistics":
         statistics, _ = load_statistics(path)
         X = np.ones((2, statistics.n_features), dtype=np.float32)
@@ -57,7 +57,7 @@ def read(path: str, kind: str) -> None:
         assert np.isfinite(model.predict_proba(X)).all()
         BinaryCodeClassifier.load(path).predict(X)
     except ModelFileError as error:
-        check_message(error, path)  # the summary may be spoiled, which `load` does not look into
+        check_message(error, path)  # the summary may be damaged, which `load` does not read
     except ValueError as error:  # finite numbers of the file whose products are not
         if "too large to be encoded" not in str(error):
             raise
@@ -71,14 +71,14 @@ def check_message(error: ModelFileError, path: str) -> None:
 
 
 def run(seed: int, n: int, memory: int, seconds: float) -> None:
-    """Spoil and read n files in this process; print what came of them."""
+    """Damage and read n files in this process; print the counts of outcomes."""
     rng = np.random.default_rng(seed)
     contents = [(path.read_bytes(), path.name) for path in GOLDEN]
     outcomes: collections.Counter[str] = collections.Counter()
     slowest = 0.0
     in_memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # spares the disk
     with tempfile.TemporaryDirectory(dir=in_memory) as folder:
-        path = os.path.join(folder, "spoiled.safetensors")
+        path = os.path.join(folder, "damaged.safetensors")
         for content, name in contents:  # so that all that is loaded once is loaded
             Path(path).write_bytes(content)
             read(path, "statistics" if name.startswith("statistics") else "model")
@@ -86,8 +86,8 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for at in range(n):
             content, name = contents[rng.integers(len(contents))]
-            spoiled, way = mutated(rng, content)
-            Path(path).write_bytes(spoiled)
+            damaged, way = mutated(rng, content)
+            Path(path).write_bytes(damaged)
             faulthandler.dump_traceback_later(10 * seconds, exit=True)
             began = time.perf_counter()
             try:
@@ -110,7 +110,7 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--n", type=int, default=100_000, help="number of spoiled files")
+    parser.add_argument("--n", type=int, default=100_000, help="number of damaged files")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--memory", type=int, default=64, help="maximal MiB above the start")
     parser.add_argument("--seconds", type=float, default=2.0, help="maximal seconds per file")
@@ -120,7 +120,7 @@ def main() -> None:
         run(options.seed, options.n, options.memory << 20, options.seconds)
         return
 
-    print(f"seed {options.seed}, {options.n} spoiled files of {len(GOLDEN)}", flush=True)
+    print(f"seed {options.seed}, {options.n} damaged files of {len(GOLDEN)}", flush=True)
     began = time.perf_counter()
     totals: collections.Counter[str] = collections.Counter()
     slowest, n_failed = 0.0, 0

@@ -1,24 +1,20 @@
-"""Times on one GPU: the pass over 14.2 million rows, the solution, refinement and prediction.
+"""Times and accuracy on one GPU: the pass over many rows, prediction, fits compared with two cores.
 
-Run with torch where there is CUDA, for instance::
+Run with torch where there is CUDA; datasets are npz files of X_train, y_train, X_test and y_test::
 
-    python benchmarks/gpu.py --refine tinyimagenet100_cnn1280.npz --accuracy letter16.npz
-    taskset -c 0,1 python benchmarks/gpu.py --cpu --refine tinyimagenet100_cnn1280.npz
-    python benchmarks/gpu.py --table
+    python benchmarks/gpu.py --fit tinyimagenet100_cnn1280.npz letter16.npz
 
-Each part appends its results to `results/gpu.jsonl` when it ends, and one that fails does not stop
-the others; `--table` writes them to `results/gpu.md`. Shares of the peak are those of a plain
-product and a plain copy in the same run. Data sets are npz files of X_train, y_train, X_test and
-y_test.
+What is in `results/gpu.csv` is not run again, and what fails is tried again by the next run; delete
+the file after a change of the library. Shares of the peak are those of a plain product and a plain
+copy in the same run. Writes `results/gpu.md`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
+import itertools
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +22,23 @@ import numpy as np
 import torch
 
 import harness
-from bitclass import BinaryCodeClassifier, set_num_threads
+from bitclass import BinaryCodeClassifier
 from bitclass.arrays import add_gram, class_sums
 from bitclass.device import device_search
-from harness import RESULTS, load, markdown
+from harness import RESULTS, load, sweep, threads_of_all, write_page
 
 RANK = 96  # of the class means, and of most of what varies within classes
+N_PREDICTED = 20_000
+PHASES = {"gram": "product", "class_sums": "atomic additions", "standardise": "memory"}
+#: What is measured; seconds, nanoseconds per row, and accuracy as a share.
+VALUES = (
+    *("card", "bfloat16_tflops", "float32_tflops", "copy_gb_per_s"),
+    *("rows", "features", "classes", "pass_s", "solve_s"),
+    *("all_ns", "gram_ns", "class_sums_ns", "standardise_ns"),
+    *("projected_ns", "nearest_ns", "short_list_ns", "predict_ns"),
+    *("seconds", "closed_form", "accuracy"),
+)
+Values = dict[str, Any]
 
 
 def synchronize() -> None:
@@ -70,13 +77,13 @@ class Rows:
         return X.addmm_(low, self.basis), y
 
 
-def limits(device: str, size: int) -> dict[str, Any]:
+def limits(device: str, size: int) -> Values:
     """What the card reaches in plain work."""
-    found: dict[str, Any] = {"card": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
+    found: Values = {"card": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
     for name, kind in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
         A = torch.randn(size, size, device=device).to(kind)
         A @ A
-        found[f"{name}_tflops"] = 2 * size**3 / seconds_of(lambda A=A: A @ A, 5) / 1e12
+        found[f"{name}_tflops"] = 2 * size**3 / seconds_of(lambda: A @ A, 5) / 1e12
     A = torch.randn(4 * size, size, device=device)
     B = torch.empty_like(A)
     B.copy_(A)
@@ -85,247 +92,196 @@ def limits(device: str, size: int) -> dict[str, Any]:
 
 
 def closed_form(
-    rows: Rows, n_rows: int, n_bits: int, batch: int, peak: dict[str, Any]
-) -> tuple[BinaryCodeClassifier, dict[str, Any]]:
-    """The pass over the rows, by partial_fit, and the solution; generating rows does not count."""
-    d, device = rows.basis.shape[1], rows.means.device
+    n_rows: int, d: int, n_classes: int, n_bits: int, batch: int, device: str
+) -> Values:
+    """The pass over the rows by partial_fit, the solution, and prediction by its model.
+
+    Generating rows does not count.
+    """
+    rows = Rows(d, n_classes, device)
     space = torch.empty(batch, d, device=device)
     classifier = BinaryCodeClassifier(n_bits, refine=False, random_state=0)
     taken = []
     for start in range(0, n_rows, batch):
         X, y = rows.draw(min(batch, n_rows - start), space)
-        taken.append(seconds_of(lambda X=X, y=y: classifier.partial_fit(X, y)))
+        taken.append(seconds_of(lambda: classifier.partial_fit(X, y)))
     solve = seconds_of(classifier.solve)
-    X, y = rows.draw(min(batch, 20_000), space)
-    found: dict[str, Any] = {
-        "n_bits": n_bits,
-        "rows": n_rows,
-        "features": d,
-        "classes": len(rows.means),
-        "pass_s": sum(taken),
-        "first_batch_s": taken[0],
-        "median_batch_s": float(np.median(taken)),
-        "solve_s": solve,
-        "accuracy": classifier.score(X, y),
-    }
-    # Where the time of a row goes, and what it could be: operations on and above the diagonal over
-    # those of a plain product, bytes read and written over those of a plain copy.
+    found: Values = {"rows": n_rows, "features": d, "classes": n_classes}
+    found |= {"pass_s": sum(taken), "solve_s": solve}
     X, y = rows.draw(batch, space)
     Z = X[: max(1, (1 << 30) // (4 * d))]
     own = y[: len(Z)]
     gram = torch.zeros(d, d, device=device, dtype=torch.float64)
-    sums = torch.zeros(len(rows.means), d, device=device)
+    sums = torch.zeros(n_classes, d, device=device)
     shift = torch.zeros(d, device=device)
     per_row = 1e9 / len(Z)
-    found["ns_per_row"] = {
-        "all": 1e9 * found["median_batch_s"] / min(batch, n_rows),
-        "gram": per_row * seconds_of(lambda: add_gram([Z], gram), 5),
-        "class_sums": per_row * seconds_of(lambda: class_sums(Z, own, None, sums), 5),
-        "standardise": per_row * seconds_of(lambda: (Z - shift).mul_(shift), 5),
-        "unique": 1e9 / batch * seconds_of(lambda: torch.unique(y, return_inverse=True), 5),
+    found |= {
+        "all_ns": 1e9 * float(np.median(taken)) / min(batch, n_rows),
+        "gram_ns": per_row * seconds_of(lambda: add_gram([Z], gram), 5),
+        "class_sums_ns": per_row * seconds_of(lambda: class_sums(Z, own, None, sums), 5),
+        "standardise_ns": per_row * seconds_of(lambda: (Z - shift).mul_(shift), 5),
     }
-    if peak:
-        ns, product, copy = found["ns_per_row"], peak["bfloat16_tflops"], peak["copy_gb_per_s"]
-        found["share_of_peak"] = {
-            "gram": d**2 / ns["gram"] / 1e3 / product,
-            "class_sums": 4 * d / ns["class_sums"] / copy,
-            "standardise": 16 * d / ns["standardise"] / copy,
-            "pass": d**2 * n_rows / found["pass_s"] / 1e12 / product,
-        }
-    return classifier, found
+    return found | prediction(classifier, *rows.draw(N_PREDICTED))
 
 
-def prediction(classifier: BinaryCodeClassifier, rows: Rows, n_rows: int) -> dict[str, Any]:
+def prediction(classifier: BinaryCodeClassifier, X: Any, y: Any) -> Values:
     """Nanoseconds per row of batches, end to end, and of the parts."""
-    X, y = rows.draw(n_rows)
     accuracy = classifier.score(X, y)
     model = classifier.packed()
     search = device_search(model, X)
     F = search.projected(X)
-    scale, m = 1e9 / n_rows, model.n_rescored
-    found: dict[str, Any] = {
-        "n_bits": model.n_bits,
-        "classes": len(model.classes),
-        "rows": n_rows,
-        "rescore": model.rescore,
-        "accuracy": accuracy,
-        "predict_ns_per_row": scale * seconds_of(lambda: classifier.predict(X), 50),
-        "projected_ns_per_row": scale * seconds_of(lambda: search.projected(X), 20),
-        "nearest_ns_per_row": scale * seconds_of(lambda: search.nearest(F, m), 20),
-        "short_list_ns_per_row": scale
-        * seconds_of(lambda: search._rescored(F, search.nearest(F, m), 1.0), 20),
+    scale, m = 1e9 / len(X), model.n_rescored
+    work: dict[str, Callable[[], Any]] = {
+        "projected": lambda: search.projected(X),
+        "nearest": lambda: search.nearest(F, m),
+        "short_list": lambda: search._rescored(F, search.nearest(F, m), 1.0),
+        "predict": lambda: classifier.predict(X),
     }
-    sample = X[:2000].cpu().numpy()
-    same = classifier.predict(X[:2000]).cpu().numpy() == classifier.predict(sample)
-    found["same_as_cpu"] = float(np.mean(same))
-    return found
+    found = {f"{part}_ns": scale * seconds_of(one, 20) for part, one in work.items()}
+    return found | {"accuracy": accuracy}
 
 
-def refinement(path: Path, n_bits: int, device: str) -> dict[str, Any]:
-    """Fit with refinement on the device, or on two cores."""
+def fit(path: Path, n_bits: int, device: str, seed: int) -> Values:
+    """Seconds and accuracy of a fit with refinement on the device or on two cores."""
     X, y, T, u = load(path)
-    found: dict[str, Any] = {"file": path.stem, "n_bits": n_bits, "device": device, "rows": len(X)}
     if device != "cpu":
         X, y, T, u = (torch.asarray(array, device=device) for array in (X, y, T, u))
-    for refine in (False, True):
-        name = "refined" if refine else "closed_form"
-        classifier = BinaryCodeClassifier(n_bits, refine=refine, random_state=0)
-        for run in ("first_", "") if device != "cpu" else ("",):
-            taken = seconds_of(lambda classifier=classifier: classifier.fit(X, y))
-            found[f"{name}_{run}s"] = taken
-        found[f"{name}_accuracy"] = classifier.score(T, u)
-        found[f"{name}_refinement"] = classifier.refinement_
-    return found
+    plain, refined = (
+        BinaryCodeClassifier(n_bits, refine=refine, random_state=seed) for refine in (False, True)
+    )
+    with threads_of_all(2):
+        closed = plain.fit(X, y).score(T, u)
+        if device != "cpu":
+            refined.fit(X, y)  # kernels are loaded when they are first used
+        seconds = seconds_of(lambda: refined.fit(X, y))
+        return {"seconds": seconds, "closed_form": closed, "accuracy": refined.score(T, u)}
 
 
-def accuracy(path: Path, n_bits: int, seeds: int, device: str) -> dict[str, Any]:
-    """Test accuracy in % of the same seeds on the CPU and on the device."""
-    X, y, T, u = load(path)
-    there = [torch.asarray(array, device=device) for array in (X, y, T, u)]
-    found: dict[str, Any] = {"file": path.stem, "n_bits": n_bits, "seeds": seeds}
-    for refine in (False, True):
-        pairs = []
-        for seed in range(seeds):
-            classifier = BinaryCodeClassifier(n_bits, refine=refine, random_state=seed)
-            on_cpu = classifier.fit(X, y).score(T, u)
-            pairs.append((on_cpu, classifier.fit(*there[:2]).score(*there[2:])))
-        name = "refined" if refine else "closed_form"
-        found[name] = [[round(100 * value, 3) for value in pair] for pair in pairs]
-        found[f"{name}_difference"] = round(100 * float(np.mean(np.diff(pairs))), 3)
-    return found
+def cells(options: argparse.Namespace, device: str) -> Iterator[dict[str, Any]]:
+    """Each piece of work; its columns name what is measured."""
+    cell = {"data": "", "n_bits": 0, "device": device, "seed": 0}
+    yield {"part": "limits"} | cell
+    for n_bits in options.bits if options.rows else ():
+        yield {"part": "closed form"} | cell | {"n_bits": n_bits}
+    for path in options.fit:
+        each = itertools.product(options.bits, dict.fromkeys([device, "cpu"]), range(options.seeds))
+        for n_bits, on, seed in each:
+            yield {"part": "fit", "data": path.stem, "n_bits": n_bits, "device": on, "seed": seed}
 
 
-def run(given: argparse.Namespace) -> None:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-
-    def part(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        start = time.perf_counter()
-        try:
-            found = work()
-        except Exception:
-            found = {"error": traceback.format_exc()}
-        line = {"part": name, "took_s": time.perf_counter() - start, **found}
-        with given.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(json.dumps(line), flush=True)
-        return {} if "error" in found else found
-
-    if given.cpu:
-        set_num_threads(2)
-        for path in given.refine:
-            for n_bits in given.bits:
-                part("refinement", lambda p=path, b=n_bits: refinement(p, b, "cpu"))
-        return
-    peak = part("limits", lambda: limits(device, 8192 if device == "cuda" else 512))
-    # Kernels are loaded when they are first used.
-    small = Rows(1024, 5000, device)
-    part("warm-up", lambda: closed_form(small, 40_000, given.bits[0], 20_000, peak)[1])
-    for n_bits in given.bits if given.rows else ():
-        fitted = []
-        rows = Rows(given.features, given.classes, device)
-
-        def learn(rows: Rows = rows, n_bits: int = n_bits) -> dict[str, Any]:
-            classifier, found = closed_form(rows, given.rows, n_bits, given.batch, peak)
-            fitted.append(classifier)
-            return found
-
-        part("closed form", learn)
-        if fitted:
-            part("prediction", lambda rows=rows: prediction(fitted[0], rows, 20_000))
-        fitted.clear()
-    for path in given.refine:
-        for n_bits in given.bits:
-            part("refinement", lambda p=path, b=n_bits: refinement(p, b, device))
-    for path in given.accuracy:
-        n_bits = given.bits[0]
-        part("accuracy", lambda p=path, b=n_bits: accuracy(p, b, given.seeds, device))
-
-
-def tables(lines: list[dict[str, Any]]) -> str:
+def tables(rows: list[dict[str, str]]) -> dict[str, list[dict[str, Any]]]:
     """The results as tables."""
 
-    def found(part: str) -> list[dict[str, Any]]:
-        return [line for line in lines if line["part"] == part and "error" not in line]
+    def number(row: Mapping[str, str], name: str) -> float:
+        return float(row[name]) if row[name] else np.nan
 
-    peak, first = found("limits")[0], found("closed form")[0]
-    predicted = {line["n_bits"]: line for line in found("prediction")}
+    (peak,) = (row for row in rows if row["part"] == "limits")
+    passes = [row for row in rows if row["part"] == "closed form"]
     sizes = [
         {
-            "bits": line["n_bits"],
-            "rows x features, classes": f"{line['rows']:,} x {line['features']:,}, "
-            f"{line['classes']:,}",
-            "pass, s": f"{line['pass_s']:.2f}",
-            "solution, s": f"{line['solve_s']:.2f}",
-            "prediction, ns per row": f"{predicted[line['n_bits']]['predict_ns_per_row']:.0f}",
-            "accuracy, %": f"{100 * predicted[line['n_bits']]['accuracy']:.1f}",
+            "bits": row["n_bits"],
+            "rows x features, classes": "{:,} x {:,}, {:,}".format(
+                *(int(row[name]) for name in ("rows", "features", "classes"))
+            ),
+            "pass, s": number(row, "pass_s"),
+            "solution, s": number(row, "solve_s"),
+            "prediction, ns per row": number(row, "predict_ns"),
+            "accuracy, %": f"{100 * number(row, 'accuracy'):.1f}",
         }
-        for line in found("closed form")
+        for row in passes
     ]
-    limit = {"gram": "product", "class_sums": "atomic additions", "standardise": "memory"}
-    phases = [
+    # What it could be: operations on and above the diagonal over those of a plain product, bytes
+    # read and written over those of a plain copy.
+    d = int(passes[0]["features"])
+    per_ns = {"gram": d**2 / number(peak, "bfloat16_tflops") / 1e3}
+    per_ns |= {
+        phase: n_bytes * d / number(peak, "copy_gb_per_s")
+        for phase, n_bytes in (("class_sums", 4), ("standardise", 16))
+    }
+    phases: list[dict[str, Any]] = [
         {
             "phase of the pass": phase,
-            "ns per row": f"{first['ns_per_row'][phase]:.0f}",
-            "share of the peak": f"{100 * first['share_of_peak'][phase]:.0f} %" if name else "",
-            "limit": name,
+            "ns per row": (ns := number(passes[0], f"{phase}_ns")),
+            "share of the peak": f"{100 * per_ns[phase] / ns:.0f} %",
+            "limit": limit,
         }
-        for phase, name in (limit | {"all": ""}).items()
+        for phase, limit in PHASES.items()
     ]
+    phases.append(
+        {"phase of the pass": "all", "ns per row": number(passes[0], "all_ns"), "": "", "limit": ""}
+    )
     parts = [
-        {"prediction": phase}
-        | {f"ns per row, {b} bits": f"{p[f'{phase}_ns_per_row']:.0f}" for b, p in predicted.items()}
-        for phase in ("projected", "nearest", "short_list", "predict")
+        {"prediction": part}
+        | {f"ns per row, {row['n_bits']} bits": number(row, f"{part}_ns") for row in passes}
+        for part in ("projected", "nearest", "short_list", "predict")
     ]
-    fits = {(line["file"], line["n_bits"], line["device"]): line for line in found("refinement")}
-    refined = [
-        {
-            "fit with refinement": file,
-            "bits": n_bits,
-            "GPU, s": f"{line['refined_s']:.2f}",
-            "2 cores, s": f"{other['refined_s']:.2f}",
-            "ratio": f"{other['refined_s'] / line['refined_s']:.1f}",
-            "accuracy, %": f"{100 * line['refined_accuracy']:.2f}",
-            "on 2 cores": f"{100 * other['refined_accuracy']:.2f}",
-        }
-        for (file, n_bits, device), line in fits.items()
-        if device != "cpu" and (other := fits.get((file, n_bits, "cpu"))) is not None
-    ]
-    accurate = []
-    for line in found("accuracy"):
-        accurate.append({"accuracy, %, 128 bits": line["file"], "seeds": line["seeds"]})
-        for name, title in (("closed_form", "closed form"), ("refined", "refined")):
-            on_cpu, on_gpu = np.mean(line[name], axis=0)
-            accurate[-1] |= {f"{title}: CPU": f"{on_cpu:.2f}", f"{title}: GPU": f"{on_gpu:.2f}"}
-        accurate[-1]["difference"] = f"{line['refined_difference']:+.2f}"
-    text = [
-        "# One GPU",
-        f"Written by `benchmarks/gpu.py --table`. {peak['card']}: {peak['bfloat16_tflops']:.0f} "
-        f"TFLOP/s in bfloat16, {peak['float32_tflops']:.0f} in float32, a copy moves "
-        f"{peak['copy_gb_per_s']:,.0f} GB/s.",
-        *(markdown(rows) for rows in (sizes, phases, parts, refined, accurate) if rows),
-    ]
-    return "\n\n".join(text) + "\n"
+    fits: dict[tuple[str, str], dict[str, list[dict[str, str]]]] = {}
+    for row in rows:
+        if row["part"] == "fit":
+            of_data = fits.setdefault((row["data"], row["n_bits"]), {})
+            of_data.setdefault("CPU" if row["device"] == "cpu" else "GPU", []).append(row)
+    times, accuracies = [], []
+    for (data, n_bits), by_device in fits.items():
+        if len(by_device) == 2:
+            first = {"fit with refinement": data, "bits": n_bits}
+            gpu, cpu = (number(by_device[device][0], "seconds") for device in ("GPU", "CPU"))
+            if np.isfinite(gpu / cpu):
+                times.append(first | {"GPU, s": gpu, "2 cores, s": cpu, "ratio": cpu / gpu})
+            line = first | {"seeds": len(by_device["GPU"])}
+            for name, title in (("closed_form", "closed form"), ("accuracy", "refined")):
+                on_cpu, on_gpu = (
+                    100 * np.mean([number(row, name) for row in by_device[device]])
+                    for device in ("CPU", "GPU")
+                )
+                line |= {f"{title}, CPU": f"{on_cpu:.2f}", f"{title}, GPU": f"{on_gpu:.2f}"}
+            accuracies.append(line | {"difference": f"{on_gpu - on_cpu:+.2f}"})
+    return {
+        "Closed form": sizes,
+        "Phases of the pass": phases,
+        "Prediction": parts,
+        "Time of fits": times,
+        "Test accuracy, %": accuracies,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=RESULTS / "gpu.jsonl")
+    parser.add_argument("--out", type=Path, default=RESULTS / "gpu.csv")
     parser.add_argument("--rows", type=int, default=14_200_000)
     parser.add_argument("--features", type=int, default=4096)
     parser.add_argument("--classes", type=int, default=21_841)
     parser.add_argument("--batch", type=int, default=1 << 19)
     parser.add_argument("--bits", type=int, nargs="+", default=[128, 256])
-    parser.add_argument("--refine", type=Path, nargs="*", default=[], help="data sets to time")
-    parser.add_argument("--accuracy", type=Path, nargs="*", default=[], help="data sets to compare")
+    parser.add_argument("--fit", type=Path, nargs="*", default=[], help="datasets to fit")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--cpu", action="store_true", help="time --refine on two cores instead")
-    parser.add_argument("--table", action="store_true", help="write what was measured as tables")
-    given = parser.parse_args()
-    if not given.table:
-        return run(given)
-    lines = [json.loads(line) for line in given.out.read_text().splitlines()]
-    given.out.with_suffix(".md").write_text(tables(lines))
-    return None
+    parser.add_argument("--page", action="store_true", help="only write the page again")
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    paths = {path.stem: path for path in options.fit}
+    shape = (options.rows, options.features, options.classes)
+
+    def run(cell: Mapping[str, Any]) -> Values | None:
+        try:
+            if cell["part"] == "limits":
+                return limits(device, 8192 if device == "cuda" else 512)
+            if cell["part"] == "fit":
+                return fit(paths[cell["data"]], cell["n_bits"], cell["device"], cell["seed"])
+            small = map(min, shape, (40_000, 1024, 5000))
+            closed_form(*small, cell["n_bits"], 20_000, device)  # loads the kernels
+            return closed_form(*shape, cell["n_bits"], options.batch, device)
+        except Exception:  # what fails does not stop the others: time on a GPU is short
+            traceback.print_exc()
+            return None
+
+    rows = sweep(options.out, () if options.page else cells(options, device), VALUES, run)
+    peak = next(row for row in rows if row["part"] == "limits")
+    note = (
+        f"Made by `benchmarks/gpu.py`. {peak['card']}: {float(peak['bfloat16_tflops']):.0f} "
+        f"TFLOP/s in bfloat16, {float(peak['float32_tflops']):.0f} in float32, a copy moves "
+        f"{float(peak['copy_gb_per_s']):,.0f} GB/s."
+    )
+    keep = options.out == parser.get_default("out")
+    write_page("gpu", "One GPU", note, tables(rows), with_machine=False, keep=keep)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import os
@@ -57,7 +58,7 @@ def load(path: Path) -> Rows:
 
 
 def present(names: Iterable[str], folder: Path = DATA) -> dict[str, Path]:
-    """Files of the datasets that are there; an error if none is."""
+    """Files of the datasets that exist; an error if none does."""
     paths = {name: folder / f"{name}.npz" for name in names}
     there = {name: path for name, path in paths.items() if path.exists()}
     for name in sorted(set(paths) - set(there)):
@@ -98,18 +99,28 @@ def random_codes(n: int, n_bits: int, seed: int = 0) -> NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, (n, n_bits // 8), dtype=np.uint8)
 
 
+class Timed(NamedTuple):
+    """What some work returned, its seconds by the clock, and the CPU seconds of all threads."""
+
+    result: Any
+    seconds: float
+    cpu: float
+
+
+def timed(work: Callable[[], Any]) -> Timed:
+    """Do some work once."""
+    start, cpu_start = time.perf_counter(), time.process_time()
+    result = work()
+    return Timed(result, time.perf_counter() - start, time.process_time() - cpu_start)
+
+
 def seconds_of(work: Callable[[], Any], rounds: int = 1) -> float:
     """Median seconds of some work."""
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+    return statistics.median(timed(work).seconds for _ in range(rounds))
 
 
 def measure(work: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each piece of work, all done once a round, in turn.
+    """Median seconds of each piece of work, all done once per round, alternating.
 
     Work of less than a millisecond is repeated within a round. A pause before each lets the threads
     of the one before go to sleep: those of OpenBLAS spin on for a while after a call.
@@ -138,17 +149,26 @@ def threads_of_all(n_threads: int) -> Iterator[None]:
 
 
 def in_child(
-    *arguments: str, threads: int | None = None, time_limit: float | None = None
-) -> dict[str, Any] | list[Any]:
-    """The last line that this script prints in a process of its own, which is JSON.
+    function: Callable[..., Any],
+    *arguments: Any,
+    threads: int | None = None,
+    time_limit: float | None = None,
+) -> Any:
+    """What a function of a script returns in a process of its own.
 
-    A dictionary with the key "failed", the reason, if the process fails or takes too long.
+    Arguments and result pass as JSON. A dictionary with the key "failed", the reason, if the
+    process fails or takes too long.
     """
-    environment = dict(os.environ)
+    module = Path(sys.modules[function.__module__].__file__ or "").stem
+    program = (
+        f"import json, sys, {module}; "
+        f"print(json.dumps({module}.{function.__name__}(*json.loads(sys.argv[1]))))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     if threads is not None:
         libraries = ("OMP", "OPENBLAS", "MKL", "RAYON", "BITCLASS")
         environment |= {f"{name}_NUM_THREADS": str(threads) for name in libraries}
-    command = [sys.executable, "-W", "ignore", sys.argv[0], *arguments]
+    command = [sys.executable, "-W", "ignore", "-c", program, json.dumps(arguments)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=time_limit, env=environment
@@ -159,6 +179,13 @@ def in_child(
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"failed": f"failed: {reason[:120]}"}
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def checked(found: Any) -> Any:
+    """The result of `in_child`, unless it failed, which ends the script."""
+    if "failed" in found:
+        raise SystemExit(found["failed"])
+    return found
 
 
 def peak_mb(reset: bool = False) -> float:
@@ -189,7 +216,7 @@ def sweep(
     A cell without a result is tried again by the next sweep.
     """
     done = list(csv.DictReader(path.open())) if path.exists() else []
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", newline="") as file:
         writer: csv.DictWriter[str] | None = None
         for cell in cells:
@@ -210,10 +237,22 @@ def sweep(
     return done
 
 
+def parse_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, bool]:
+    """The options of a script, and whether all have their defaults: only such a run is kept."""
+    options = parser.parse_args()
+    return options, options == parser.parse_args([])
+
+
 def write_page(
-    name: str, title: str, note: str, tables: Mapping[str, Table], with_machine: bool = True
+    name: str,
+    title: str,
+    note: str,
+    tables: Mapping[str, Table],
+    *,
+    with_machine: bool = True,
+    keep: bool = True,
 ) -> None:
-    """Write `results/NAME.md` and print it.
+    """Print a page of results and write it to `results/NAME.md`.
 
     Parameters
     ----------
@@ -225,14 +264,16 @@ def write_page(
         Rows by the heading of their table; a row has its values by column.
     with_machine : bool
         Whether it was measured here and now.
+    keep : bool
+        Whether to write the file; False for a run of a part, or with other than default settings.
     """
     parts = [f"# {title}", f"{note} {machine()}" if with_machine else note]
     for heading, rows in tables.items():
         if rows:
             parts += [*([f"## {heading}"] if heading else []), markdown(rows)]
     text = "\n\n".join(parts) + "\n"
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(text)
+    if keep:
+        (RESULTS / f"{name}.md").write_text(text)
     print(text)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from bitclass.images import EfficientNetLite0, image_rows, open_images
-from harness import seconds_of, write_page
+from harness import parse_options, seconds_of, write_page
 
 NOTE = "Images per second, medians, all cores. Measured by `make images`."
 
@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=100, help="number of images")
     parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+    options, complete = parse_options(parser)
     n, rounds = options.n, options.rounds
     images = list(np.random.default_rng(0).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8))
     network = EfficientNetLite0()
@@ -54,10 +54,7 @@ def main() -> None:
         ):
             results[title] = rate(lambda: image_rows(files, network), n, rounds)
     rows = [{"": title, "images per second": value} for title, value in results.items()]
-    if n == parser.get_default("n"):
-        write_page("images", "Image features", NOTE, {"": rows})
-    else:
-        print(*rows, sep="\n")
+    write_page("images", "Image features", NOTE, {"": rows}, keep=complete)
 
 
 if __name__ == "__main__":

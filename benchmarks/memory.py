@@ -1,29 +1,42 @@
-"""Peak memory of hinge training above its input, 1,000,000 x 512 float32: `make memory`.
+"""Memory of training above its input, and of worker processes that predict: `make memory`.
 
-Writes `results/memory.md`. Each part runs in a process of its own.
+Workers each load a model, map its file, or are forked after loading; theirs is the proportional set
+size, which counts a page that n processes share as 1/n of a page each, less that of a worker
+without a model. Linux only. Writes `results/memory.md`.
 """
 
 from __future__ import annotations
 
-import json
-import sys
+import argparse
+import multiprocessing
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bitclass import BinaryCodeClassifier
-from harness import in_child, peak_mb, write_page
+import bitclass
+from bitclass import BinaryCodeClassifier, PackedModel
+from bitclass.storage import save
+from harness import checked, in_child, parse_options, peak_mb, pss_mb, random_model, write_page
 
-NOTE = "Peak memory of `fit` above its input, without refinement. Measured by `make memory`."
+NOTE = (
+    "Training: peak memory of `fit` above its input, without refinement. Workers: memory per "
+    "worker process beyond that of a worker without a model; 2,048 features, 256 bits. "
+    "Measured by `make memory`."
+)
 CASES = {
     # rows, features, classes, loss; and what may be taken above the input, in MB
     "hinge, 1,000,000 x 512": (1_000_000, 512, 100, "hinge", 200),
     "exponential, 1,000,000 x 64, 1,000 classes": (1_000_000, 64, 1000, "exponential", None),
 }
+N_FEATURES, N_BITS = 2048, 256
+
+forked: PackedModel | None = None
 
 
-def run(name: str) -> None:
-    """Fit in this process, and print the peak above what stood there before."""
-    n, d, n_classes, loss, _ = CASES[name]
+def training(n: int, d: int, n_classes: int, loss: str) -> dict[str, float]:
+    """Peak memory of a fit above what was there before."""
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((n_classes, d), dtype=np.float32)
     y = np.arange(n) % n_classes
@@ -37,15 +50,69 @@ def run(name: str) -> None:
     before = peak_mb(reset=True)
     classifier.fit(X, y)
     found = {"input, MB": X.nbytes / 1e6, "above it, MB": peak_mb() - before}
-    print(json.dumps(found | {"training accuracy": classifier.score(X[:5000], y[:5000])}))
+    return found | {"training accuracy": classifier.score(X[:5000], y[:5000])}
+
+
+def work(how: str, path: Path, ready: Any, results: Any) -> None:
+    model = None
+    if how == "forked":
+        model = forked
+    elif how != "none":
+        model = bitclass.load(path, memory_map=how == "mapped")
+    if model is not None:
+        model.predict(np.ones((8, N_FEATURES), dtype=np.float32))
+    ready.wait()
+    results.put(pss_mb())
+    ready.wait()
+
+
+def memory_per_worker(how: str, path: Path, n_workers: int, start: str) -> float:
+    """Mean memory per worker in MB."""
+    global forked
+    context = multiprocessing.get_context(start)
+    forked = bitclass.load(path) if how == "forked" else None
+    ready, results = context.Barrier(n_workers), context.Queue()
+    workers = [
+        context.Process(target=work, args=(how, path, ready, results)) for _ in range(n_workers)
+    ]
+    for worker in workers:
+        worker.start()
+    found = [results.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+    return float(np.mean(found))
+
+
+def predicting(n_workers: int, n_classes: int) -> list[dict[str, Any]]:
+    """Memory of workers by how they get their model."""
+    rows = []
+    for precision in ("int8", "float32"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.safetensors"
+            save(path, random_model(np.arange(n_classes), N_FEATURES, N_BITS, precision=precision))
+            row: dict[str, Any] = {"precision": precision, "workers": n_workers}
+            row |= {"classes": n_classes, "file, MB": path.stat().st_size / 1e6}
+            for how, start in (("loaded", "spawn"), ("mapped", "spawn"), ("forked", "fork")):
+                with_model, without = (
+                    memory_per_worker(each, path, n_workers, start) for each in (how, "none")
+                )
+                row[f"{how}, MB"] = with_model - without
+        rows.append(row)
+    return rows
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
-        run(sys.argv[1])
-        return
-    rows = [{"": name} | in_child(name) | {"limit, MB": case[-1]} for name, case in CASES.items()]
-    write_page("memory", "Memory of training", NOTE, {"": rows})
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of training, at most")
+    parser.add_argument("--workers", type=int, default=10)
+    parser.add_argument("--classes", type=int, default=300_000, help="of the model of the workers")
+    options, complete = parse_options(parser)
+    rows = []
+    for name, (n, *others, limit) in CASES.items():
+        found = checked(in_child(training, min(n, options.rows), *others))
+        rows.append({"": name} | found | {"limit, MB": limit})
+    tables = {"Training": rows, "Workers": predicting(options.workers, options.classes)}
+    write_page("memory", "Memory", NOTE, tables, keep=complete)
 
 
 if __name__ == "__main__":

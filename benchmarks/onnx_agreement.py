@@ -1,4 +1,4 @@
-"""Predictions of onnxruntime beside the model's own, on every dataset that is there.
+"""Predictions of onnxruntime compared with the model's own, on every dataset that is present.
 
 Rows on which they differ are counted, and of these the ones that are within rounding of a tie: a
 score of the other class, or a value whose sign is a bit, changes by less than 1e-4 of its size.
@@ -16,10 +16,11 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from bitclass import BinaryCodeClassifier, PackedModel
-from harness import NAMES, load, present, write_page
+from harness import NAMES, load, parse_options, present, write_page
 
 NOTE = (
-    "Predictions of onnxruntime beside those of the model, on test rows that neither has seen. "
+    "Predictions of onnxruntime compared with those of the model, on test rows that neither has "
+    "seen. "
     "*differ* counts rows with another label; *near a tie* counts those of them whose label also "
     "changes when the row is changed by 1e-4 of its size. *probabilities* is the largest "
     "difference of the probabilities of the best three classes, on rows that agree in these. "
@@ -29,23 +30,24 @@ NOTE = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--datasets", nargs="+", default=list(NAMES), choices=list(NAMES))
     parser.add_argument("--bits", type=int, default=128)
     parser.add_argument("--rows", type=int, default=20_000, help="training rows at most")
-    arguments = parser.parse_args()
+    options, complete = parse_options(parser)
     rows = []
-    for name, path in present(NAMES).items():
+    for name, path in present(options.datasets).items():
         X, y, X_test, _ = load(path)
-        chosen = np.random.default_rng(0).permutation(len(X))[: arguments.rows]
+        chosen = np.random.default_rng(0).permutation(len(X))[: options.rows]
         for precision, kernel in (("int8", None), ("float32", None), ("float32", "rbf")):
             classifier = BinaryCodeClassifier(
-                arguments.bits, precision=precision, kernel=kernel, random_state=0
+                options.bits, precision=precision, kernel=kernel, random_state=0
             )
             model = classifier.fit(X[chosen], y[chosen]).packed()
             compared = compare(model, X_test)
             rows.append({"dataset": NAMES[name], "model": precision + (", rbf" if kernel else "")})
             rows[-1] |= compared
             print(*rows[-1].values(), flush=True)
-    write_page("onnx", "ONNX", NOTE, {f"{arguments.bits} bits": rows})
+    write_page("onnx", "ONNX", NOTE, {f"{options.bits} bits": rows}, keep=complete)
 
 
 def compare(model: PackedModel, X: NDArray[np.float32]) -> dict[str, Any]:

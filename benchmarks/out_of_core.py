@@ -1,4 +1,4 @@
-"""Training on a file larger than memory should be: `make out-of-core`.
+"""Training on a file larger than memory: `make out-of-core`.
 
 Makes a float32 `.npy` of 3,000,000 x 1,024 rows (12 GB) in a temporary folder, trains on it with
 `bitclass fit` in a process of its own, and deletes it. Shows the peak resident memory, and the time
@@ -19,11 +19,11 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from bitclass import BinaryCodeClassifier
-from harness import seconds_of, write_page
+from harness import parse_options, seconds_of, write_page
 
 N_CLASSES = 500
 BLOCK = 20_000
-# The peak is asked for within the process: the one its parent sees counts the parent's own memory.
+# The peak is measured within the process: the one its parent sees counts the parent's own memory.
 _RUN_AND_TELL_PEAK = """
 import re, sys
 from bitclass.cli import main
@@ -46,7 +46,7 @@ def make_files(folder: Path, n: int, d: int) -> tuple[Path, Path]:
     noise = 3 * rng.standard_normal((BLOCK, d), dtype=np.float32)
     for start in range(0, n, BLOCK):
         own = labels[start : start + BLOCK]
-        # The noise of a block is another's, shifted: drawing it anew would take longer than all.
+        # The noise of a block is another's, shifted: drawing it would take longer than the rest.
         array[start : start + BLOCK] = centres[own] + np.roll(noise, start // BLOCK, 1)[: len(own)]
     array.flush()
     del array
@@ -75,7 +75,7 @@ def plain_read(path: Path) -> float:
 
 
 def in_memory(features: Path, labels: Path, n: int, loss: str) -> float:
-    """Seconds a row of a fit on the first n rows, in memory."""
+    """Seconds per row of a fit on the first n rows, in memory."""
     X = np.array(np.load(features, mmap_mode="r")[:n])
     y = np.load(labels)[:n]
     classifier = BinaryCodeClassifier(128, loss=loss, random_state=0)
@@ -100,17 +100,17 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=1024)
     parser.add_argument("--memory-rows", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, help="where the file is made, and deleted from")
-    chosen = parser.parse_args()
-    n, d = chosen.rows, chosen.features
+    options, complete = parse_options(parser)
+    n, d = options.rows, options.features
     results = []
-    with tempfile.TemporaryDirectory(dir=chosen.folder) as name:
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
         features, labels = make_files(Path(name), n, d)
         print(f"made {features.stat().st_size / 1e9:.1f} GB", flush=True)
         for loss in ("hinge", "exponential"):
             read = plain_read(features)
             seconds, peak = streamed(Path(name), features, labels, loss)
-            a_row = in_memory(features, labels, min(chosen.memory_rows, n), loss)
-            expected = n * a_row + read
+            per_row = in_memory(features, labels, min(options.memory_rows, n), loss)
+            expected = n * per_row + read
             results.append(
                 {
                     "loss": loss,
@@ -118,17 +118,17 @@ def main() -> None:
                     "limit, MB": 1000,
                     "`bitclass fit`, s": seconds,
                     "plain read, s": read,
-                    "as many rows in memory, s": n * a_row,
+                    "as many rows in memory, s": n * per_row,
                     "ratio": seconds / expected,
                 }
             )
             print(results[-1], flush=True)
-    if n == parser.get_default("rows"):
-        note = (
-            f"{n:,} rows of {d:,} float32 features, {4 * n * d / 1e9:.1f} GB. The ratio is to a "
-            "plain read and training in memory. Measured by `make out-of-core`."
-        )
-        write_page("out_of_core", "Training on a file larger than memory", note, {"": results})
+    note = (
+        f"{n:,} rows of {d:,} float32 features, {4 * n * d / 1e9:.1f} GB. The ratio is to a "
+        "plain read and training in memory. Measured by `make out-of-core`."
+    )
+    title = "Training on a file larger than memory"
+    write_page("out_of_core", title, note, {"": results}, keep=complete)
 
 
 if __name__ == "__main__":

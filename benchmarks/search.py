@@ -3,17 +3,14 @@
 Short lists of 16 classes at 128 bits, for the 76,000 Han characters where their features are cached
 (`make characters` draws them) and for 1,000,000 derived classes. All methods run on one thread, in
 turn; times are CPU time, medians of several rounds, in batches and one row at a time. Recall is by
-distance: a class that is as near as the right one counts. Results are kept in `build/search.json`,
-those of each problem until it is measured again; writes `results/search.md`.
+distance: a class that is as near as the right one counts. Writes `results/search.md`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,7 @@ from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.prediction import cluster_codes
 from bitclass.codes import hamming
 from cost import class_rows
-from harness import BUILD, threads_of_all, write_page
+from harness import BUILD, parse_options, threads_of_all, timed, write_page
 
 N_BITS, K = 128, 16
 N_QUERIES, N_SINGLE = 1000, 100
@@ -106,12 +103,6 @@ def methods(weights: NDArray[np.uint8], names: list[str]) -> dict[str, Callable[
     return found
 
 
-def cpu_seconds(work: Callable[[], Any]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
-
-
 def measured(weights: NDArray[np.uint8], codes: NDArray[np.uint8], names: list[str], rounds: int):
     """Recall, and microseconds per row in batches and one at a time, of each method."""
     searches = methods(weights, names)
@@ -130,9 +121,9 @@ def measured(weights: NDArray[np.uint8], codes: NDArray[np.uint8], names: list[s
     single: dict[str, list[float]] = {name: [] for name in searches}
     for _ in range(rounds):
         for name, search in searches.items():
-            batch[name].append(cpu_seconds(lambda: search(codes)) / len(codes))
+            batch[name].append(timed(lambda: search(codes)).cpu / len(codes))
             ones = [codes[i : i + 1] for i in range(N_SINGLE)]
-            single[name].append(cpu_seconds(lambda: [search(one) for one in ones]) / N_SINGLE)
+            single[name].append(timed(lambda: [search(one) for one in ones]).cpu / N_SINGLE)
     for row in rows:
         row["µs per row, batch"] = 1e6 * statistics.median(batch[row["search"]])
         row["one row"] = 1e6 * statistics.median(single[row["search"]])
@@ -175,9 +166,8 @@ def main() -> None:
     parser.add_argument("--characters", type=Path, default=BUILD / "characters")
     parser.add_argument("--methods", nargs="+", default=["clusters", "flat", "ivf", "hnsw"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--kept", type=Path, default=BUILD / "search.json")
-    options = parser.parse_args()
-    results = json.loads(options.kept.read_text()) if options.kept.exists() else {}
+    options, complete = parse_options(parser)
+    results: dict[str, list[dict[str, Any]]] = {}
     with threads_of_all(1):
         problems = {"Han characters": lambda: characters(options.characters)}
         if options.classes:
@@ -186,15 +176,14 @@ def main() -> None:
             made = make()
             if made is None:
                 print(f"{name}: no features in {options.characters}; skipped")
+                complete = False
                 continue
             weights, codes = made
             title = f"{name}, {len(weights):,} classes"
             results[title] = measured(weights, codes, options.methods, options.rounds)
             results[f"{name}: classes visited by exact indices"] = [exact_indices(weights, codes)]
-            options.kept.parent.mkdir(exist_ok=True)
-            options.kept.write_text(json.dumps(results, indent=1) + "\n")
     note = f"Short lists of {K} at {N_BITS} bits, one thread, CPU time: `make search`."
-    write_page("search", "Search among class codes", note, results)
+    write_page("search", "Search among class codes", note, results, keep=complete)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness import pss_mb, random_model, write_page
+from harness import parse_options, pss_mb, random_model, write_page
 
 N_CLASSES, N_FEATURES, N_BITS = 1000, 512, 128
 LARGE_CLASSES, LARGE_BITS = 1_000_000, 1024
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="per service and round")
     parser.add_argument("--baseline", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options, complete = parse_options(parser)
     if options.baseline:
         return serve_baseline()
     with tempfile.TemporaryDirectory() as folder:
@@ -156,7 +156,8 @@ def main() -> None:
         if sys.platform == "linux":
             write_model(path, np.arange(LARGE_CLASSES), LARGE_BITS)
             memory = measure_memory(path)
-    write_page("serving", "HTTP service", NOTE, {"Requests": rates, "Memory": memory})
+    tables = {"Requests": rates, "Memory": memory}
+    write_page("serving", "HTTP service", NOTE, tables, keep=complete)
     return None
 
 

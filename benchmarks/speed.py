@@ -1,4 +1,4 @@
-"""How fast bitclass is beside its peers, as ratios in one run: `make bench`.
+"""Speed of bitclass compared with its peers, as ratios in one run: `make bench`.
 
 Writes `results/speed.md`. `--only NAME` runs one part.
 """
@@ -26,6 +26,7 @@ from harness import (
     DATA,
     load,
     measure,
+    parse_options,
     random_codes,
     random_model,
     seconds_of,
@@ -35,9 +36,9 @@ from harness import (
 
 ALL_THREADS = len(os.sched_getaffinity(0))
 NOTE = (
-    "Ratios of medians in one run, peers and ours in turn, equal threads on both sides; training "
-    "of LinearSVC, a minute long and always on one thread, is timed once, between two sets of "
-    "ours. Measured by `make bench`."
+    "Ratios of medians in one run, peers and ours alternating, equal threads on both sides; "
+    "training of LinearSVC, a minute long and always on one thread, is timed once, between two "
+    "sets of ours. Measured by `make bench`."
 )
 #: A comparison: how many times faster ours is than a peer, and what is expected of it.
 Row = dict[str, Any]
@@ -79,13 +80,13 @@ def compare(
     floor: float | None = None,
     aim: float | None = None,
 ) -> Row:
-    """Time a peer and ours in turn."""
+    """Time a peer and ours, alternating."""
     medians = measure({"peer": peer_work, "ours": our_work}, rounds)
     return row(what, peer, threads, medians["peer"], medians["ours"], floor, aim)
 
 
 def search(threads: int) -> Iterator[Row]:
-    """Hamming argmin beside faiss IndexBinaryFlat."""
+    """Hamming argmin compared with faiss IndexBinaryFlat."""
     for n_classes, n_bits in itertools.product((1_000, 20_000), (128, 256)):
         weights, codes = random_codes(n_classes, n_bits), random_codes(4_000, n_bits, seed=1)
         peer = faiss.IndexBinaryFlat(n_bits)
@@ -105,7 +106,7 @@ def search(threads: int) -> Iterator[Row]:
 
 
 def encode(threads: int) -> Iterator[Row]:
-    """Features to codes beside NumPy's product alone."""
+    """Features to codes compared with NumPy's product alone."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20_000, 4096), dtype=np.float32)
     P = rng.standard_normal((4096, 128), dtype=np.float32)
@@ -115,7 +116,7 @@ def encode(threads: int) -> Iterator[Row]:
     int8 = HashFunction(P, t, precision="int8")
     # As learned models do it: rows are standardised before they are quantised.
     standardised = HashFunction(P, t, precision="int8", centre=centre, scale=scale)
-    beside = partial(compare, threads=threads, rounds=7)
+    timed_with = partial(compare, threads=threads, rounds=7)
     shape = "encode, d = 4,096, r = 128, n = 20,000"
     for kind, hash_function, floor, aim in (
         ("int8", int8, 2.0, 3.5),
@@ -123,13 +124,15 @@ def encode(threads: int) -> Iterator[Row]:
         ("float32", HashFunction(P, t, precision="float32"), 0.9, 1.0),
     ):
         ours = partial(hash_function.encode, X)
-        yield beside(f"{shape}, {kind}", "NumPy X @ P", lambda: X @ P, ours, floor=floor, aim=aim)
+        yield timed_with(
+            f"{shape}, {kind}", "NumPy X @ P", lambda: X @ P, ours, floor=floor, aim=aim
+        )
     ours = partial(int8.encode, X.astype(np.float16))
-    yield beside("the same from float16, int8", "NumPy X @ P, float32", lambda: X @ P, ours)
+    yield timed_with("the same from float16, int8", "NumPy X @ P, float32", lambda: X @ P, ours)
 
 
 def rescoring(threads: int) -> Iterator[Row]:
-    """A short list of 16 beside the nearest class: how much more it costs."""
+    """A short list of 16 compared with the nearest class: how much more it costs."""
     rng = np.random.default_rng(0)
     for d, n_classes, n_bits in itertools.product((384, 4096), (1_000, 21_841), (128, 256)):
         nearest = random_model(np.arange(n_classes), d, n_bits, standardised=True)
@@ -147,9 +150,9 @@ def rescoring(threads: int) -> Iterator[Row]:
 
 
 def predict(threads: int) -> Iterator[Row]:
-    """Rows of features to labels beside scikit-learn's LinearSVC."""
+    """Rows of features to labels compared with scikit-learn's LinearSVC."""
     rng = np.random.default_rng(0)
-    beside = partial(compare, threads=threads)
+    timed_with = partial(compare, threads=threads)
     for n_classes, n_rows, floor, aim in ((1_000, 4_000, 30, 60), (21_841, 400, 250, 500)):
         svm = LinearSVC()  # with random parameters, as ours
         svm.coef_ = rng.standard_normal((n_classes, 4096))
@@ -162,15 +165,15 @@ def predict(threads: int) -> Iterator[Row]:
             X = rng.standard_normal((n_rows, 4096)).astype(dtype)
             what = f"predict a batch of {n_rows:,} ({X.dtype}), {shape}"
             works = partial(svm.predict, X), partial(ours.predict, X)
-            yield beside(what, "LinearSVC.predict", *works, rounds=5, floor=floor, aim=aim)
+            yield timed_with(what, "LinearSVC.predict", *works, rounds=5, floor=floor, aim=aim)
         if n_classes == 1_000:
             coefficients = svm.coef_.astype(np.float32).T.copy()
             product = lambda: (X @ coefficients).argmax(axis=1)  # noqa: E731
-            yield beside(what, "NumPy float32 product + argmax", product, works[1], rounds=5)
+            yield timed_with(what, "NumPy float32 product + argmax", product, works[1], rounds=5)
             one = X[:1].astype(np.float64)
             works = partial(svm.predict, one), partial(ours.predict, one)
             what = "predict one row, d = 4,096, C = 1,000"
-            yield beside(what, "LinearSVC.predict", *works, rounds=31, floor=10, aim=30)
+            yield timed_with(what, "LinearSVC.predict", *works, rounds=31, floor=10, aim=30)
 
 
 @cache  # a minute, on one thread whatever their number
@@ -186,13 +189,13 @@ def svm_seconds(name: str, max_iter: int) -> float:
 
 
 def fit(threads: int) -> Iterator[Row]:
-    """Training beside LinearSVC (Crammer-Singer) and RidgeClassifier, on real features."""
+    """Training compared with LinearSVC (Crammer-Singer) and RidgeClassifier, on real features."""
     for name, max_iter, targets in (
         ("cifar10_gist512", 300, ((60, 150), (20, 60), (None, None))),
         ("tinyimagenet100_cnn1280", 100, ((60, 150), (15, 40), (None, 10))),
     ):
         if not (DATA / f"{name}.npz").exists():
-            print(f"{name} is not in {DATA}: left out")
+            print(f"{name} is not in {DATA}: skipped")
             continue
         X, y, *_ = load(DATA / f"{name}.npz")
         X = StandardScaler().fit_transform(X).astype(np.float32)
@@ -256,11 +259,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=[*PARTS, "growth"], help="run one part")
     parser.add_argument("--threads", type=int, help="one number of threads instead of 1 and all")
-    chosen = parser.parse_args()
+    options, complete = parse_options(parser)
     rows: list[Row] = []
-    counts = [chosen.threads] if chosen.threads else sorted({1, ALL_THREADS})
+    counts = [options.threads] if options.threads else sorted({1, ALL_THREADS})
     for name, part in PARTS.items():
-        if chosen.only not in (None, name):
+        if options.only not in (None, name):
             continue
         for threads in counts:
             with threads_of_all(threads):
@@ -269,14 +272,11 @@ def main() -> None:
                     rows.append(found)
                     print(found[""], found["peer"], threads, f"{found['ratio']:.2f}", flush=True)
     grown = []
-    if chosen.only in (None, "growth"):
+    if options.only in (None, "growth"):
         with threads_of_all(1):
             grown = growth()
-    if chosen.only is None and chosen.threads is None:
-        tables = {"": rows, "Time on one thread as one size is doubled": grown}
-        write_page("speed", "Speed", NOTE, tables)
-    elif grown:
-        print(*grown, sep="\n")
+    tables = {"": rows, "Time on one thread as one size is doubled": grown}
+    write_page("speed", "Speed", NOTE, tables, keep=complete)
 
 
 if __name__ == "__main__":

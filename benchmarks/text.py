@@ -1,9 +1,9 @@
 """Wide sparse rows of text: `make text`.
 
 Accuracy, training time, peak memory and model size on CLINC-150 (150 intents), on place names
-(136,907 places), on 100,000 columns of n-grams, and on dense rows of 20,000 features, beside
-LinearSVC where that can be trained; texts to labels by `NgramHasher`, and fastText beside it where
-that is installed (`pip install fasttext-numpy2`). Each part runs in a process of its own, those
+(136,907 places), on 100,000 columns of n-grams, and on dense rows of 20,000 features, compared
+with LinearSVC where that can be trained; texts to labels by `NgramHasher`, and by fastText if it
+is installed (`pip install fasttext-numpy2`). Each part runs in a process of its own, those
 with LinearSVC on one thread and in turn with it. Writes `results/text.md`.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import sys
 import tempfile
 import time
@@ -30,7 +29,7 @@ from threadpoolctl import threadpool_limits
 from bitclass import BinaryCodeClassifier, load
 from bitclass.storage import save
 from bitclass.text import NgramHasher, TextRows, open_texts
-from harness import DATA, in_child, peak_mb, write_page
+from harness import DATA, checked, in_child, parse_options, peak_mb, timed, write_page
 
 NOTE = (
     "Accuracy in %, seconds of wall time, size of the model file (LinearSVC: of its coefficients), "
@@ -65,12 +64,6 @@ def tfidf(words: int, characters: int) -> Any:
     )
 
 
-def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """What a piece of work returns, and the seconds that it takes."""
-    start = time.perf_counter()
-    return work(), time.perf_counter() - start
-
-
 def file_bytes(classifier: BinaryCodeClassifier) -> int:
     """Size of the model file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +72,7 @@ def file_bytes(classifier: BinaryCodeClassifier) -> int:
         return path.stat().st_size
 
 
-def beside_linear_svc(
+def compare_with_linear_svc(
     data: str, X: csr_matrix, y: NDArray[Any], X_test: csr_matrix, y_test: NDArray[Any]
 ) -> list[Result]:
     """Ours at 128 and 256 bits and LinearSVC, on one thread each."""
@@ -87,9 +80,9 @@ def beside_linear_svc(
     with threadpool_limits(1):
         for n_bits in (128, 256):
             ours = BinaryCodeClassifier(n_bits, n_jobs=1, random_state=0)
-            _, seconds = timed(lambda: ours.fit(X, y))
+            seconds = timed(lambda: ours.fit(X, y)).seconds
             results.append((f"bitclass, {n_bits} bits", ours, seconds, file_bytes(ours)))
-        peer, seconds = timed(lambda: LinearSVC().fit(X, y))
+        peer, seconds, _ = timed(lambda: LinearSVC().fit(X, y))
         results.append(("LinearSVC", peer, seconds, peer.coef_.nbytes))
     return [
         {
@@ -108,7 +101,7 @@ def clinc() -> list[Result]:
     texts, y, test, y_test = read_texts("clinc150_text")
     extract = tfidf(2, 5)
     X, X_test = csr_matrix(extract.fit_transform(texts)), csr_matrix(extract.transform(test))
-    return beside_linear_svc(f"CLINC-150, {X.shape[1]:,} columns", X, y, X_test, y_test)
+    return compare_with_linear_svc(f"CLINC-150, {X.shape[1]:,} columns", X, y, X_test, y_test)
 
 
 def columns_100000() -> list[Result]:
@@ -124,7 +117,7 @@ def columns_100000() -> list[Result]:
     frequent = np.argsort(-np.diff(X.tocsc().indptr), kind="stable")[:100_000]
     X, X_test = X[:, np.sort(frequent)], X_test[:, np.sort(frequent)]
     data = f"{X.shape[0]:,} rows of 139 intents, {X.shape[1]:,} columns"
-    return beside_linear_svc(data, X, y[chosen], X_test, y_test[tested])
+    return compare_with_linear_svc(data, X, y[chosen], X_test, y_test[tested])
 
 
 def sentences() -> list[Result]:
@@ -156,7 +149,7 @@ def sentences() -> list[Result]:
 
 def microseconds(predict: Callable[[list[str]], Any], texts: list[str]) -> float:
     """Median time of the prediction of one text, Python included."""
-    times = [timed(lambda text=text: predict([text]))[1] for text in texts[:2000]]
+    times = [timed(lambda text=text: predict([text])).seconds for text in texts[:2000]]
     return 1e6 * float(np.median(times))
 
 
@@ -184,7 +177,7 @@ def place_names() -> list[Result]:
         path = Path(folder) / "model.safetensors"
         save(path, ours.packed().with_text(hasher.features_), projection="int8")
         model, size = load(path), path.stat().st_size
-    found, predicting = timed(lambda: model.predict(test))
+    found, predicting, _ = timed(lambda: model.predict(test))
     return [
         {
             "method": "NgramHasher and bitclass, 256 bits",
@@ -214,10 +207,10 @@ def fasttext_names() -> list[Result]:
         for dim, epoch, maxn, lr in ((100, 5, 4, 0.5), (100, 10, 4, 1.0), (200, 10, 5, 0.5)):
             settings = {"dim": dim, "epoch": epoch, "minn": 2, "maxn": maxn, "lr": lr}
             options = {"loss": "hs", "thread": 2, "verbose": 0}
-            model, seconds = timed(
+            model, seconds, _ = timed(
                 lambda: fasttext.train_supervised(str(table), **options, **settings)
             )
-            (labels, _), predicting = timed(lambda: model.predict(test))
+            (labels, _), predicting, _ = timed(lambda: model.predict(test))
             found = np.array([label[0].removeprefix("__label__") for label in labels])
             model.save_model(str(path))
             results.append(
@@ -243,7 +236,7 @@ def dense() -> list[Result]:
     for start in range(0, 5500, 500):
         X[start : start + 500] += centres[y[start : start + 500]]
     ours = BinaryCodeClassifier(128, random_state=0)
-    _, seconds = timed(lambda: ours.fit(X[:5000], y[:5000]))
+    seconds = timed(lambda: ours.fit(X[:5000], y[:5000])).seconds
     return [
         {
             "data": "5,000 dense rows of 20,000 features, 50 classes",
@@ -256,8 +249,8 @@ def dense() -> list[Result]:
 
 
 PARTS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
-    "clinc": ("Beside LinearSVC", clinc),
-    "columns": ("Beside LinearSVC", columns_100000),
+    "clinc": ("Compared with LinearSVC", clinc),
+    "columns": ("Compared with LinearSVC", columns_100000),
     "sentences": ("Texts to labels", sentences),
     "places": ("553,420 place names, 136,907 places", place_names),
     "fasttext": ("553,420 place names, 136,907 places", fasttext_names),
@@ -267,20 +260,15 @@ PARTS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=PARTS, help="run one part, and print it as JSON")
-    options = parser.parse_args()
-    if options.only is not None:
-        print(json.dumps(PARTS[options.only][1]()))
-        return
+    parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS))
+    options, complete = parse_options(parser)
     if not (DATA / "clinc150_text.tsv.gz").exists():
         sys.exit(f"{DATA}: no texts there; set BITCLASS_DATA")
     tables: dict[str, list[Result]] = {}
-    for name, (heading, _) in PARTS.items():
-        found: Any = in_child("--only", name)
-        if "failed" in found:
-            sys.exit(f"{name}: {found['failed']}")
-        tables.setdefault(heading, []).extend(found)
-    write_page("text", "Wide sparse rows", NOTE, tables)
+    for name in options.only:
+        heading, part = PARTS[name]
+        tables.setdefault(heading, []).extend(checked(in_child(part)))
+    write_page("text", "Wide sparse rows", NOTE, tables, keep=complete)
 
 
 if __name__ == "__main__":

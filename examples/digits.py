@@ -30,7 +30,7 @@ for loss in ("hinge", "exponential"):
     paper = BinaryCodeClassifier.paper(n_bits=128, loss=loss, random_state=0).fit(X, y)
     print(f"accuracy of the paper's method, {loss} loss: {paper.score(X_test, y_test):.3f}")
 
-# A class that appears later: the hash function stays, the new class gets weights.
+# A class that appears later: the hash function is extended, old rows are not needed.
 late = y == 9
 online = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X[~late], y[~late])
 online.partial_fit(X[late], y[late])

@@ -102,7 +102,7 @@ def _digits(folder: Path | None, seed: int) -> Split:
 def synthetic_rows(
     folder: Path | None, seed: int, *, n: int, d: int, n_classes: int, n_test: int = 10_000
 ) -> Split:
-    """Rows of a given shape, for times and memory where the real data is not at hand.
+    """Rows of a given shape, for times and memory where the real data is not available.
 
     Class means lie in a subspace of 64 dimensions with a decaying spectrum, as those of real
     features do.

@@ -30,7 +30,7 @@ DOWNLOADS = {
 def download(name: str, folder: Path) -> Path:
     """Fetch an archive into a folder; it appears there only if its checksum is right.
 
-    One that is there already is checked and not fetched again.
+    An existing file is checked and not fetched again.
     """
     url, checksum = DOWNLOADS[name]
     kind, _, expected = checksum.partition(":")

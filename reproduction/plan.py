@@ -86,7 +86,7 @@ def plan_cells(
         if seed < _MAX_CURVE_SEEDS:
             for data in plan.curves:
                 wanted += [(m, data, bits) for bits in plan.lengths for m in (*PAPER, *BITCLASS)]
-                # Every second length will do for the methods that take long.
+                # Every second length is enough for the slow methods.
                 wanted += [(m, data, bits) for bits in plan.lengths[::2] for m in HASHING]
         wanted += [(m, data, r) for data in plan.times for r in plan.lengths for m in PAPER]
         cells |= dict.fromkeys(Cell(method, data, bits, seed) for method, data, bits in wanted)

@@ -1,4 +1,4 @@
-"""The paper's tables, with its own numbers beside ours."""
+"""The paper's tables, with its own numbers next to ours."""
 
 from __future__ import annotations
 

@@ -22,9 +22,8 @@ classifier = BinaryCodeClassifier(n_bits=64, random_state=0).fit(X, y)
 print(f"accuracy on {len(y_test)} test images: {classifier.score(X_test, y_test):.3f}")
 
 # %%
-# Codes are packed: 64 bits are 8 bytes. Here they are unpacked and shown beside the weights of the
-# class: one column per bit, one line per image. Images of one class share most bits with each
-# other and with the weights of their class.
+# Codes are packed: 64 bits are 8 bytes. Here they are unpacked: one column per bit, one line per
+# image. Images of one class share most of their bits.
 codes = unpack(classifier.encode(X_test), classifier.n_bits)
 figure, panels = plt.subplots(5, 1, figsize=(7, 5), sharex=True, layout="constrained")
 for digit, panel in enumerate(panels):

@@ -9,7 +9,7 @@ rescoring, which ranks the nearest classes by real-valued scores.
 
 # %%
 # The images are rendered from typefaces that come with matplotlib, at varying sizes and places, by
-# ``typefaces.py``, which lies beside this script in ``examples/gallery``. Letters that look the
+# ``typefaces.py``, which is next to this script in ``examples/gallery``. Letters that look the
 # same in two alphabets are one class.
 import matplotlib.pyplot as plt
 import numpy as np

@@ -47,7 +47,6 @@ def test_an_interrupted_run_is_resumed_and_a_second_one_only_reads(tmp_path, cap
     [
         (["--methods", "svm"], ["--methods", "'svm'", "svm-ova", "paper-hinge"]),
         (["--datasets", "mnist"], ["--datasets", "'mnist'", "digits", "cifar10-paper"]),
-        (["--methods", " , "], ["--methods", "nothing"]),
         (["--datasets", "letters"], ["letters", "letter16.npz", "--data"]),
         (["--data", "none"], ["none: no such folder"]),
         (["--data", "empty"], ["empty/cifar10_gist512.npz", "GIST", "X_train"]),

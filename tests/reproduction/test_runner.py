@@ -114,6 +114,8 @@ def test_the_plans_have_every_table_and_figure(tmp_path):
     for method, expected in (("sdh", lengths - {32, 512}), ("paper-hinge", lengths)):
         found = {cell.n_bits for cell in full if (cell.method, cell.data) == (method, "clinc150")}
         assert found == expected
+    curves = {cell.seed for cell in full if cell.n_bits == 1024 and cell.data == "clinc150"}
+    assert curves == {0, 1}  # long codes take long, so the curves have two of three seeds
     # All of the first seed come first, so that an interrupted run has a bit of everything.
     assert [cell.seed for cell in full] == sorted(cell.seed for cell in full)
     assert all(cell.seed == 0 for cell in full if DATASETS[cell.data].synthetic)
