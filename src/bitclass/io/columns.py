@@ -211,17 +211,15 @@ def choose_arrays(
             raise DataFileError(f"{path}: has no array {name!r}; there are: {listed(names)}")
     if len(features) > 1:
         raise DataFileError(f"{path}: features are one array, but features= names several")
-    notes: list[str] = []
+    is_guessed = False
     if not features and request.features is not False:
         features = [_feature_array(path, shapes, numeric, request.labels)]
-        if len(names) > 1:
-            notes.append(f"features recognised: {features[0]!r}")
-    if request.labels is not None:
-        return features, None if request.labels is False else request.labels, notes
-    label = _label_array(path, names, features)
-    if label:
-        notes.append(f"labels recognised: {label!r}")
-    return features, label, notes
+        is_guessed = len(names) > 1
+    label = None if request.labels is False else request.labels
+    if request.labels is None:
+        label = _label_array(path, names, features)
+        is_guessed = is_guessed or label is not None
+    return features, label, ["recognised"] if is_guessed else []
 
 
 def _feature_array(
