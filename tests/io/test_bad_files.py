@@ -119,7 +119,7 @@ TABLES = [
     ({"a": pa.array([], pa.float64())}, "has no rows"),
     ({"X": [[1.0], [1.0, 2.0]]}, "row 1 has 2 values in column 'X', the first row has 1"),
     ({"X": [[1.0, 2.0], [None, 1.0]]}, "row 1 has no value in column 'X'"),
-    ({"X": [[]]}, "column 'X' has empty lists"),
+    ({"X": pa.array([[]], pa.list_(pa.float64()))}, "column 'X' has empty lists"),
     ({"X": [[1.0]], "label": pa.array([0], pa.timestamp("s"))}, "'label' are of type timestamp"),
     ({"a": [1.0], "X": [[1.0]]}, "one column of lists, or columns of numbers"),
 ]
