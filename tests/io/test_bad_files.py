@@ -175,15 +175,16 @@ def test_sparse_indices_are_checked(tmp_path, indices, pointers):
     refused(tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize(("place", "offset"), [(-1, 1 << 30), (0, 1 << 30)])
-def test_offsets_of_lists_are_checked(tmp_path, place, offset):
-    """Also those of the first list, which tells the number of features."""
-    paths, _ = make("arrow_file", tmp_path, X, Y)
-    content = paths[0].read_bytes()
+@pytest.mark.parametrize("is_last", [False, True])
+def test_offsets_of_lists_are_checked(tmp_path, is_last):
+    """Those of the first list, which tells the number of features, and of the last one."""
+    paths, _ = make("arrow_file", tmp_path, np.tile(X, (4, 1)), np.tile(Y, 4))
     offsets = np.arange(7, dtype=np.int32) * 2
-    assert offsets.tobytes() in content
-    offsets[place] = offset
-    paths[0].write_bytes(content.replace((np.arange(7, dtype=np.int32) * 2).tobytes(), offsets))
+    good = offsets.tobytes()  # of each batch, which has six rows
+    content = paths[0].read_bytes()
+    at = content.rindex(good) if is_last else content.index(good)
+    offsets[-1 if is_last else 0] = 1 << 30
+    paths[0].write_bytes(content[:at] + offsets.tobytes() + content[at + len(good) :])
     refused(paths[0], "offset")
 
 

@@ -220,6 +220,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         ("y,0.5\nn,0.25\n", None),
         ("species,400,410,420\ncat,5,3,7\n", None),
         ("species,420,410,400\ncat,5,3,0.5\n", None),
+        ("label,420,410,400\ncat,5,3,0.5\n", None),
         ("T,2,8,3\nI,5,12,3\n", None),
         ("400,410\n0.5,0.25\n", None),
     ],
