@@ -79,9 +79,8 @@ class CsvSource(TableSource):
         return [n_rows]
 
     def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
-        number, text = self._pa.float64(), self._pa.string()
-        types = {name: number if name in self.features else text for name in self._wanted}
-        yield from self._stream(types)
+        texts = dict.fromkeys(self._wanted, self._pa.string())
+        yield from self._stream(texts | dict.fromkeys(self.features, self._pa.float64()))
 
     def _stream(self, types: dict[str, Any]) -> Generator[Any, None, None]:
         """Record batches of some columns."""
