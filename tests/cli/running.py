@@ -190,7 +190,7 @@ def assert_refused(cases, folder, **options):
             assert_one_line(done, done.returncode or 2 if code is None else code, *words)
         except AssertionError as error:
             wrong[name] = error
-    assert not wrong
+    assert not wrong, wrong
     assert contents(folder) == before
 
 

@@ -27,7 +27,6 @@ import bitclass as library
 from bitclass import BinaryCodeClassifier
 from bitclass.codes import hamming
 from bitclass.hash_function import HashFunction
-from bitclass.io import open_rows
 from bitclass.model import PackedModel
 from bitclass.storage import save
 
@@ -274,10 +273,7 @@ def test_a_pipe_gets_no_colours_and_no_bars(outputs, folder):
     assert not any("\x1b" in text or "\r" in text for text in (told, *outputs.values()))
     assert "per second" not in told
     assert "learned 7 classes from 300 rows" in told
-
-
-def test_without_arguments_help_is_shown():
-    assert "evaluate" in succeed()
+    assert "evaluate" in succeed()  # the help
 
 
 def test_warnings_are_one_line(folder):
@@ -322,21 +318,6 @@ def test_text_labels_that_python_held_as_objects(tmp_path, fitted):
     assert evaluated["accuracy"] == fitted.score(X, y)
     succeed("predict", "m", "t.npz", "--out", "p.npy", cwd=tmp_path)
     np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), fitted.predict(X))
-
-
-def test_batches_of_a_file_give_the_model_of_the_library_in_batches(tmp_path):
-    X, own = problem(150_000, 4)
-    np.savez(tmp_path / "train.npz", X=X, y=own)
-    succeed("fit", "train.npz", "--model", "m", "--bits", 32, "--no-refine", cwd=tmp_path)
-    rows = open_rows(tmp_path / "train.npz")
-    assert rows.rows_per_batch < len(X) / 2, "one batch alone shows nothing"
-    expected = BinaryCodeClassifier(32, refine=False, random_state=0).fit_batches(
-        lambda start: ((batch.X, batch.labels) for batch in rows.batches(start)),
-        sample=rows.sample(),
-    )
-    model = library.load(tmp_path / "m")
-    np.testing.assert_array_equal(model.unpacked_weights(), expected.weights_)
-    np.testing.assert_array_equal(model.hash_function.projection, expected.projection_)
 
 
 def test_columns_are_selected_by_name_in_any_order(tmp_path):

@@ -1,4 +1,4 @@
-"""The demo: what it draws, its features, and the command on few characters."""
+"""The demo: what it draws, and the command on few characters."""
 
 import importlib
 import subprocess
@@ -7,17 +7,12 @@ import sys
 import pytest
 from running import assert_one_line, bitclass, bitclass_process, environment
 
-glyphs = importlib.import_module("bitclass.cli.glyphs")
 pytest.importorskip("matplotlib")
 
 
-@pytest.fixture(scope="module")
-def drawn():
-    return glyphs.draw_characters(glyphs.load_faces(), None, lambda done, total: None)
-
-
-def test_characters_that_look_the_same_in_every_face_are_one_class(drawn):
-    classes, drawings = drawn
+def test_characters_that_look_the_same_in_every_face_are_one_class():
+    demo = importlib.import_module("bitclass.cli.demo")
+    classes, drawings = demo.draw_characters(demo.load_faces(), None)
     of = {character: name for name in classes for character in name}
     assert 2100 < len(classes) < len(of)
     assert of["A"] == of["\u0391"]  # Latin and Greek
@@ -56,4 +51,4 @@ def test_a_missing_library_is_named_before_any_work():
 
 def test_an_unknown_picture_format_is_refused(tmp_path):
     done = bitclass("demo", "--out", tmp_path / "demo.xyz")
-    assert_one_line(done, 2, "demo.xyz", "--out must end in one of")
+    assert_one_line(done, 2, "demo.xyz", "--out must end in .png")

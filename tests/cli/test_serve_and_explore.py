@@ -20,36 +20,17 @@ from bitclass import BinaryCodeClassifier
 from small_network import small_network
 
 
-def wave(kind, seed):
-    """An image of 32 x 32 whose class is the direction of its waves."""
-    rng = np.random.default_rng(seed)
-    y, x = np.mgrid[:32, :32] / 32
-    angle = np.pi * kind / 10
-    along = np.cos(angle) * x + np.sin(angle) * y
-    grey = 128 + 90 * np.sin(2 * np.pi * 4 * along + rng.uniform(0, 6))
-    image = np.repeat(grey[:, :, None], 3, axis=2) + rng.normal(0, 8, (32, 32, 3))
-    return np.clip(image, 0, 255).astype(np.uint8)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder of images of two classes, and a model of it."""
     folder = tmp_path_factory.mktemp("explore")
-    for kind, name in enumerate(("flat", "<b>steep")):
+    for axis, name in enumerate(("flat", "<b>steep")):
         (folder / "own" / name).mkdir(parents=True)
-        for seed in range(8):
-            Image.fromarray(wave(5 * kind, seed)).save(folder / "own" / name / f"{seed}.png")
-    model = folder / "model.safetensors"
-    succeed(
-        "fit",
-        folder / "own",
-        "--extractor",
-        f"onnx:{small_network().file}",
-        "--model",
-        model,
-        "--bits",
-        "64",
-    )
+        for shift in range(8):
+            stripes = np.uint8(255 * (np.indices((32, 32))[axis] + shift) // 8 % 2)
+            Image.fromarray(stripes).save(folder / "own" / name / f"{shift}.png")
+    extractor = f"onnx:{small_network().file}"
+    succeed("fit", "own", "--extractor", extractor, "--model", "model.safetensors", cwd=folder)
     return folder
 
 
@@ -84,11 +65,7 @@ def test_the_page_is_served_until_an_interrupt(place):
     with exploring(place / "model.safetensors", place / "own") as (process, line, address):
         assert address.startswith("http://127.0.0.1:")
         assert "16 images (1 skipped), 2 classes" in line
-        names = [
-            image["name"]
-            for image in json.loads(got(address + "api/models/model/images"))["images"]
-        ]
-        assert "flat/1.png" in names
+        assert b'"flat/1.png"' in got(address + "api/models/model/images")
         assert got(address + "api/models/model/images/5.jpg")[:2] == b"\xff\xd8"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

@@ -99,6 +99,11 @@ def test_embeddings_are_an_extractor_by_name(folder, tmp_path):
 
 def test_what_cannot_be_read_or_fitted_is_one_line(folder):
     np.save(folder / "rows.npy", np.zeros((3, 4)))
+    np.savez(folder / "rows.npz", X=np.eye(40, 3), y=np.arange(40) % 2)
+    succeed("fit", "rows.npz", "--bits", 16, "--model", "rows.safetensors", cwd=folder)
+    (folder / "empty.csv").write_text("intent,text\n" + "a,\nb,\n" * 20)
+    wide = (f"{i % 2} {1 + i}:1 {100 + i % 2}:1 9000:1\n" for i in range(60))
+    (folder / "wide.svm").write_text("".join(wide))
     predict = ("predict", "model.safetensors")
     fit = ("fit", "texts.csv", "--labels", "intent", "--model", "new.safetensors")
     cases = {
@@ -106,32 +111,23 @@ def test_what_cannot_be_read_or_fitted_is_one_line(folder):
         (*predict, "rows.npy"): ["rows.npy", "text"],
         (*predict, "texts.csv", "a text"): ["a text", "no such file"],
         (*predict, ""): ["an argument is empty"],
+        (*predict, "-"): ["standard input"],
+        (*predict, "-", "--text", "text"): ["standard input"],
+        (*predict, "-", "--out", "found.csv"): ["standard input"],
         (*predict, "texts.csv", "--text", "sentence"): ["sentence"],
         (*predict, "texts.csv", "--features", "text"): ["--features"],
+        ("predict", "rows.safetensors", "texts.csv", "--text", "text"): ["3 features, not texts"],
+        ("predict", "rows.safetensors", "fly me"): ["fly me", "3 features, not texts"],
         (*fit, "--text", "sentence"): ["sentence"],
         (*fit, "--text", "text", "--features", "n"): ["--features"],
         (*fit, "--text", "text", "--extractor", "cnn"): ["--extractor", "model2vec:MODEL"],
         (*fit, "--text", "text", "--dask", "local:2"): ["--text", "--dask"],
         (*fit, "--text", "intent"): ["intent", "text and label at once"],
         (*fit, "--text", "text", "--checkpoint", "progress"): ["--checkpoint", "texts are learned"],
+        ("fit", "empty.csv", *fit[2:], "--text", "text"): ["empty.csv", "none in 40 texts"],
+        ("fit", "wide.svm", *fit[4:], "--checkpoint", "p"): ["9,000 features are learned on mini"],
     }
     assert_refused({run: (run, None, words) for run, words in cases.items()}, folder)
-
-
-def test_texts_that_are_all_empty_are_refused(tmp_path):
-    path, model = tmp_path / "texts.csv", tmp_path / "model.safetensors"
-    path.write_text("y,text\n" + "a,\nb,\n" * 20)
-    done = bitclass("fit", path, "--text", "text", "--labels", "y", "--model", model)
-    assert_one_line(done, done.returncode, "texts.csv", "found none in 40 texts")
-    assert not model.exists()
-
-
-@pytest.mark.parametrize("options", [[], ["--text", "text"], ["--out", "found.csv"]])
-def test_nothing_to_predict_is_an_error(folder, options, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = bitclass("predict", folder / "model.safetensors", "-", *options, input="")
-    assert_one_line(done, 1, "standard input")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_json_line_without_the_text_is_refused_by_its_row(folder):
@@ -155,22 +151,3 @@ def test_a_model_of_texts_cannot_be_updated(folder, tmp_path):
     done = bitclass("update", model, folder / "texts.csv", *options)
     assert_one_line(done, 2, "model.safetensors", "cannot be updated", "fit it again")
     assert model.read_bytes() == before
-
-
-def test_wide_rows_have_no_checkpoint(tmp_path):
-    path, model = tmp_path / "rows.svm", tmp_path / "model.safetensors"
-    path.write_text("".join(f"{i % 2} {1 + i}:1 {100 + i % 2}:1 9000:1\n" for i in range(60)))
-    done = bitclass("fit", path, "--model", model, "--checkpoint", tmp_path / "progress")
-    assert_one_line(done, 2, "--checkpoint", "9,000 features are learned on mini-batches")
-    assert not model.exists()
-
-
-def test_a_model_of_features_takes_no_texts(folder, tmp_path):
-    rng = np.random.default_rng(0)
-    np.savez(tmp_path / "rows.npz", X=rng.standard_normal((40, 3)), y=np.arange(40) % 2)
-    model = tmp_path / "model.safetensors"
-    succeed("fit", tmp_path / "rows.npz", "--bits", 16, "--model", model)
-    done = bitclass("predict", model, folder / "texts.csv", "--text", "text")
-    assert_one_line(done, 2, "3 features, not texts")
-    done = bitclass("predict", model, "fly me to rome")
-    assert_one_line(done, 1, "fly me to rome", "3 features, not texts")

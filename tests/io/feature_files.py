@@ -15,9 +15,6 @@ import pyarrow.parquet
 import scipy.io
 import scipy.sparse as sp
 
-ALL_KINDS = ("text", "integer", "float", "bool")
-TEXT_FILE_KINDS = ("text", "integer", "float")
-
 
 def labels_of(kind, n):
     numbers = np.arange(n) % 3
@@ -29,36 +26,9 @@ def labels_of(kind, n):
     }[kind]
 
 
-def npy(path, X, y):
-    np.save(path, X)
-    np.save(path.with_name(path.stem + "_labels.npy"), y)
-
-
-def npz(path, X, y):
-    np.savez(path, X=X, y=y)
-
-
-def npz_deflated(path, X, y):
-    np.savez_compressed(path, features=X, labels=y[:, None])
-
-
-def npz_deflated_fortran(path, X, y):
-    np.savez_compressed(path, X_train=np.asfortranarray(X), y_train=y)
-
-
-def npz_big_endian(path, X, y):
-    kind = y.dtype.newbyteorder(">")
-    np.savez(path, X=X.astype(">f4"), y=y.astype(kind))
-
-
-def npz_sparse(path, X, y):
-    sp.save_npz(path, sp.csr_array(X))
-    np.save(path.with_name(path.stem + "_labels.npy"), y)
-
-
-def list_table(X, y, kind="fixed"):
+def list_table(X, y, fixed=True):
     values = pa.array(X.ravel())
-    if kind == "fixed":
+    if fixed:
         column = pa.FixedSizeListArray.from_arrays(values, X.shape[1])
     else:
         ends = pa.array(np.arange(len(X) + 1, dtype=np.int32) * X.shape[1])
@@ -71,18 +41,6 @@ def column_table(X, y):
     return pa.table(columns | {"label": y})
 
 
-def parquet_fixed(path, X, y):
-    pa.parquet.write_table(list_table(X, y), path, row_group_size=5)
-
-
-def parquet_lists(path, X, y):
-    pa.parquet.write_table(list_table(X, y, "lists"), path, row_group_size=8, compression="zstd")
-
-
-def parquet_columns(path, X, y):
-    pa.parquet.write_table(column_table(X, y), path)
-
-
 def parquet_categories(path, X, y):
     table = list_table(X, y)
     place = table.schema.get_field_index("label")
@@ -90,20 +48,10 @@ def parquet_categories(path, X, y):
     pa.parquet.write_table(table, path)
 
 
-def arrow_file(path, X, y):
-    table = list_table(X, y, "lists")
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+def arrow(path, X, y, new_writer):
+    table = list_table(X, y, fixed=False)
+    with pa.OSFile(str(path), "wb") as sink, new_writer(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=6)
-
-
-def arrow_stream(path, X, y):
-    table = list_table(X, y, "lists")
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=6)
-
-
-def feather(path, X, y):
-    pa.feather.write_feather(column_table(X, y), str(path), compression="lz4", chunksize=9)
 
 
 def svmlight(path, X, y):
@@ -120,15 +68,6 @@ def matlab_labels(y):
         cells[:, 0] = y
         return cells
     return y[:, None].astype(bool if y.dtype.kind == "b" else float)
-
-
-def matlab5(path, X, y):
-    scipy.io.savemat(path, {"other": 1.0, "fea": X, "gnd": matlab_labels(y)})
-
-
-def matlab5_sparse(path, X, y):
-    named = {"X": sp.csc_array(X.astype(float)), "y": matlab_labels(y).T}
-    scipy.io.savemat(path, named, do_compression=True)
 
 
 def matlab73(path, X, y):
@@ -155,40 +94,22 @@ def matlab73(path, X, y):
         file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
 
 
-def hdf5_labels(y):
-    return [text.encode() for text in y] if y.dtype.kind == "U" else y
-
-
 def hdf5(path, X, y):
     with h5py.File(path, "w") as file:
-        file["deep/train/X"], file["deep/train/y"] = X, hdf5_labels(y)
+        file["deep/train/X"] = X
+        file["deep/train/y"] = [text.encode() for text in y] if y.dtype.kind == "U" else y
 
 
 def hdf5_deflated(path, X, y):
     with h5py.File(path, "w") as file:
         file.create_dataset("features", data=X, chunks=(min(4, len(X)), 2), compression="gzip")
-        if y.dtype.kind == "U":
-            file.create_dataset("labels", data=y.tolist(), dtype=h5py.string_dtype())
-        else:
-            file["labels"] = y
+        file["labels"] = y.tolist() if y.dtype.kind == "U" else y
 
 
-def csv_frame(X, y):
+def csv(path, X, y, **options):
     frame = pd.DataFrame(X.astype(np.float64), columns=[f"f{j}" for j in range(X.shape[1])])
     frame.insert(2, "label", y)
-    return frame
-
-
-def csv(path, X, y):
-    csv_frame(X, y).to_csv(path, index=False)
-
-
-def csv_without_header(path, X, y):
-    csv_frame(X, y).to_csv(path, index=False, header=False)
-
-
-def tsv(path, X, y):
-    csv_frame(X, y).to_csv(path, index=False, sep="\t")
+    frame.to_csv(path, index=False, **options)
 
 
 def json_lines(path, X, y):
@@ -207,44 +128,84 @@ def json_columns(path, X, y):
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
 
 
-# maker: ending, kinds of labels, whether labels are in a file of their own, what must be said
+# The extension, and what writes a file of rows. Labels of the first two are in files of their own.
 MAKERS = {
-    npy: (".npy", ALL_KINDS, True, {}),
-    npz: (".npz", ALL_KINDS, False, {}),
-    npz_deflated: (".npz", ALL_KINDS, False, {}),
-    npz_deflated_fortran: (".npz", ALL_KINDS, False, {}),
-    npz_big_endian: (".npz", ALL_KINDS, False, {}),
-    npz_sparse: (".npz", ALL_KINDS, True, {}),
-    parquet_fixed: (".parquet", ALL_KINDS, False, {}),
-    parquet_lists: (".parquet", ALL_KINDS, False, {}),
-    parquet_columns: (".parquet", ALL_KINDS, False, {}),
-    parquet_categories: (".parquet", TEXT_FILE_KINDS, False, {}),
-    arrow_file: (".arrow", ALL_KINDS, False, {}),
-    arrow_stream: (".arrow", ALL_KINDS, False, {}),
-    feather: (".feather", ALL_KINDS, False, {}),
-    svmlight: (".svm", ("integer", "float"), False, {}),
-    matlab5: (".mat", ALL_KINDS, False, {}),
-    matlab5_sparse: (".mat", ALL_KINDS, False, {}),
-    matlab73: (".mat", ALL_KINDS, False, {}),
-    hdf5: (".h5", ALL_KINDS, False, {}),
-    hdf5_deflated: (".h5", ALL_KINDS, False, {}),
-    csv: (".csv", TEXT_FILE_KINDS, False, {}),
-    csv_without_header: (".csv", TEXT_FILE_KINDS, False, {"labels": 2}),
-    tsv: (".tsv", TEXT_FILE_KINDS, False, {}),
-    json_lines: (".jsonl", ALL_KINDS, False, {}),
-    json_columns: (".jsonl.gz", ALL_KINDS, False, {}),
-}
-BY_NAME = {maker.__name__: maker for maker in MAKERS}
+    "npy": (".npy", lambda path, X, y: np.save(path, X)),
+    "npz_sparse": (".npz", lambda path, X, y: sp.save_npz(path, sp.csr_array(X))),
+    "npz": (".npz", lambda path, X, y: np.savez(path, X=X, y=y)),
+    "npz_deflated": (
+        ".npz", lambda path, X, y: np.savez_compressed(path, features=X, labels=y[:, None]),
+    ),
+    "npz_deflated_fortran": (
+        ".npz",
+        lambda path, X, y: np.savez_compressed(path, X_train=np.asfortranarray(X), y_train=y),
+    ),
+    "npz_big_endian": (
+        ".npz",
+        lambda path, X, y: np.savez(path, X=X.astype(">f4"), y=y.astype(y.dtype.newbyteorder(">"))),
+    ),
+    "parquet_fixed": (
+        ".parquet",
+        lambda path, X, y: pa.parquet.write_table(list_table(X, y), path, row_group_size=5),
+    ),
+    "parquet_lists": (
+        ".parquet",
+        lambda path, X, y: pa.parquet.write_table(
+            list_table(X, y, fixed=False), path, row_group_size=8, compression="zstd"
+        ),
+    ),
+    "parquet_columns": (
+        ".parquet", lambda path, X, y: pa.parquet.write_table(column_table(X, y), path),
+    ),
+    "parquet_categories": (".parquet", parquet_categories),
+    "arrow_file": (".arrow", lambda path, X, y: arrow(path, X, y, pa.ipc.new_file)),
+    "arrow_stream": (".arrow", lambda path, X, y: arrow(path, X, y, pa.ipc.new_stream)),
+    "feather": (
+        ".feather",
+        lambda path, X, y: pa.feather.write_feather(
+            column_table(X, y), str(path), compression="lz4", chunksize=9
+        ),
+    ),
+    "svmlight": (".svm", svmlight),
+    "matlab5": (
+        ".mat",
+        lambda path, X, y: scipy.io.savemat(path, {"other": 1, "fea": X, "gnd": matlab_labels(y)}),
+    ),
+    "matlab5_sparse": (
+        ".mat",
+        lambda path, X, y: scipy.io.savemat(
+            path, {"X": sp.csc_array(X.astype(float)), "y": matlab_labels(y).T}, do_compression=True
+        ),
+    ),
+    "matlab73": (".mat", matlab73),
+    "hdf5": (".h5", hdf5),
+    "hdf5_deflated": (".h5", hdf5_deflated),
+    "csv": (".csv", csv),
+    "csv_without_header": (".csv", lambda path, X, y: csv(path, X, y, header=False)),
+    "tsv": (".tsv", lambda path, X, y: csv(path, X, y, sep="\t")),
+    "json_lines": (".jsonl", json_lines),
+    "json_columns": (".jsonl.gz", json_columns),
+}  # fmt: skip
 
 
-def make(maker, folder, X, y, cuts=()):
+def label_kinds(name):
+    """The kinds of labels that a format can hold."""
+    if name == "svmlight":
+        return ["integer", "float"]
+    has_booleans = not name.startswith(("csv", "tsv", "parquet_categories"))
+    return ["text", "integer", "float", *(["bool"] if has_booleans else [])]
+
+
+def make(name, folder, X, y, cuts=()):
     """Write the rows to one file, or to several cut at these rows; what `open_rows` then takes."""
-    ending, _, apart, options = MAKERS[maker]
-    bounds = [0, *cuts, len(X)]
+    extension, write = MAKERS[name]
     paths, label_paths = [], []
-    for part, (start, stop) in enumerate(itertools.pairwise(bounds)):
-        path = folder / f"part{part}{ending}"
-        maker(path, X[start:stop], y[start:stop])
-        paths.append(path)
-        label_paths.append(path.with_name(path.stem + "_labels.npy"))
-    return paths, options | ({"labels_file": label_paths} if apart else {})
+    for part, (start, stop) in enumerate(itertools.pairwise([0, *cuts, len(X)])):
+        paths.append(folder / f"part{part}{extension}")
+        write(paths[-1], X[start:stop], y[start:stop])
+        label_paths.append(folder / f"part{part}_labels.npy")
+        if name in ("npy", "npz_sparse"):
+            np.save(label_paths[-1], y[start:stop])
+    if name in ("npy", "npz_sparse"):
+        return paths, {"labels_file": label_paths}
+    return paths, {"labels": 2} if name == "csv_without_header" else {}

@@ -5,11 +5,10 @@ import os
 import sys
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from feature_files import BY_NAME, labels_of, make
+from feature_files import MAKERS, labels_of, make
 
 from bitclass.io import DataFileError, open_rows
 
@@ -55,15 +54,6 @@ def test_unknown_extensions_and_formats(tmp_path):
     refused(tmp_path / "a.npy", "is not a file")
 
 
-def test_no_rows(tmp_path):
-    refused(write(tmp_path / "a.csv", "a,b,label\n"), "has no rows")
-    refused(write(tmp_path / "a.svm", "# nothing\n\n"), "has no rows")
-    pd.DataFrame({"a": [], "label": []}, dtype=float).to_parquet(tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", "has no rows")
-    np.save(tmp_path / "a.npy", np.zeros((0, 3)))
-    refused(tmp_path / "a.npy", "has shape (0, 3)")
-
-
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize(
     "name", ["npy", "npz_sparse", "parquet_columns", "hdf5", "csv", "svmlight"]
@@ -71,7 +61,7 @@ def test_no_rows(tmp_path):
 def test_values_that_are_not_finite_name_row_and_feature(tmp_path, name, value):
     spoiled = np.tile(np.array([[1, 2, 3.5, 4, 5]], np.float32), (9, 1))
     spoiled[5, 3] = value
-    paths, options = make(BY_NAME[name], tmp_path, spoiled, labels_of("integer", 9), cuts=(3,))
+    paths, options = make(name, tmp_path, spoiled, labels_of("integer", 9), cuts=(3,))
     missing = name == "csv" and np.isnan(value)  # pandas writes NaN as an empty field
     where = "row 2 has no value in column" if missing else f"row 2 has {value} in feature"
     with pytest.raises(DataFileError, match=str(paths[1].name)) as raised:
@@ -89,6 +79,7 @@ def test_values_that_are_not_finite_name_row_and_feature(tmp_path, name, value):
         ("a,b,label\n1,2,x\n1,,x\n", "row 1 has no value in column 'b'"),
         ('a,"b\n2",label\n1,two,x\n', "leave it out with --features '!b?2'"),
         ("a,b,label\n1,2,x\n1,2,\udcff\n", "utf-8"),
+        ("a,b,label\n", "has no rows"),
     ],
 )
 def test_bad_lines_of_csv(tmp_path, text, words):
@@ -106,12 +97,46 @@ def test_bad_lines_of_svmlight(tmp_path, line):
     refused(path, "of rows 0 to 1, one is not 'number index:value")
 
 
-def test_a_bad_line_of_svmlight_is_told_by_rows(tmp_path):
-    """One in a later block, of 4 MB each."""
-    rows = "".join(f"{i} 1:{i}.5 2:1.5 3:1.25 4:1.125\n" for i in range(200_000))
+def test_a_bad_line_of_svmlight_is_told_by_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("bitclass.io.svmlight._BLOCK_BYTES", 1000)
+    rows = "".join(f"{i} 1:{i}.5 2:1.5 3:1.25 4:1.125\n" for i in range(200))
     path = write(tmp_path / "a.svm", rows + "1 1:one\n")
-    with pytest.raises(DataFileError, match=r"of rows 1\d{5} to 200000, one is not"):
+    with pytest.raises(DataFileError, match=r"of rows 1\d\d to 200, one is not"):
         open_rows(path)
+
+
+ARRAYS = [
+    (np.zeros((0, 3)), "has shape (0, 3)"),
+    (np.zeros(3), "has shape (3,); features are (rows, features)"),
+    (np.zeros((2, 2), complex), "complex128; features are floats, integers or booleans"),
+    ({"X": X, "y": Y[:5]}, "holds 5 labels 'y', but there are 6 rows"),
+    ({"X": X, "y": np.eye(6)}, "labels 'y' have shape (6, 6)"),
+    ({"X": X, "y": np.arange(6) * 1j}, "labels 'y' are of type complex128"),
+    ({"X": X, "y": np.array([b"a", b"\xff"] * 3)}, "'utf-8' codec can't decode"),
+    ({"x": Y, "y": Y}, "has no matrix of features"),
+]
+TABLES = [
+    ({"a": pa.array([], pa.float64())}, "has no rows"),
+    ({"X": [[1.0], [1.0, 2.0]]}, "row 1 has 2 values in column 'X', the first row has 1"),
+    ({"X": [[1.0, 2.0], [None, 1.0]]}, "row 1 has no value in column 'X'"),
+    ({"X": pa.array([[]], pa.list_(pa.float64()))}, "column 'X' has empty lists"),
+    ({"X": [[1.0]], "label": pa.array([0], pa.timestamp("s"))}, "'label' are of type timestamp"),
+    ({"a": [1.0], "X": [[1.0]]}, "one column of lists, or columns of numbers"),
+]
+
+
+def test_arrays_and_tables_that_are_no_rows(tmp_path):
+    for content, words in ARRAYS:
+        if isinstance(content, dict):
+            np.savez(tmp_path / "a.npz", **content)
+            refused(tmp_path / "a.npz", words)
+        else:
+            np.save(tmp_path / "a.npy", content)
+            refused(tmp_path / "a.npy", words)
+    for columns, words in TABLES:
+        pa.parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+        options = {"features": "*"} if "a" in columns and "X" in columns else {}
+        refused(tmp_path / "a.parquet", words, **options)
 
 
 def test_wrong_widths(tmp_path):
@@ -123,26 +148,7 @@ def test_wrong_widths(tmp_path):
     path = write(tmp_path / "a.svm", "1 1:1\n1 9:1\n")
     refused(path, "has index 9", n_features=5)
     refused(write(path, "1 1:1\n1 0:1\n"), "has index 0, but first_index is 1", first_index=1)
-    pa.parquet.write_table(pa.table({"X": [[1.0], [1.0, 2.0]]}), tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", "row 1 has 2 values in column 'X', the first row has 1")
-    np.savez(tmp_path / "a.npz", X=X, y=Y[:5])
-    refused(tmp_path / "a.npz", "holds 5 labels 'y', but there are 6 rows")
-
-
-def test_arrays_that_are_no_features_or_labels(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros(3))
-    refused(tmp_path / "a.npy", "has shape (3,); features are (rows, features)")
-    np.save(tmp_path / "a.npy", np.zeros((2, 2), complex))
-    refused(tmp_path / "a.npy", "complex128; features are floats, integers or booleans")
-    np.savez(tmp_path / "a.npz", X=X, y=np.eye(6))
-    refused(tmp_path / "a.npz", "labels 'y' have shape (6, 6)")
-    np.savez(tmp_path / "a.npz", X=X, y=np.arange(6) * 1j)
-    refused(tmp_path / "a.npz", "labels 'y' are of type complex128")
-    np.savez(tmp_path / "a.npz", X=X, y=np.array([b"a", b"\xff"] * 3))
-    refused(tmp_path / "a.npz", "the label of row 1 is not UTF-8 text")
-    table = pa.table({"X": [[1.0]], "label": pa.array([0], pa.timestamp("s"))})
-    pa.parquet.write_table(table, tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", "labels 'label' are of type timestamp")
+    refused(write(path, "# nothing\n\n"), "has no rows")
 
 
 def test_pickles_are_not_opened(tmp_path):
@@ -169,16 +175,20 @@ def test_sparse_indices_are_checked(tmp_path, indices, pointers):
     refused(tmp_path / "a.npz")
 
 
-@pytest.mark.parametrize(("place", "offset"), [(-1, 1 << 30), (0, 1 << 30)])
-def test_offsets_of_lists_are_checked(tmp_path, place, offset):
-    """Also those of the first list, which tells the number of features."""
-    paths, _ = make(BY_NAME["arrow_file"], tmp_path, X, Y)
-    content = paths[0].read_bytes()
+@pytest.mark.parametrize("is_last", [False, True])
+def test_offsets_of_lists_are_checked(tmp_path, is_last):
+    """Those of the first batch, which tells the number of features, and of the last one.
+
+    All are moved far out of the values, so that the lists have their lengths.
+    """
+    paths, _ = make("arrow_file", tmp_path, np.tile(X, (4, 1)), np.tile(Y, 4))
     offsets = np.arange(7, dtype=np.int32) * 2
-    assert offsets.tobytes() in content
-    offsets[place] = offset
-    paths[0].write_bytes(content.replace((np.arange(7, dtype=np.int32) * 2).tobytes(), offsets))
-    refused(paths[0], "offset")
+    good = offsets.tobytes()  # of each batch, which has six rows
+    content = paths[0].read_bytes()
+    at = content.rindex(good) if is_last else content.index(good)
+    offsets += 1 << 30
+    paths[0].write_bytes(content[:at] + offsets.tobytes() + content[at + len(good) :])
+    refused(paths[0], "cannot be read as Arrow")
 
 
 def test_a_file_that_gets_shorter_while_it_is_read(tmp_path):
@@ -201,14 +211,19 @@ def test_a_file_that_gets_shorter_while_it_is_read(tmp_path):
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, module, name, words):
-    paths, _ = make(BY_NAME[name], tmp_path, X, Y)
+    paths, _ = make(name, tmp_path, X, Y)
     monkeypatch.setitem(sys.modules, module, None)
     refused(paths[0], words)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_wrong_arguments(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    rows = open_rows(tmp_path / "a.npy")
+    with pytest.raises(ValueError, match="rows_per_batch must be positive"):
+        rows.batches(0, 0)
+    with pytest.raises(ValueError, match="start_row must be 0 to 6, found 7"):
+        rows.batches(7)
+    for options, words in [
         ({"first_index": 2}, "first_index must be 0 or 1"),
         ({"n_features": 0}, "n_features must be positive"),
         ({"labels": True}, "labels must be a name"),
@@ -216,70 +231,52 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, module
         ({"features": np.array([])}, "features must name at least one"),
         ({"labels_file": []}, "labels_file must name at least one file"),
         ({"paths": []}, "paths must name at least one file"),
-    ],
-)
-def test_wrong_arguments(tmp_path, options, words):
-    np.save(tmp_path / "a.npy", X)
-    with pytest.raises(ValueError, match=words):
-        open_rows(**{"paths": tmp_path / "a.npy"} | options)
+    ]:
+        with pytest.raises(ValueError, match=words):
+            open_rows(**{"paths": tmp_path / "a.npy"} | options)
 
 
-def test_wrong_batches(tmp_path):
-    np.save(tmp_path / "a.npy", X)
-    rows = open_rows(tmp_path / "a.npy")
-    with pytest.raises(ValueError, match="rows_per_batch must be positive"):
-        rows.batches(0, 0)
-    with pytest.raises(ValueError, match="start_row must be 0 to 6, found 7"):
-        rows.batches(7)
-
-
-def message_of(paths, options):
-    """Read all rows, and return the message of the error, or "" if there was none."""
-    try:
-        rows = open_rows(paths, **options)
-        for batch in itertools.islice(rows.batches(0, 2), 100):  # a header may claim many rows
-            assert batch.X.shape == (len(batch), rows.n_features)
-            assert batch.labels is None or len(batch.labels) == len(batch)
-    except DataFileError as error:
-        return str(error)
-    return ""
-
-
-def assert_some_refused(messages, folder):
-    assert any(messages)
-    for message in filter(None, messages):
-        assert message.startswith(str(folder))
+def assert_some_refused(contents, paths, options):
+    """Files of these contents are read as far as they go, or refused in one line, some of them."""
+    messages = []
+    for content in contents:
+        paths[0].write_bytes(content)
+        try:
+            rows = open_rows(paths, **options)
+            for batch in itertools.islice(rows.batches(0, 2), 100):  # a header may claim many rows
+                assert batch.X.shape == (len(batch), rows.n_features)
+                assert batch.labels is None or len(batch.labels) == len(batch)
+        except DataFileError as error:
+            messages.append(str(error))
+    assert messages
+    for message in messages:
+        assert message.startswith(str(paths[0].parent))
         assert "\n" not in message
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", MAKERS)
 def test_a_file_that_is_cut_short_is_refused_or_read_as_far(tmp_path, name):
-    table = np.eye(9, 4, dtype="f4")
-    paths, options = make(BY_NAME[name], tmp_path, table, labels_of("integer", 9))
+    paths, options = make(name, tmp_path, np.eye(9, 4, dtype="f4"), labels_of("integer", 9))
     content = paths[0].read_bytes()
-    messages = []
-    for length in np.linspace(1, len(content) - 1, 25).astype(int):
-        paths[0].write_bytes(content[:length])
-        messages.append(message_of(paths, options))
-    assert_some_refused(messages, tmp_path)
+    lengths = np.linspace(1, len(content) - 1, 25).astype(int)
+    assert_some_refused((content[:length] for length in lengths), paths, options)
 
 
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "name", ["arrow_file", "arrow_stream", "feather", "parquet_lists", "parquet_columns", "hdf5",
              "hdf5_deflated"]
 )  # fmt: skip
-def test_flipped_bytes_are_refused_or_read(tmp_path, name, seed):
+def test_flipped_bytes_are_refused_or_read(tmp_path, name):
     """Two near the ends of the file, where lengths and offsets are, and one anywhere."""
-    rng = np.random.default_rng(seed)
-    table = np.eye(9, 4, dtype="f4")
-    paths, options = make(BY_NAME[name], tmp_path, table, labels_of("text", 9))
+    rng = np.random.default_rng(0)
+    paths, options = make(name, tmp_path, np.eye(9, 4, dtype="f4"), labels_of("text", 9))
     content = np.frombuffer(paths[0].read_bytes(), np.uint8)
-    messages = []
-    for _ in range(25):
-        damaged = content.copy()
-        places = [*rng.integers(-256, 256, size=2), rng.integers(len(content))]
-        damaged[places] ^= rng.integers(1, 256, size=3, dtype=np.uint8)
-        paths[0].write_bytes(damaged.tobytes())
-        messages.append(message_of(paths, options))
-    assert_some_refused(messages, tmp_path)
+
+    def damaged():
+        for _ in range(100):
+            bytes_ = content.copy()
+            places = [*rng.integers(-256, 256, size=2), rng.integers(len(content))]
+            bytes_[places] ^= rng.integers(1, 256, size=3, dtype=np.uint8)
+            yield bytes_.tobytes()
+
+    assert_some_refused(damaged(), paths, options)

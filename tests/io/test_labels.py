@@ -1,8 +1,8 @@
 """Labels keep what is written, and their type does not change with the file."""
 
 import gzip
+import re
 
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,36 +46,77 @@ def read(path, **options):
     return np.concatenate([b.labels for b in open_rows(path, **options).batches(0, 2)])
 
 
-written_text = pytest.mark.parametrize("write", [csv, lines])
+EVERY, TEXT_FILES, ARRAYS = (csv, svmlight, lines, npz, parquet), (csv, lines), (npz, parquet)
+LARGEST = 2**63 - 1
+# Formats, labels as they are written, and what is read.
+READ = [
+    # Integers only if all are written so.
+    (TEXT_FILES, ["1", "-2", "0"], [1, -2, 0]),
+    (TEXT_FILES, [str(LARGEST), str(-LARGEST - 1)], [LARGEST, -LARGEST - 1]),
+    (TEXT_FILES, [" 1", "1 "], [1, 1]),
+    (TEXT_FILES, [str(2**63), "1"], [str(2**63), "1"]),
+    (TEXT_FILES, ["007", "07", "7"], ["007", "07", "7"]),
+    (TEXT_FILES, ["1.0", "2"], ["1.0", "2"]),
+    (TEXT_FILES, ["1", "2", "3A"], ["1", "2", "3A"]),
+    (TEXT_FILES, ["1e3", "-0"], ["1e3", "-0"]),
+    (TEXT_FILES, [" a", "a", "a "], [" a", "a", "a "]),
+    ([svmlight], ["+1", "-1", "3.0"], [1, -1, 3]),
+    ([svmlight], ["1", "2.5"], [1.0, 2.5]),
+]
+INTEGERS = "but the other labels or the model's classes are integers"
+# Labels in a file, the classes of a model, and labels of the type of these or the error.
+DECIDED = [
+    (EVERY, [1, 2], ["1", "2", "3A"], ["1", "2"]),
+    (EVERY, [1, 2], np.array([1, 2, 3], dtype=np.int8), np.array([1, 2])),
+    (EVERY, [1, 2], [1.0, 2.5], [1.0, 2.0]),
+    (EVERY, [1, 2], np.array([1], np.uint64), np.array([1, 2], np.uint64)),
+    (EVERY, [1, 2.5], [1, 2, 3], f"row 1 has the label '2.5', {INTEGERS}"),
+    (TEXT_FILES, ["1", "3A"], [1, 2], f"row 1 has the label '3A', {INTEGERS}"),
+    (TEXT_FILES, ["1", "01"], [1, 2], f"row 1 has the label '01', {INTEGERS}"),
+    (TEXT_FILES, ["1", str(2**63)], [1, 2], f"row 1 has the label '{2**63}', {INTEGERS}"),
+    (TEXT_FILES, ["true", "False"], [True, False], [True, False]),
+    (
+        TEXT_FILES,
+        ["yes"],
+        [True, False],
+        "'yes', but the other labels or the model's classes are T",
+    ),
+    (ARRAYS, [1, 0], [True, False], [True, False]),
+    (ARRAYS, [2, 0], [True, False], "row 0 has the label '2'"),
+    (
+        TEXT_FILES,
+        ["1.5", "x"],
+        [0.5],
+        "'x', but the other labels or the model's classes are numbers",
+    ),
+    (TEXT_FILES, ["x", "1"], np.array(["2026-11-16"], "M8[D]"), "classes are of type datetime64"),
+    # Floats become text one by one, whatever the batch; here these are of two rows.
+    ([npz], [3.0, 4.0, 2.5, -0.0, 1e20], ["3"], ["3", "4", "2.5", "0", "1" + 20 * "0"]),
+    ([npz], np.array([0.1, 2], np.float32), ["x"], ["0.1", "2"]),
+]
 
 
-@written_text
 @pytest.mark.parametrize(
-    ("labels", "is_integer"),
-    [
-        (["1", "-2", "0"], True),
-        ([str(2**63 - 1), str(-(2**63))], True),
-        ([" 1", "1 "], True),
-        ([str(2**63), "1"], False),
-        (["007", "07", "7"], False),
-        (["1.0", "2"], False),
-        (["1", "2", "3A"], False),
-        (["1e3", "-0"], False),
-        ([" a", "a", "a "], False),
-    ],
+    ("writers", "labels", "classes", "expected"),
+    [(writers, labels, None, found) for writers, labels, found in READ] + DECIDED,
 )
-def test_integers_only_if_all_are_written_so(tmp_path, write, labels, is_integer):
-    found = read(write(tmp_path, labels))
-    assert found.tolist() == ([int(label) for label in labels] if is_integer else labels)
+def test_the_type_of_labels(tmp_path, writers, labels, classes, expected):
+    for write in writers:
+        path = write(tmp_path, labels)
+        if isinstance(expected, str):
+            with pytest.raises(DataFileError, match=re.escape(expected)):
+                read(path, classes=classes)
+            continue
+        found, expected = read(path, classes=classes), np.asarray(expected)
+        assert found.tolist() == expected.tolist()
+        assert found.dtype.kind == expected.dtype.kind
+        assert found.dtype.kind == "U" or found.dtype == expected.dtype
 
 
-def test_svmlight_labels_are_numbers(tmp_path):
-    found = read(svmlight(tmp_path, ["+1", "-1", "3.0"]))
-    assert (found.tolist(), found.dtype) == ([1, -1, 3], np.int64)
-    assert read(svmlight(tmp_path, ["1", "2.5"])).tolist() == [1, 2.5]
-    for label in ("cat", str(2**60), "1,2", ""):
-        with pytest.raises(DataFileError, match=r"a\.svm"):
-            read(svmlight(tmp_path, ["1", label]))
+@pytest.mark.parametrize("label", ["cat", str(2**60), "1,2", ""])
+def test_svmlight_labels_are_numbers(tmp_path, label):
+    with pytest.raises(DataFileError, match=r"a\.svm"):
+        read(svmlight(tmp_path, ["1", label]))
 
 
 @pytest.mark.parametrize("write", [csv, svmlight, npz, parquet])
@@ -83,51 +124,9 @@ def test_the_type_is_decided_over_all_files(tmp_path, write):
     paths = [write(tmp_path, [1, 2], "one"), write(tmp_path, [2.5, 3], "two")]
     expected = ["1", "2", "2.5", "3"] if write is csv else [1.0, 2.0, 2.5, 3.0]
     assert read(paths).tolist() == expected
-    assert read(paths[0]).tolist() == [1, 2]
     if write is not svmlight:
         paths[1] = write(tmp_path, ["2", "3A"], "two")
         assert read(paths).tolist() == ["1", "2", "2", "3A"]
-
-
-def test_one_late_label_makes_all_text(tmp_path):
-    labels = [str(i % 7) for i in range(300_000)]
-    rows = open_rows(csv(tmp_path, [*labels, "none"]))
-    assert next(rows.batches(0, 10)).labels.tolist() == labels[:10]
-    assert list(rows.batches(300_000, 10))[-1].labels.tolist() == ["none"]
-
-
-@pytest.mark.parametrize("write", [csv, svmlight, lines, npz, parquet])
-def test_the_classes_of_a_model_decide(tmp_path, write):
-    path = write(tmp_path, [1, 2])
-    assert read(path, classes=np.array(["1", "2", "3A"])).tolist() == ["1", "2"]
-    assert read(path, classes=np.array([1, 2, 3], dtype=np.int8)).tolist() == [1, 2]
-    found = read(path, classes=np.array([1.0, 2.5]))
-    assert (found.tolist(), found.dtype) == ([1.0, 2.0], np.float64)
-    assert read(path, classes=np.array([1], np.uint64)).dtype == np.uint64
-    with pytest.raises(DataFileError, match=r"row 1 has the label '2\.5', but .* are integers"):
-        read(write(tmp_path, [1, 2.5]), classes=[1, 2, 3])
-
-
-@written_text
-def test_text_that_no_class_of_a_model_is(tmp_path, write):
-    for label in ("3A", "01", str(2**63)):
-        with pytest.raises(DataFileError, match=f"row 1 has the label '{label}', but .* integers"):
-            read(write(tmp_path, ["1", label]), classes=[1, 2, 3])
-    assert read(write(tmp_path, ["true", "False"]), classes=[True, False]).tolist() == [True, False]
-    with pytest.raises(DataFileError, match="'yes', but .* are True and False"):
-        read(write(tmp_path, ["yes"]), classes=[True, False])
-    with pytest.raises(DataFileError, match="'x', but .* are numbers"):
-        read(write(tmp_path, ["1.5", "x"]), classes=[0.5])
-    with pytest.raises(DataFileError, match="row 0 has the label 'x', but .* of type datetime64"):
-        read(write(tmp_path, ["x", "1"]), classes=np.array(["2026-11-16"], "datetime64[D]"))
-
-
-def test_floats_become_text_one_by_one(tmp_path):
-    path = npz(tmp_path, [3.0, 4.0, 2.5, -0.0, 1e20])
-    found = read(path, classes=["3", "x"])  # in batches of two
-    assert found.tolist() == ["3", "4", "2.5", "0", "1" + 20 * "0"]
-    rows = open_rows(path, classes=["3", "x"])
-    assert next(rows.batches(0, 5)).labels.tolist() == found.tolist()
 
 
 def test_large_integers_of_two_types(tmp_path):
@@ -136,6 +135,14 @@ def test_large_integers_of_two_types(tmp_path):
     paths[1] = npz(tmp_path, np.array([2**64 - 1], np.uint64), "two")
     with pytest.raises(DataFileError, match="has the label '18446744073709551615'"):
         read(paths)
+
+
+def test_one_late_label_makes_all_text(tmp_path, monkeypatch):
+    monkeypatch.setattr("bitclass.io.text_tables._BLOCK_BYTES", 1000)
+    labels = [str(i % 7) for i in range(1000)]
+    rows = open_rows(csv(tmp_path, [*labels, "none"]))
+    assert next(rows.batches(0, 10)).labels.tolist() == labels[:10]
+    assert list(rows.batches(1000, 10))[-1].labels.tolist() == ["none"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +175,7 @@ def test_a_label_file_keeps_its_first_line(tmp_path, extension, labels, header):
     assert ("a header" if header else "no header") + ", by the number of rows" in rows.description
 
 
-@pytest.mark.parametrize("extension", [".csv", ".npz", ".h5", ".mat", ".parquet"])
+@pytest.mark.parametrize("extension", [".csv", ".npz", ".mat", ".parquet"])
 def test_labels_in_a_file_of_their_own(tmp_path, extension):
     labels = ["kočka", "dog", "horse, white", "dog"]
     path = tmp_path / f"labels{extension}"
@@ -178,9 +185,6 @@ def test_labels_in_a_file_of_their_own(tmp_path, extension):
         frame.to_csv(path, index=False)
     elif extension == ".npz":
         np.savez(path, id=np.arange(4), species=labels)
-    elif extension == ".h5":
-        with h5py.File(path, "w") as file:
-            file["id"], file["species"] = range(4), labels
     elif extension == ".mat":
         scipy.io.savemat(path, {"id": 1, "species": np.array(labels, dtype=object)})
     else:

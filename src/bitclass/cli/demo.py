@@ -1,64 +1,58 @@
-"""`bitclass demo`: reads 2,200 characters in typefaces it has not seen, beside linear models."""
+"""`bitclass demo`: reads 2,200 characters in typefaces it has not seen, beside linear models.
+
+The typefaces are those that come with matplotlib; rows are gradient features of drawn characters.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import unicodedata
+import warnings
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import Progress
 from sklearn.linear_model import RidgeClassifier, SGDClassifier
 from sklearn.neighbors import NearestCentroid
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli.console import show_table, size
 from bitclass.cli.data import check_outputs
 from bitclass.cli.errors import UsageError
-from bitclass.cli.glyphs import (
-    LEARNED_FACES,
-    UNSEEN_FACES,
-    draw_characters,
-    gradient_features,
-    load_faces,
-    resampled,
-)
 from bitclass.codes import unpack
-from bitclass.model import PackedModel
 from bitclass.storage import atomic_write
 
 __all__ = ["command"]
 
+# One of each family, in different styles.
+_UNSEEN_FACES = ("DejaVuSans-BoldOblique", "DejaVuSansMono-Oblique", "DejaVuSerif-Bold")
+_LEARNED_FACES = (
+    "DejaVuSans",
+    "DejaVuSans-Bold",
+    "DejaVuSans-Oblique",
+    "DejaVuSansMono",
+    "DejaVuSansMono-Bold",
+    "DejaVuSansMono-BoldOblique",
+    "DejaVuSerif",
+    "DejaVuSerif-Italic",
+    "DejaVuSerif-BoldItalic",
+)
 _COPIES = 6
-_N_BITS = (128, 256)
 _SGD_EPOCHS = 3
 _TIMED_ROUNDS = 3
 _SHOWN_ROWS = 8
 _SHOWN_CLASSES = 3
-
-
-class _Characters(NamedTuple):
-    """Rows of features: X (n, d), y (n,) class indices; images (C, side, side) for the picture."""
-
-    classes: list[str]
-    X: NDArray[np.float32]
-    y: NDArray[np.int64]
-    X_test: NDArray[np.float32]
-    y_test: NDArray[np.int64]
-    images: NDArray[np.uint8]
-    test_images: NDArray[np.uint8]
+_RIGHT, _WRONG, _INK, _PALE = "#1a7f37", "#c93c37", "#1f2430", "#8a8f9c"
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", help="Picture to write.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="Picture to write, .png.")] = Path(
         "bitclass-demo.png"
     ),
     n_characters: Annotated[
@@ -72,42 +66,57 @@ def command(
     read right and wrong, with their codes. Takes one or two minutes.
     """
     faces = load_faces()
+    if out.suffix.lower() != ".png":
+        raise UsageError(f"{out}: --out must end in .png")
     check_outputs({"--out": out}, [])
-    figure = _new_figure(out)
-    with _stages() as stage:
-        rows = _rows(faces, n_characters, stage)
-        every, half, sixth = (slice(0, len(rows.y) // share) for share in (1, 2, _COPIES))
-        codes = {n: BinaryCodeClassifier(n, random_state=0) for n in _N_BITS}
-        # The best of 5 penalties of ridge, and of 16 settings of SGD (4 penalties, 1 or 3 passes,
-        # raw or standardised; compared on 50 classes), chosen on the test faces, which favours
-        # them: bitclass has its defaults. SGD needs standardised features here.
-        sgd = make_pipeline(
-            StandardScaler(),
-            SGDClassifier(
-                "log_loss", alpha=1e-5, max_iter=_SGD_EPOCHS, tol=None, n_jobs=-1, random_state=0
-            ),
-        )
-        methods = [
-            *((f"bitclass, {n} bits", classifier, every) for n, classifier in codes.items()),
-            ("nearest centroid", NearestCentroid(), every),
-            ("ridge, 1/2 of the rows", RidgeClassifier(alpha=0.01), half),
-            ("logistic SGD, 1/6 of the rows", sgd, sixth),
-        ]
-        table = [_measured(*method, rows, stage) for method in methods]
-        stage("drawing the picture")
-        _draw(figure, codes[max(codes)].packed(), rows)
-        with atomic_write(out) as file:
-            figure.savefig(file, format=_format(out), dpi=150, bbox_inches="tight")
+    _tell("drawing characters")
+    classes, drawings = draw_characters(faces, n_characters)
+    _tell("computing features")
+    rng = np.random.default_rng(0)
+    learned = [drawings[name] for _ in range(_COPIES) for name in _LEARNED_FACES]
+    X = np.concatenate([_gradient_features(_resampled(images, rng)) for images in learned])
+    y = np.tile(np.arange(len(classes)), len(learned))
+    test_images = np.concatenate([_resampled(drawings[name]) for name in _UNSEEN_FACES])
+    X_test = _gradient_features(test_images)
+    y_test = np.tile(np.arange(len(classes)), len(_UNSEEN_FACES))
+
+    best = BinaryCodeClassifier(256, random_state=0)
+    # The best of 5 penalties of ridge, and of 16 settings of SGD (4 penalties, 1 or 3 passes, raw
+    # or standardised; compared on 50 classes), chosen on the test faces, which favours them:
+    # bitclass has its defaults. SGD needs standardised features here.
+    sgd = make_pipeline(
+        StandardScaler(),
+        SGDClassifier(
+            "log_loss", alpha=1e-5, max_iter=_SGD_EPOCHS, tol=None, n_jobs=-1, random_state=0
+        ),
+    )
+    table = []
+    for name, method, share in (
+        ("bitclass, 128 bits", BinaryCodeClassifier(128, random_state=0), 1),
+        ("bitclass, 256 bits", best, 1),
+        ("nearest centroid", NearestCentroid(), 1),
+        ("ridge, 1/2 of the rows", RidgeClassifier(alpha=0.01), 2),
+        ("logistic SGD, 1/6 of the rows", sgd, 6),
+    ):
+        _tell(f"training: {name}")
+        n_rows = len(y) // share
+        table.append([name, *_measured(method, X[:n_rows], y[:n_rows], X_test, y_test)])
+    _tell("drawing the picture")
+    codes = [ord(name[0]) for name in classes]
+    images = _resampled(drawings[_LEARNED_FACES[0]])
+    figure = _drawn(best, X_test, y_test, test_images, images, codes)
+    with atomic_write(out) as file:
+        figure.savefig(file, format="png", dpi=150)
     show_table(
-        f"{len(rows.classes):,} classes, {rows.X.shape[1]} features; {len(rows.y):,} rows in "
-        f"{len(LEARNED_FACES)} typefaces to learn from, {len(rows.y_test):,} in "
-        f"{len(UNSEEN_FACES)} others to read",
+        f"{len(classes):,} classes, {X.shape[1]} features; {len(y):,} rows in "
+        f"{len(_LEARNED_FACES)} typefaces to learn from, {len(y_test):,} in "
+        f"{len(_UNSEEN_FACES)} others to read",
         ["method", "accuracy", "training", "per row", "model"],
         table,
         n_names=1,
     )
     Console().print(
-        f"Read: {', '.join(UNSEEN_FACES)}. Characters that look the same in every face are one "
+        f"Read: {', '.join(_UNSEEN_FACES)}. Characters that look the same in every face are one "
         f"class. Ridge and SGD learn from fewer of the {_COPIES} jittered copies of each "
         f"character, and SGD makes {_SGD_EPOCHS} passes: on all rows ridge takes gigabytes and SGD "
         "many minutes. Their settings are the best of several on the faces that are read; bitclass "
@@ -116,178 +125,196 @@ def command(
     )
 
 
-@contextmanager
-def _stages() -> Iterator[Callable[..., None]]:
-    """Progress on standard error: bars on a terminal, one line per stage elsewhere."""
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
-        tasks: dict[str, Any] = {}
-
-        def stage(name: str, done: int = 0, total: int | None = None) -> None:
-            if name not in tasks:
-                for task in tasks.values():
-                    progress.update(task, visible=False)
-                tasks[name] = progress.add_task(name, total=None)
-                if progress.disable:
-                    print(f"bitclass: {name}", file=sys.stderr, flush=True)
-            progress.update(tasks[name], completed=done, total=total)
-
-        yield stage
+def _tell(stage: str) -> None:
+    print(f"bitclass: {stage}", file=sys.stderr, flush=True)
 
 
-def _rows(
-    faces: dict[str, Any], n_characters: int | None, stage: Callable[..., None]
-) -> _Characters:
-    classes, drawings = draw_characters(
-        faces, n_characters, lambda done, total: stage("drawing characters", done, total)
-    )
-    rng = np.random.default_rng(0)
-    features = []
-    n_passes = _COPIES * len(LEARNED_FACES)
-    for copy in range(_COPIES):
-        for j, name in enumerate(LEARNED_FACES):
-            images = resampled(drawings[name], rng)
-            features.append(gradient_features(images))
-            stage("computing features", copy * len(LEARNED_FACES) + j + 1, n_passes)
-    tests = [resampled(drawings[name]) for name in UNSEEN_FACES]
-    own = np.arange(len(classes))
-    return _Characters(
-        classes,
-        np.concatenate(features),
-        np.tile(own, n_passes),
-        np.concatenate([gradient_features(images) for images in tests]),
-        np.tile(own, len(UNSEEN_FACES)),
-        resampled(drawings[LEARNED_FACES[0]]),
-        np.concatenate(tests),
-    )
-
-
-def _measured(
-    name: str, method: Any, learned: slice, rows: _Characters, stage: Callable[..., None]
-) -> list[str]:
-    """Train, predict, and give what was measured."""
-    stage(f"training: {name}")
-    options: dict[str, Any] = {}
-    if isinstance(method, BinaryCodeClassifier):
-        options["callback"] = lambda epoch: stage(f"training: {name}", epoch.epoch, epoch.n_epochs)
+def _measured(method: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> list[str]:
+    """Accuracy, training time, prediction time per row, and size of the model."""
     start = time.perf_counter()
-    method.fit(rows.X[learned], rows.y[learned], **options)
+    with warnings.catch_warnings(action="ignore"):  # of constant features, in nearest centroid
+        method.fit(X, y)
     training = time.perf_counter() - start
     taken = []
     for _ in range(_TIMED_ROUNDS):
         start = time.perf_counter()
-        found = method.predict(rows.X_test)
+        found = method.predict(X_test)
         taken.append(time.perf_counter() - start)
+    if isinstance(method, BinaryCodeClassifier):
+        n_bytes = method.packed().nbytes
+    else:
+        parts = vars(method[-1] if hasattr(method, "steps") else method)
+        learned = (parts.get(name) for name in ("centroids_", "coef_", "intercept_"))
+        n_bytes = sum(array.nbytes for array in learned if array is not None)
     return [
-        name,
-        f"{np.mean(found == rows.y_test):.1%}",
+        f"{np.mean(found == y_test):.1%}",
         f"{training:.1f} s",
-        f"{1e6 * min(taken) / len(rows.y_test):.1f} µs",
-        size(_n_bytes(method)),
+        f"{1e6 * min(taken) / len(y_test):.1f} µs",
+        size(n_bytes),
     ]
 
 
-def _n_bytes(method: Any) -> int:
-    if isinstance(method, BinaryCodeClassifier):
-        return method.packed().nbytes
-    if isinstance(method, NearestCentroid):
-        return int(method.centroids_.nbytes)
-    linear = method[-1] if isinstance(method, Pipeline) else method
-    return int(linear.coef_.nbytes + linear.intercept_.nbytes)
+def load_faces() -> dict[str, Any]:
+    """The twelve typefaces as Pillow fonts by name."""
+    try:
+        import matplotlib
+        from PIL import ImageFont
+    except ImportError as error:
+        raise ImportError(
+            f"the demo needs matplotlib and Pillow ({error}); install them with: "
+            "pip install 'bitclass[plots,images]'"
+        ) from None
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    return {
+        name: ImageFont.truetype(folder / f"{name}.ttf", 44)
+        for name in (*_LEARNED_FACES, *_UNSEEN_FACES)
+    }
 
 
-_RIGHT, _WRONG, _INK, _PALE = "#1a7f37", "#c93c37", "#1f2430", "#8a8f9c"
+def draw_characters(
+    faces: dict[str, Any], n_characters: int | None
+) -> tuple[list[str], dict[str, list[Any]]]:
+    """Draw the characters that all faces have, or the first ones.
+
+    Gives one string per class, a character followed by those that look the same in every face, and
+    for each face one Pillow image per class, of 36 x 36 pixels: larger than what features are
+    computed from, so that moving, turning and shrinking costs no detail.
+    """
+    from matplotlib.ft2font import FT2Font
+    from PIL import Image, ImageDraw
+
+    shared = set.intersection(*(set(FT2Font(face.path).get_charmap()) for face in faces.values()))
+    characters = [
+        character
+        for character in map(chr, sorted(shared))
+        # No separators, controls, or marks that are drawn onto another character.
+        if unicodedata.category(character)[0] not in "ZCM"
+    ]
+    classes: dict[bytes, str] = {}
+    drawings: dict[str, list[Any]] = {name: [] for name in faces}
+    for character in characters[:n_characters]:
+        images = []
+        for face in faces.values():
+            image = Image.new("L", (72, 72))
+            ImageDraw.Draw(image).text((36, 50), character, fill=255, font=face, anchor="ms")
+            images.append(image)
+        look = b"".join(image.tobytes() for image in images)
+        if look not in classes and all(image.getbbox() for image in images):
+            classes[look] = character
+            for of_face, image in zip(drawings.values(), images, strict=True):
+                of_face.append(image.reduce(2))
+        elif look in classes:
+            classes[look] += character
+    return list(classes.values()), drawings
 
 
-def _format(out: Path) -> str:
-    return out.suffix.lower().removeprefix(".") or "png"
+def _resampled(drawings: list[Any], rng: np.random.Generator | None = None) -> NDArray[np.uint8]:
+    """Images (n, 24, 24) of n drawings: 0 is paper, 255 is ink.
+
+    With `rng`, each character is turned, sheared, resized and moved a little.
+    """
+    from PIL import Image
+
+    jitter = np.zeros((5, len(drawings)))
+    if rng is not None:
+        scale = np.array([0.03, 0.06, 0.04, 0.4, 0.4])  # radians, logarithm of size, pixels
+        jitter = scale[:, None] * rng.standard_normal(jitter.shape)
+    turn, shear, growth, right, down = jitter
+    # Pillow asks where in the drawing each pixel of the image comes from.
+    zoom = np.exp(growth) * 36 / 24
+    a, b = zoom * np.cos(turn), zoom * (shear * np.cos(turn) - np.sin(turn))
+    c, d = zoom * np.sin(turn), zoom * (shear * np.sin(turn) + np.cos(turn))
+    x, y = 12 + right, 12 + down
+    sources = np.stack([a, b, 18 - a * x - b * y, c, d, 18 - c * x - d * y], axis=1)
+    images = [
+        drawing.transform((24, 24), Image.Transform.AFFINE, source, Image.Resampling.BILINEAR)
+        for drawing, source in zip(drawings, sources.tolist(), strict=True)
+    ]
+    return np.stack([np.asarray(image) for image in images])
 
 
-def _new_figure(out: Path) -> Any:
-    """A figure that can be written to `out`."""
+def _gradient_features(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """How much edge images (n, 24, 24) have in 8 directions and 6 x 6 cells, (n, 8 * 6 * 6).
+
+    Square roots of the sums, scaled to length 1.
+    """
+    down, right = np.gradient(images.astype(np.float32), axis=(1, 2))
+    # Neighbouring cells overlap, so that a small shift moves little from one to the next.
+    distances = np.abs(np.arange(24)[:, None] + 0.5 - 4 * (np.arange(6) + 0.5))
+    cells = np.maximum(0, 1 - distances / 4).astype(np.float32)
+    features = []
+    for angle in 2 * np.pi * np.arange(8) / 8:
+        along = np.float32(np.cos(angle)) * right + np.float32(np.sin(angle)) * down
+        features.append(cells.T @ np.maximum(along, 0) @ cells)
+    flat = np.sqrt(np.stack(features, axis=1).reshape(len(images), -1))
+    return np.asarray(flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-6))
+
+
+def _drawn(
+    classifier: BinaryCodeClassifier,
+    X: NDArray[np.float32],
+    y: NDArray[np.int64],
+    images: NDArray[np.uint8],
+    class_images: NDArray[np.uint8],
+    code_points: list[int],
+) -> Any:
+    """Characters read right and wrong, their nearest classes, and codes as bit patterns."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12.5, 8.6), facecolor="white")
-    known = figure.canvas.get_supported_filetypes()
-    if _format(out) not in known:
-        raise UsageError(f"{out}: --out must end in one of .{', .'.join(sorted(known))}")
-    return figure
-
-
-def _draw(figure: Any, model: PackedModel, rows: _Characters) -> None:
-    """Draw characters read right and wrong, their nearest classes, and codes as bit patterns."""
-    nearest, distances = model.top_classes(rows.X_test, min(_SHOWN_CLASSES, len(model.classes)))
-    is_right = nearest[:, 0] == rows.y_test
-    axes = figure.subplots(1, 2)
-    figure.subplots_adjust(left=0.02, right=0.98, top=0.87, bottom=0.07, wspace=0.06)
-    figure.suptitle(
-        f"{len(rows.classes):,} characters, three typefaces never seen: "
-        f"{is_right.mean():.1%} read right",
-        x=0.03,
-        y=0.97,
-        ha="left",
-        color=_INK,
-        fontsize=17,
-        weight="bold",
-    )
-    rng = np.random.default_rng(1)
-    for axis, title, colour, candidates in (
-        (axes[0], "read right", _RIGHT, np.flatnonzero(is_right)),
-        (axes[1], "read wrong", _WRONG, np.flatnonzero(~is_right)),
-    ):
-        axis.set_title(title, loc="left", color=colour, fontsize=14, weight="bold")
-        axis.set(xlim=(0, 8.4), ylim=(1.3 * _SHOWN_ROWS, 0), aspect="equal")
-        axis.axis("off")
-        n_shown = min(_SHOWN_ROWS, len(candidates))
-        for line, i in enumerate(np.sort(rng.choice(candidates, n_shown, replace=False))):
-            _draw_line(axis, 1.3 * line, model, rows, i, nearest[i], distances[i])
+    model = classifier.packed()
+    weights = classifier.weights_
+    codes = unpack(model.encode(X), model.n_bits)
+    nearest, distances = model.top_classes(X, _SHOWN_CLASSES)
+    is_right = nearest[:, 0] == y
+    figure = Figure(figsize=(12.5, 8.8), facecolor="white")
+    title = f"{len(code_points):,} characters, three typefaces never seen: "
+    title += f"{is_right.mean():.1%} read right"
+    figure.text(0.01, 0.95, title, color=_INK, fontsize=17, weight="bold")
     figure.text(
-        0.03,
-        0.03,
+        0.01,
+        0.015,
         f"On the left of each line a character and its code of {model.n_bits} bits. Then the "
         "classes that the model finds best, each as it looks in one learned face, and its "
         "weights:\nbits that differ from the code are red, their number is the Hamming distance. "
         "The right class has a green frame.",
         color=_PALE,
         fontsize=9.5,
-        va="center",
     )
-
-
-def _draw_line(
-    axis: Any,
-    top: float,
-    model: PackedModel,
-    rows: _Characters,
-    i: int,
-    nearest: NDArray[np.int64],
-    distances: NDArray[np.int32],
-) -> None:
-    """Draw one character: itself, its code, and the classes it is nearest to."""
-    own = int(rows.y_test[i])
-    code = unpack(model.encode(rows.X_test[i : i + 1]), model.n_bits)[0]
-    _show(axis, 0.05, top, 255 - rows.test_images[i])
-    _show(axis, 1.05, top, _pattern(code, code))
-    _note(axis, 0.05, top, f"U+{ord(rows.classes[own][0]):04X}")
-    for rank, (c, distance) in enumerate(zip(nearest.tolist(), distances.tolist(), strict=True)):
-        left = 2.45 + 2.0 * rank
-        weights = unpack(model.weights[c : c + 1], model.n_bits)[0]
-        _show(axis, left, top, 255 - rows.images[c], framed=c == own)
-        _show(axis, left + 0.95, top, _pattern(weights, code))
-        _note(axis, left, top, f"U+{ord(rows.classes[c][0]):04X}")
-        _note(axis, left + 0.95, top, f"{distance} bits")
-
-
-def _show(axis: Any, left: float, top: float, image: NDArray[Any], framed: bool = False) -> None:
-    extent = (left, left + 0.88, top + 0.88, top)
-    axis.imshow(image, extent=extent, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-    if framed:
-        xs = [left, left + 0.88, left + 0.88, left, left]
-        axis.plot(xs, [top, top, top + 0.88, top + 0.88, top], color=_RIGHT, linewidth=2)
-
-
-def _note(axis: Any, left: float, top: float, text: str) -> None:
-    axis.text(left + 0.44, top + 0.93, text, ha="center", va="top", color=_PALE, fontsize=7.5)
+    rng = np.random.default_rng(1)
+    for left, heading, colour, candidates in (
+        (0.01, "read right", _RIGHT, np.flatnonzero(is_right)),
+        (0.52, "read wrong", _WRONG, np.flatnonzero(~is_right)),
+    ):
+        figure.text(left, 0.9, heading, color=colour, fontsize=14, weight="bold")
+        n_columns = 2 + 2 * _SHOWN_CLASSES
+        grid = figure.add_gridspec(
+            _SHOWN_ROWS,
+            n_columns,
+            left=left,
+            right=left + 0.47,
+            top=0.885,
+            bottom=0.09,
+            wspace=0.12,
+            hspace=0.35,
+        )
+        chosen = rng.choice(candidates, min(_SHOWN_ROWS, len(candidates)), replace=False)
+        for line, i in enumerate(np.sort(chosen)):
+            code = codes[i]
+            shown = [(images[i], code_points[y[i]], code, "")]
+            for c, distance in zip(nearest[i].tolist(), distances[i].tolist(), strict=True):
+                shown.append((class_images[c], code_points[c], weights[c], f"{distance} bits"))
+            for k, (image, code_point, bits, note) in enumerate(shown):
+                glyph, pattern = (figure.add_subplot(grid[line, 2 * k + j]) for j in range(2))
+                glyph.imshow(255 - image, cmap="gray", vmin=0, vmax=255)
+                glyph.set_xlabel(f"U+{code_point:04X}", color=_PALE, fontsize=7.5)
+                pattern.imshow(_pattern(bits, code))
+                pattern.set_xlabel(note, color=_PALE, fontsize=7.5)
+                for axis in (glyph, pattern):
+                    axis.set(xticks=[], yticks=[])
+                    axis.spines[:].set_visible(False)
+                if k > 0 and nearest[i, k - 1] == y[i]:
+                    glyph.spines[:].set(visible=True, color=_RIGHT, linewidth=2)
+    return figure
 
 
 def _pattern(bits: NDArray[np.int8], code: NDArray[np.int8]) -> NDArray[np.uint8]:

@@ -60,8 +60,6 @@ def command(
     with shown_progress() as progress:
         for batch in progress.batches("evaluating", opened):
             evaluation.add(batch.X, batch.labels)
-    if evaluation.n_rows == 0:
-        raise ValueError(f"{opened.paths[0]}: no rows")
     facts = evaluation.facts(confused)
     if json:
         print(json_format.dumps(facts, default=str))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from bitclass.io.errors import DataFileError, listed
@@ -68,11 +68,6 @@ def choose_columns(
     taken = {*(request.features or ()), *model_names, *request.columns}
     free = {name: kinds[name] for name in names if name not in excluded and name not in taken}
     label, notes = _label_column(path, kinds, free, request, named)
-    seconds = {
-        name: f"a second {label!r}"
-        for name in free
-        if label and re.fullmatch(rf"{re.escape(label)}\.\d+", name)
-    }
     features: list[str] = []
     if model_names:
         if missing := [name for name in model_names if name not in kinds]:
@@ -82,17 +77,24 @@ def choose_columns(
             )
         features = list(model_names)
         notes.append("features matched by name")
-    elif wanted:
-        notes += _left_out(wanted, seconds)
-        apart = {label, *seconds} & free.keys()
-        features = [name for name in wanted if name not in apart]
     elif request.features is not False:
-        left_out = {name: "an identifier" for name in free if _ID.fullmatch(name)}
-        left_out |= seconds
-        left_out |= dict.fromkeys(index & free.keys(), "the index of a data frame")
-        free.pop(label or "", None)
-        features, found = _default_features(path, free, left_out)
-        notes += found
+        left_out = {
+            name: f"a second {label!r}"
+            for name in free
+            if label and re.fullmatch(rf"{re.escape(label)}\.\d+", name)
+        }
+        if not wanted:
+            left_out = {name: "an identifier" for name in free if _ID.fullmatch(name)} | left_out
+            left_out |= dict.fromkeys(index & free.keys(), "the index of a data frame")
+        candidates = [name for name in wanted or free if name != label or name not in free]
+        features = [] if wanted else _column_of_lists(path, kinds, candidates)
+        if not features:
+            features = [name for name in candidates if name not in left_out]
+            notes += [
+                f"left out {name!r}, {left_out[name]}" for name in candidates if name in left_out
+            ]
+        if not wanted and not any(kinds[name] in ("number", "list") for name in features):
+            raise DataFileError(f"{path}: no column holds numbers; there are: {listed(candidates)}")
     _check_numbers(path, {name: kinds[name] for name in features}, examples)
     if request.labels is False:
         label = None
@@ -159,28 +161,16 @@ def _label_column(
     return None, []
 
 
-def _default_features(
-    path: Path, free: Mapping[str, str], left_out: Mapping[str, str]
-) -> tuple[list[str], list[str]]:
-    """The only column of lists, or all columns but those that are left out for a reason."""
-    lists = [name for name, kind in free.items() if kind == "list"]
+def _column_of_lists(path: Path, kinds: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    """The only column of lists, or the only one that is called like features; perhaps none."""
+    lists = [name for name in names if kinds[name] == "list"]
     if len(lists) > 1:
         lists = [name for name in lists if _FEATURES.fullmatch(name)] or lists
     if len(lists) > 1:
         raise DataFileError(
             f"{path}: several columns may be the features, name one with features=: {listed(lists)}"
         )
-    if lists:
-        return lists, []
-    features = [name for name in free if name not in left_out]
-    if not any(free[name] == "number" for name in features):
-        raise DataFileError(f"{path}: no column holds numbers; there are: {listed(free)}")
-    return features, _left_out(free, left_out)
-
-
-def _left_out(names: Iterable[str], reasons: Mapping[str, str]) -> list[str]:
-    """Notes of those of the columns that are left out for a reason."""
-    return [f"left out {name!r}, {reasons[name]}" for name in names if name in reasons]
+    return lists
 
 
 def _check_numbers(path: Path, kinds: Mapping[str, str], examples: Mapping[str, str]) -> None:
@@ -211,17 +201,15 @@ def choose_arrays(
             raise DataFileError(f"{path}: has no array {name!r}; there are: {listed(names)}")
     if len(features) > 1:
         raise DataFileError(f"{path}: features are one array, but features= names several")
-    notes: list[str] = []
+    is_guessed = False
     if not features and request.features is not False:
         features = [_feature_array(path, shapes, numeric, request.labels, request.part)]
-        if len(names) > 1:
-            notes.append(f"features recognised: {features[0]!r}")
-    if request.labels is not None:
-        return features, None if request.labels is False else request.labels, notes
-    label = _label_array(path, names, features)
-    if label:
-        notes.append(f"labels recognised: {label!r}")
-    return features, label, notes
+        is_guessed = len(names) > 1
+    label = None if request.labels is False else request.labels
+    if request.labels is None:
+        label = _label_array(path, names, features)
+        is_guessed = is_guessed or label is not None
+    return features, label, ["recognised"] if is_guessed else []
 
 
 def _feature_array(

@@ -28,12 +28,7 @@ def written(labels: Iterable[str]) -> np.dtype[Any]:
     >>> written(["1", "-2 "]), written(["1", "03"])
     (dtype('int64'), dtype('<U'))
     """
-    return INTEGER if all(map(_is_integer, labels)) else TEXT
-
-
-def _is_integer(label: str) -> bool:
-    text = label.strip()
-    return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
+    return INTEGER if all(_parsed(label, INTEGER) is not None for label in labels) else TEXT
 
 
 def whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
@@ -77,20 +72,22 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
         missing = np.char.strip(labels) == "" if is_text else ~np.isfinite(labels)
         if missing.any():
             raise DataFileError(f"{path}: row {first_row + int(np.argmax(missing))} has no label")
-    if dtype.kind == "U":
-        return labels if is_text else _as_text(labels)
-    if labels.dtype == dtype:
+    if labels.dtype == dtype or (is_text and dtype.kind == "U"):
         return labels
-    if is_text:
-        values, inverse = np.unique(labels, return_inverse=True)
-        parsed = [_parsed(value, dtype) for value in values.tolist()]
-        wrong = np.array([value is None for value in parsed])[inverse]
-        converted = np.array([value or 0 for value in parsed], dtype=dtype)[inverse]
-    else:
-        with np.errstate(invalid="ignore", over="ignore"):
-            converted = labels.astype(dtype)
-        # float32 holds fewer digits than the same number read as float64 from another file.
-        wrong = (converted != labels) & (dtype.kind + labels.dtype.kind != "ff")
+    if not is_text and dtype.kind != "U" and np.can_cast(labels.dtype, dtype):
+        return labels.astype(dtype)
+    values, inverse = np.unique(labels, return_inverse=True)
+    texts = values.astype(np.str_).tolist()
+    if labels.dtype.kind == "f":  # whole ones without a decimal point
+        whole = np.floor(values) == values
+        texts = [
+            str(int(value)) if is_whole else text
+            for value, text, is_whole in zip(values, texts, whole, strict=True)
+        ]
+    if dtype.kind == "U":
+        return np.array(texts)[inverse]
+    parsed = [_parsed(text, dtype) for text in texts]
+    wrong = np.array([value is None for value in parsed])[inverse]
     if wrong.any():
         row = int(np.argmax(wrong))
         kinds = {"i": "integers", "u": "integers", "f": "numbers", "b": "True and False"}
@@ -98,29 +95,17 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
             f"{path}: row {first_row + row} has the label {str(labels[row])!r:.60}, but the other "
             f"labels or the model's classes are {kinds.get(dtype.kind, f'of type {dtype}')}"
         )
-    return converted
+    return np.array(parsed, dtype=dtype)[inverse]
 
 
 def _parsed(text: str, dtype: np.dtype[Any]) -> Any:
     """A label as a number or boolean; None if it is none of this type."""
     text = text.strip()
     if dtype.kind == "b":
-        return {"true": dtype.type(1), "false": dtype.type(0)}.get(text.lower())
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())
     if dtype.kind in "iu" and not _INTEGER.fullmatch(text):
         return None
     try:
         return dtype.type(int(text) if dtype.kind in "iu" else float(text))
     except (ValueError, OverflowError):
         return None
-
-
-def _as_text(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Numbers as text, each whole one without a decimal point."""
-    if numbers.dtype.kind != "f":
-        return numbers.astype(np.str_)
-    values, inverse = np.unique(numbers, return_inverse=True)
-    texts = [
-        str(int(value)) if value.is_integer() else text
-        for value, text in zip(values.tolist(), values.astype(np.str_).tolist(), strict=True)
-    ]
-    return np.array(texts, dtype=np.str_)[inverse]

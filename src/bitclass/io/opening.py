@@ -238,8 +238,9 @@ def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> 
 
 
 def _check_columns(source: Source, first: Source) -> None:
-    missing = [name for name in first.features if name not in set(source.features)]
-    others = [name for name in source.features if name not in set(first.features)]
+    own, expected = set(source.features), set(first.features)
+    missing = [name for name in first.features if name not in own]
+    others = [name for name in source.features if name not in expected]
     if missing:
         raise DataFileError(
             f"{source.path}: has no column {listed(missing)}, which the first file has; "

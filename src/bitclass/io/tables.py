@@ -25,7 +25,7 @@ _PIECE_BYTES = 8 << 20
 
 
 class TableSource(Source):
-    """A file of columns. Subclasses set the schema, count the rows and give record batches."""
+    """A file of columns, in parts at which reading can start."""
 
     _schema: Any = None
     _named = True  # whether columns have more than positions
@@ -52,7 +52,8 @@ class TableSource(Source):
             self.notes += notes
             self._is_list = [kinds[name] for name in self.features] == ["list"]
             self.has_names = self._named and bool(self.features) and not self._is_list
-            self._count_rows()
+            self._ends = self._part_ends()
+            self.n_rows = self._ends[-1] if self._ends else 0
             if self.n_rows == 0:
                 raise DataFileError(f"{path}: has no rows")
             self._set_types()
@@ -74,12 +75,22 @@ class TableSource(Source):
         """Set `_schema`, and `_named` if columns have no names."""
 
     @abstractmethod
-    def _count_rows(self) -> None:
-        """Set `n_rows`, and `label_dtype` if labels are text without a type."""
+    def _part_ends(self) -> list[int]:
+        """The row that follows each part; sets `label_dtype` if labels are text without a type."""
 
     @abstractmethod
+    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
+        """Record batches of the wanted columns, all from the beginning of a part on."""
+
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        """Record batches of the wanted columns from a row on."""
+        """Record batches of bounded size from a row on."""
+        part = bisect.bisect_right(self._ends, start_row)
+        skipped = start_row - (self._ends[part - 1] if part else 0)
+        size = self._rows_per_piece()
+        for batch in self._record_batches(part):
+            for start in range(skipped, batch.num_rows, size):
+                yield batch.slice(start, size)
+            skipped = max(0, skipped - batch.num_rows)
 
     def _kind(self, kind: Any) -> str:
         """What `choose_columns` calls a type of pyarrow."""
@@ -205,20 +216,16 @@ class ParquetSource(TableSource):
     def _read_schema(self, request: Request) -> None:
         with self._file() as file:
             self._schema = file.schema_arrow
+
+    def _part_ends(self) -> list[int]:
+        with self._file() as file:
             groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-            self._ends = list(itertools.accumulate(group.num_rows for group in groups))
+            return list(itertools.accumulate(group.num_rows for group in groups))
 
-    def _count_rows(self) -> None:
-        self.n_rows = self._ends[-1] if self._ends else 0
-
-    def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        first, skipped = _place(self._ends, start_row)
-        groups, wanted = range(first, len(self._ends)), self._wanted
+    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
+        groups, wanted = range(first_part, len(self._ends)), self._wanted
         with self._file(len(wanted)) as file:
-            for batch in file.iter_batches(self._rows_per_piece(), list(groups), wanted):
-                if batch.num_rows > skipped:
-                    yield batch.slice(skipped)
-                skipped = max(0, skipped - batch.num_rows)
+            yield from file.iter_batches(self._rows_per_piece(), list(groups), wanted)
 
 
 class ArrowSource(TableSource):
@@ -226,8 +233,13 @@ class ArrowSource(TableSource):
 
     format_name = "Arrow"
 
-    def _record_batches(self, first: int = 0) -> Generator[Any, None, None]:
-        """Record batches from number `first` on; of the wanted columns once the schema is known."""
+    def _read_schema(self, request: Request) -> None:
+        next(self._record_batches(), None)
+
+    def _part_ends(self) -> list[int]:
+        return list(itertools.accumulate(batch.num_rows for batch in self._record_batches()))
+
+    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
         ipc = self._pa.ipc
         options = ipc.IpcReadOptions()
         batches: Iterator[Any]
@@ -237,31 +249,10 @@ class ArrowSource(TableSource):
         with self._pa.memory_map(str(self.path)) as mapped:
             try:
                 file = ipc.open_file(mapped, options=options)
-                batches = (file.get_batch(at) for at in range(first, file.num_record_batches))
+                batches = map(file.get_batch, range(first_part, file.num_record_batches))
             except self._pa.ArrowInvalid:
                 mapped.seek(0)
                 file = ipc.open_stream(mapped, options=options)
-                batches = itertools.islice(file, first, None)
+                batches = itertools.islice(file, first_part, None)
             self._schema = self._schema or file.schema
             yield from batches
-
-    def _read_schema(self, request: Request) -> None:
-        next(self._record_batches(), None)
-
-    def _count_rows(self) -> None:
-        self._ends = list(itertools.accumulate(b.num_rows for b in self._record_batches()))
-        self.n_rows = self._ends[-1] if self._ends else 0
-
-    def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        size = self._rows_per_piece()
-        first, skipped = _place(self._ends, start_row)
-        for batch in self._record_batches(first):
-            for start in range(skipped, batch.num_rows, size):
-                yield batch.slice(start, size)
-            skipped = 0
-
-
-def _place(ends: list[int], row: int) -> tuple[int, int]:
-    """The number of the part that a row is in, and the row's number there."""
-    part = bisect.bisect_right(ends, row)
-    return part, row - (ends[part - 1] if part else 0)

@@ -72,22 +72,19 @@ class CsvSource(TableSource):
                 examples[name] = texts[0]
         self._schema, self._examples = pa.schema(fields), examples
 
-    def _count_rows(self) -> None:
-        dtypes = set()
+    def _part_ends(self) -> list[int]:
+        dtypes, n_rows = set(), 0
         for batch in self._stream({self.label or self._wanted[0]: self._pa.string()}):
-            self.n_rows += batch.num_rows
+            n_rows += batch.num_rows
             if self.label is not None and TEXT not in dtypes:
                 dtypes.add(written(self._pa.compute.unique(batch.column(0)).to_pylist()))
         if dtypes:
             self.label_dtype = common_dtype([*dtypes])
+        return [n_rows]
 
-    def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        number, text = self._pa.float64(), self._pa.string()
-        types = {name: number if name in self.features else text for name in self._wanted}
-        for batch in self._stream(types):
-            if batch.num_rows > start_row:
-                yield batch.slice(start_row)
-            start_row = max(0, start_row - batch.num_rows)
+    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
+        texts = dict.fromkeys(self._wanted, self._pa.string())
+        yield from self._stream(texts | dict.fromkeys(self.features, self._pa.float64()))
 
     def _stream(self, types: dict[str, Any]) -> Generator[Any, None, None]:
         """Record batches of some columns."""
@@ -212,7 +209,7 @@ class JsonSource(TableSource):
             raise DataFileError(f"{self.path}: is empty")
         self._schema = self._table(first).schema
 
-    def _count_rows(self) -> None:
+    def _part_ends(self) -> list[int]:
         number, types = self._pa.float64(), self._pa.types
         # A feature that is whole in the first rows need not be so in others.
         for name in self.features:
@@ -220,15 +217,11 @@ class JsonSource(TableSource):
             is_list = types.is_list(self._schema.field(place).type)
             kind = self._pa.list_(number) if is_list else number
             self._schema = self._schema.set(place, self._pa.field(name, kind))
-        self.n_rows = sum(len(lines) for lines in self._blocks())
+        return list(itertools.accumulate(map(len, self._blocks())))
 
-    def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        for lines in self._blocks():
-            kept = lines[start_row:]
-            start_row = max(0, start_row - len(lines))
-            if kept:
-                table = self._table(kept)
-                yield from table.select(self._wanted).combine_chunks().to_batches()
+    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
+        for lines in itertools.islice(self._blocks(), first_part, None):
+            yield from self._table(lines).select(self._wanted).combine_chunks().to_batches()
 
 
 class LinesSource(Source):
