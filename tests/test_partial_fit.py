@@ -182,6 +182,14 @@ def test_more_rows_never_cost_the_refinement(refined):
     assert (refined.packed().rescore, refined.packed().temperature) == (rescore, temperature)
 
 
+def test_another_short_list_is_taken_with_the_next_rows(refined):
+    X, y = hard(seed=2)
+    assert refined.packed().rescore == 16
+    for rescore, expected in ((False, 0), ("auto", 0), (5, 5)):
+        refined.set_params(rescore=rescore).partial_fit(X[:1], y[:1])
+        assert refined.packed().rescore == expected
+
+
 @pytest.mark.parametrize("extended", [True, False])
 def test_new_classes_get_weights_from_their_means_and_others_keep_theirs(
     refined, monkeypatch, extended

@@ -588,6 +588,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             fitted = update_model(settings, update, statistics)
         else:
             fitted = fit_model(settings, statistics, rows, n_rows, groups)
+        if settings.rescore is not None:  # an updated model has the short list of its refinement
+            fitted.model.rescore = settings.rescore
         parameters = self._state.parameters if rows is None else self.get_params(deep=False)
         self._state = _State(parameters, statistics, fitted, statistics.n_changes)
 
