@@ -1,5 +1,6 @@
 """Learning batch by batch: as at once, all or nothing, and never at the cost of the refinement."""
 
+import copy
 import pickle
 from pathlib import Path
 
@@ -327,6 +328,17 @@ def test_a_pickle_holds_the_model_and_not_the_sums(blobs):
             call()
     np.testing.assert_array_equal(read.predict(X), classifier.predict(X))
     read.fit(X, y).partial_fit(X, y)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_copy_learns_on_by_itself(blobs, method, copied):
+    X, y = blobs
+    classifier = getattr(make(refine=False), method)(X[:200], y[:200])
+    other = copied(classifier).partial_fit(X[200:], y[200:])
+    assert_same_model(other.solve(), make(refine=False).fit(X, y), atol=1e-5)
+    assert classifier.statistics_.n_rows == 200
+    assert_same_model(classifier.solve(), make(refine=False).fit(X[:200], y[:200]))
 
 
 def test_rows_that_wait_for_the_solution_are_in_the_pickle(blobs):
