@@ -34,6 +34,7 @@ from bitclass.training import (
     update_model,
 )
 from bitclass.training.refinement import Batch, Rows
+from bitclass.training.statistics import which_classes
 from bitclass.training.wide import WideState, fit_wide, fitted_wide
 from bitclass.validation import (
     ACCEPTED,
@@ -543,14 +544,20 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
         Parameters
         ----------
-        labels : array-like of shape (k,), labels of known classes
+        labels : array-like of shape (k,)
+            Labels of known classes; at least two others must have samples.
 
         Returns
         -------
         self
         """
         check_is_fitted(self)
-        self._require_statistics(ValueError).remove_classes(np.asarray(labels))
+        statistics, labels = self._require_statistics(ValueError), np.asarray(labels)
+        stay = ~which_classes(statistics.classes, labels) & (statistics.class_weights > 0)
+        if stay.sum() < 2:
+            left = statistics.classes[stay].tolist()
+            raise ValueError(f"labels must leave at least 2 classes with samples, found {left}")
+        statistics.remove_classes(labels)
         return self
 
     def solve(self) -> Self:
