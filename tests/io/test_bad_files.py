@@ -175,6 +175,13 @@ def test_sparse_indices_are_checked(tmp_path, indices, pointers):
     refused(tmp_path / "a.npz")
 
 
+@pytest.mark.parametrize("wrong", [9, -1])
+def test_coordinates_of_sparse_entries_are_checked(tmp_path, wrong):
+    parts = {"data": np.ones(2), "row": [0, wrong], "col": [0, 1]}
+    np.savez(tmp_path / "a.npz", **parts, shape=[2, 2], format=b"coo")
+    refused(tmp_path / "a.npz", "index")
+
+
 @pytest.mark.parametrize("is_last", [False, True])
 def test_offsets_of_lists_are_checked(tmp_path, is_last):
     """Those of the first batch, which tells the number of features, and of the last one.

@@ -137,6 +137,13 @@ def test_svmlight_indices_and_comments(tmp_path):
     assert open_rows(path, n_features=10).n_features == 10
 
 
+@pytest.mark.parametrize("format", ["csr", "csc", "bsr", "coo", "dia"])
+def test_sparse_matrices_of_any_format_are_read(tmp_path, format):
+    X = np.array([[0, 1.5, 0], [2, 0, 0]])
+    sp.save_npz(tmp_path / "a.npz", sp.csr_array(X).asformat(format))
+    assert dense(next(open_rows(tmp_path / "a.npz").batches()).X).tolist() == X.tolist()
+
+
 def test_batches_are_bounded_in_bytes(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((3000, 10_000), np.float32))
     batches = [batch.X.nbytes for batch in open_rows(tmp_path / "a.npy").batches()]

@@ -154,7 +154,7 @@ class NpzSource(ArraySource):
         with zipfile.ZipFile(self.path) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
             names = [member.removesuffix(".npy") for member in members]
-            if {"data", "indices", "indptr", "format", "shape"} <= set(names):
+            if {"data", "format", "shape"} <= set(names):
                 from scipy.sparse import load_npz
 
                 if self._sparse is None:
