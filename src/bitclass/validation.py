@@ -264,6 +264,13 @@ def check_rows(
         if y.ndim != 1 or not namespace(y).isdtype(y.dtype, "integral"):
             raise ValueError(f"y must hold integers, or be a NumPy array, found {y.dtype}")
     else:
+        for row, label in enumerate(labels if labels.dtype == object else ()):
+            if not isinstance(label, str):
+                # The first words are scikit-learn's.
+                raise ValueError(
+                    "Unknown label type: y must be an array of numbers or of text, found "
+                    f"{label!r} in row {row}"
+                )
         with warnings.catch_warnings():
             # A batch of few rows of very many classes is what this is made for.
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
