@@ -238,6 +238,15 @@ def test_the_gradient_by_means_is_that_of_the_loss(weighted, monkeypatch):
         assert gradient[at] == pytest.approx(slope, abs=1e-4)
 
 
+def test_entries_that_come_twice_are_added_up():
+    X, y = problem(n=600)
+    halves = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr
+    twice = scipy.sparse.csr_array(halves, shape=X.shape)
+    found = [make().fit(rows, y).partial_fit(rows[:50], y[:50]).solve() for rows in (X, twice)]
+    assert_array_equal(found[1].projection_, found[0].projection_)
+    assert twice.nnz == 2 * X.nnz, "a copy was changed"
+
+
 def test_later_batches_are_learned_and_bring_classes_and_columns():
     X, y = problem(n=1500)
     first = y != "class 9"

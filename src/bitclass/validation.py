@@ -259,6 +259,9 @@ def check_rows(
     options = {"reset": reset, "ensure_all_finite": not is_foreign(X), **ACCEPTED}
     checked, labels = validate_data(estimator, _stand_in(X), _stand_in(y), **options)
     X = X if is_foreign(X) else checked
+    if not getattr(X, "has_canonical_format", True):  # of a sparse row, each entry counts as one
+        X = X.copy()
+        X.sum_duplicates()
     if is_foreign(y):
         labels = y
         if y.ndim != 1 or not namespace(y).isdtype(y.dtype, "integral"):
