@@ -103,7 +103,8 @@ def test_groups_are_checked_by_name(groups, message):
         (X.astype(complex), Y, "Complex data not supported"),
         (1e10 + 3 * X, Y, "mean 1e.10 and standard deviation 2.* in feature 0: rescale"),
         (1e-300 * X, Y, "standard deviation .*e-300 in feature 0: rescale"),
-        (1e100 * X, Y, "features that float32 can hold.* in feature 0: rescale"),
+        (1e-32 * X, Y, "deviation from 1e-30 to 1e.30, .* deviation .*e-3. in feature 0: rescale"),
+        (1e100 * X, Y, "mean within 1e.30 and 1e.07 standard .* in feature 0: rescale"),
     ],
 )
 @pytest.mark.parametrize("method", ["fit", "partial_fit", "fit_batches"])

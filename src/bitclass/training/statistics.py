@@ -311,9 +311,11 @@ def standardisation(
     if unfit.any():
         j = np.argmax(unfit)
         raise ValueError(
-            f"X must have features that float32 can hold, found mean {centre[j]:g} and standard "
-            f"deviation {largest[j] if scale[j] == 0 else scale[j]:g} in feature {j}: rescale it, "
-            "with StandardScaler for instance"
+            f"X must have features of a standard deviation from {MIN_SCALE:g} to {MAX_SCALE:g}, "
+            f"and of a mean within {MAX_SCALE:g} and {1 / _FLOAT32_DIGITS:g} standard deviations; "
+            f"found mean {centre[j]:g} and standard deviation "
+            f"{largest[j] if scale[j] == 0 else scale[j]:g} in feature {j}: rescale it, with "
+            "StandardScaler for instance"
         )
     return centre.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)
 
