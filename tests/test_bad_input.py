@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from bitclass import BinaryCodeClassifier, CodeWarning
 from bitclass.arrays import sample_rows
 from bitclass.training import fit, regression
+from problems import clusters
 
 X = np.random.default_rng(0).standard_normal((20, 4))
 Y = np.arange(20) % 3
@@ -319,3 +320,11 @@ def test_warnings_point_at_the_line_of_the_caller(parameters, category, message,
             getattr(classifier, way)(*([rows] if way == "predict" else []))
     ours = [each for each in told if message in str(each.message)]
     assert [(each.category, each.filename) for each in ours] == [(category, __file__)]
+
+
+@pytest.mark.parametrize("refine", [False, True])
+def test_too_few_bits_are_told_with_and_without_refinement(refine):
+    rows, labels = clusters(600)
+    with pytest.warns(CodeWarning, match="n_bits=1 makes only 2 patterns"):
+        classifier = BinaryCodeClassifier(1, refine=refine, random_state=0).fit(rows, labels)
+    assert not refine or classifier.refinement_["taken"]

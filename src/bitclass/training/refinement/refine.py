@@ -189,6 +189,7 @@ def refine(
         after = judged(hash_function, weights)
         taken = after.accuracy >= before.accuracy
         if taken:
+            make_distinct(weights, weights, sums.classes)  # which warns
             break
     # Whether class means give weights as good as the learned ones decides what classes get that
     # gain rows later on.
