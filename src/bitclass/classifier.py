@@ -914,6 +914,9 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         the sums that `partial_fit` continues from, which `bitclass.training.save_statistics`
         writes. `bitclass.load` reads it without scikit-learn, :meth:`load` gives an estimator.
 
+        Classes without samples, which `partial_fit` was told of, are not part of the model: an
+        estimator that is loaded without the sums has no columns for them in `predict_proba`.
+
         Parameters
         ----------
         path : str or path
