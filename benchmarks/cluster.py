@@ -78,7 +78,6 @@ def overhead(n: int, d: int, n_classes: int, n_rounds: int) -> list[dict[str, An
         # A worker sums what it holds: on a busy machine one of them may have got most of it.
         client.rebalance([X, y])
         held = Counter(itertools.chain.from_iterable(client.who_has(X).values()))
-        assert set(held.values()) == {8}, f"blocks that each worker holds: {dict(held)}"
         DaskBinaryCodeClassifier(**HINGE).fit(X[: n // 16], y[: n // 16])
         for _ in range(n_rounds):
             distributed = DaskBinaryCodeClassifier(**HINGE)
@@ -92,6 +91,7 @@ def overhead(n: int, d: int, n_classes: int, n_rounds: int) -> list[dict[str, An
             "rows": n,
             "features": d,
             "classes": n_classes,
+            "blocks of rows per worker": " and ".join(map(str, held.values())),
             "2 workers, s": medians["cluster"],
             "in memory, 2 threads, s": medians["memory"],
             "ratio": medians["cluster"] / medians["memory"],
