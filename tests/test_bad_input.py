@@ -56,6 +56,7 @@ def wrong(name, *values):
         ({"initial_codes": np.ones((20, 64))}, r"shape .* = \(20, 128\), found \(20, 64\)"),
         ({"initial_codes": np.zeros((20, 128))}, "must hold -1 and .1 only, found .*0.* in row 0"),
         ({"class_weight": {0: -1.0}}, "class_weight must hold finite .* found -1.0 for class 0"),
+        ({"class_weight": {"0": 2.0}}, "class_weight must have labels of y .* found .0.; y has"),
         ({"kernel": "rbf", "n_anchors": 21}, "n_anchors=21 anchors cannot be drawn from 20 rows"),
     ],
 )  # fmt: skip

@@ -27,6 +27,7 @@ from bitclass._native import class_sums as class_sums_of_numpy
 __all__ = [
     "Array",
     "Features",
+    "RowError",
     "add_gram",
     "as_features",
     "check_array",
@@ -309,6 +310,10 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
     return X
 
 
+class RowError(ValueError):
+    """A row holds a number that cannot be encoded: NaN, infinity, or one that is too large."""
+
+
 def check_finite(block: NDArray[Any], first_row: int) -> None:
     """Refuse NaN and infinity in a block of dense rows (m, d), naming the first.
 
@@ -326,7 +331,7 @@ def check_finite(block: NDArray[Any], first_row: int) -> None:
         row, column = wrong[0]
         found = block[row, column]
         value = "NaN" if np.isnan(found) else f"infinity ({found})"
-        raise ValueError(f"X must be finite: row {first_row + row}, feature {column} is {value}")
+        raise RowError(f"X must be finite: row {first_row + row}, feature {column} is {value}")
 
 
 def compute_dtype(X: Features) -> np.dtype[Any]:

@@ -40,6 +40,7 @@ from bitclass.validation import (
     MAX_DENSE_FEATURES_OF_SPARSE,
     PARAMETER_CONSTRAINTS,
     check_class_count,
+    check_class_weight,
     check_classes,
     check_continuation,
     check_groups,
@@ -359,6 +360,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         with self._unchanged_on_error():
             settings = self._checked_settings(callback)
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
+            check_class_weight(self.class_weight, labels)
             codes = check_initial_codes(self.initial_codes, X.shape[0], self.n_bits)
             if groups is not None:
                 groups = check_groups(to_host(groups), X.shape[0])

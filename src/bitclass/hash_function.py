@@ -21,7 +21,7 @@ from bitclass._native import (
 )
 from bitclass._native.ngrams import TEXTS_PER_CHUNK, NgramFeatures
 from bitclass._native.prediction import QUANTISED_MAX, threads_for
-from bitclass.arrays import Features, check_finite, dense_rows
+from bitclass.arrays import Features, RowError, check_finite, dense_rows
 
 __all__ = [
     "MAX_COLUMNS",
@@ -535,9 +535,9 @@ def _is_adjacent(X: Features) -> bool:
 
 
 def _refuse_row(row: NDArray[Any], number: int) -> None:
-    """ValueError about a row whose sums are not finite."""
+    """RowError about a row whose sums are not finite."""
     check_finite(row[None, :], number)
     largest = int(np.argmax(np.abs(row)))
-    raise ValueError(
+    raise RowError(
         f"X: row {number}, feature {largest} is {row[largest]:g}, too large to be encoded"
     )

@@ -29,6 +29,7 @@ __all__ = [
     "ACCEPTED",
     "PARAMETER_CONSTRAINTS",
     "check_class_count",
+    "check_class_weight",
     "check_classes",
     "check_continuation",
     "check_groups",
@@ -324,6 +325,22 @@ def _class_weights(
             f"{found[wrong[0]]} for class {classes[wrong[0]].item()!r}"
         )
     return found
+
+
+def check_class_weight(class_weight: Any, labels: NDArray[Any]) -> None:
+    """Refuse weights of labels that `fit` has no row of, as scikit-learn does.
+
+    Where all classes have weights, those of others do not matter.
+    """
+    if not isinstance(class_weight, Mapping):
+        return
+    classes = set(np.unique(to_host(labels)).tolist())
+    unknown = [label for label in class_weight if label not in classes]
+    if unknown and not classes <= class_weight.keys():
+        raise ValueError(
+            f"class_weight must have labels of y as its keys, found {unknown[0]!r}; y has "
+            f"{sorted(classes)[:5]}{' and others' if len(classes) > 5 else ''}"
+        )
 
 
 def check_class_count(seen: NDArray[Any]) -> None:

@@ -364,7 +364,10 @@ def test_columns_are_selected_by_name_in_any_order(tmp_path):
 
 
 def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
-    """Without it, a file in which index 0 does not occur would be shifted by one feature."""
+    """Without it, a file in which index 0 does not occur would be shifted by one feature.
+
+    A model keeps that of its own files, also when it is updated.
+    """
     X, own = problem(200, 4)
     pairs = [" ".join(f"{j}:{value}" for j, value in enumerate(x)) for x in X.tolist()]
     rows = [f"{label} {pair}\n" for label, pair in zip(own, pairs, strict=True)]
@@ -372,11 +375,32 @@ def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
     few = [re.sub(r" 0:\S+", "", row) for row in rows]
     (tmp_path / "few.svm").write_text("".join(few))
     np.save(tmp_path / "few.npy", np.where(np.arange(4) == 0, 0, X.astype(np.float64)))
-    succeed("fit", "train.svm", "--model", "m", "--bits", 16, cwd=tmp_path)
+    fit = ("fit", "train.svm", "--model", "m", "--bits", 16, "--keep-statistics")
+    succeed(*fit, cwd=tmp_path)
     given = succeed("predict", "m", "few.svm", "--first-index", 0, cwd=tmp_path)
     assert given == succeed("predict", "m", "few.npy", cwd=tmp_path)
+    assert given == succeed("predict", "m", "few.svm", cwd=tmp_path)
     done = bitclass("predict", "m", "few.svm", "--first-index", 2, cwd=tmp_path)
     assert_one_line(done, 2, "--first-index")
+    succeed("update", "m", "few.svm", cwd=tmp_path)
+    assert library.load(tmp_path / "m").summary["first_index"] == 0
+    (tmp_path / "from1.svm").write_text("".join(few))
+    succeed("fit", "from1.svm", "--model", "m1", "--bits", 16, cwd=tmp_path)
+    done = bitclass("predict", "m1", "train.svm", cwd=tmp_path)
+    assert_one_line(done, 1, "train.svm", "index 0")
+
+
+def test_evaluate_and_predict_take_the_test_part_of_a_file_that_was_fitted(tmp_path):
+    """The accuracy of the training part would be reported as if it were that of new rows."""
+    X, own = problem(200, 4)
+    parts = {"X_train": X[:150], "y_train": own[:150], "X_test": X[150:], "y_test": own[150:]}
+    np.savez(tmp_path / "a.npz", **parts)
+    assert "150 x 4" in succeed("fit", "a.npz", "--model", "m", "--bits", 16, cwd=tmp_path)
+    for given in ((), ("--features", "X_test")):
+        facts = json.loads(succeed("evaluate", "m", "a.npz", *given, "--json", cwd=tmp_path))
+        found = succeed("predict", "m", "a.npz", *given, cwd=tmp_path).split()[1:]
+        right = np.array(found, dtype=int) == own[150:]
+        assert (facts["rows"], facts["accuracy"]) == (50, right.mean())
 
 
 def test_the_types_of_labels_are_those_of_the_model(tmp_path):

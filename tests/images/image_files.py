@@ -75,5 +75,6 @@ def broken():
         "claims.png": png_claiming(100_000, 100_000),
         "claims less.png": png_claiming(9_000, 9_000),
         "bomb.png": bomb(),
+        "nan.tiff": encoded(np.full((8, 8), np.nan, dtype=np.float32), "TIFF"),
         "script.png": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n",
     }

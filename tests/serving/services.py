@@ -20,7 +20,8 @@ import numpy as np
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
-from bitclass.serving import create_server, listen
+from bitclass.serving import listen
+from bitclass.serving.server import serve_in_thread
 from bitclass.text import NgramHasher
 
 COMMAND = Path(sys.executable).with_name("bitclass")
@@ -151,14 +152,9 @@ def files_served(folder):
 def in_thread(app):
     """An application that is served by a thread of this process."""
     listener = listen("127.0.0.1", 0)
-    started = threading.Event()
-    server = create_server(app, on_start=started.set)
-    thread = threading.Thread(target=server.run, args=([listener],))
     port = listener.getsockname()[1]
-    thread.start()
+    stop = serve_in_thread(app, listener)
     try:
-        assert started.wait(PATIENCE)
         yield SimpleNamespace(port=port, url=f"http://127.0.0.1:{port}/")
     finally:
-        server.should_exit = True
-        thread.join()
+        stop()

@@ -3,15 +3,14 @@
 import dataclasses
 import io
 
-import explore_images
 import numpy as np
 import pytest
+import services
 from PIL import Image
 from starlette.exceptions import HTTPException
 
 from bitclass import PackedModel
-from bitclass.codes import hamming, pack, unpack
-from bitclass.hash_function import HashFunction
+from bitclass.codes import hamming, unpack
 from bitclass.images import ImageSet, image_rows
 from bitclass.serving import Gallery, ServedModel
 from bitclass.serving.explorer import N_LISTED, Explorer
@@ -42,14 +41,6 @@ def test_nearest_images_and_classes_are_those_of_brute_force(explorer, served, r
     assert any(image["row"] == row for image in brought["images"])
 
 
-def test_the_same_codes_find_images_of_the_same_class(explorer, served):
-    for kind, name in enumerate(explore_images.CLASSES):
-        content = explore_images.encoded(explore_images.drawn(kind, 999))
-        answer = explorer.look(served.features([content]))
-        assert answer["classes"][0]["label"] == name
-        assert {image["label"] for image in answer["images"][:5]} == {name}
-
-
 def test_small_images_are_small_and_made_once(explorer):
     content = explorer.small_image(3)
     with Image.open(io.BytesIO(content)) as opened:
@@ -63,8 +54,9 @@ def test_small_images_are_small_and_made_once(explorer):
 
 def test_images_that_cannot_be_read_are_not_in_the_gallery(served, tmp_path):
     gallery = served.gallery
-    files = [gallery.images.files[0], tmp_path / "b", gallery.images.files[2]]
+    files = [gallery.images.files[0], tmp_path / "b", tmp_path / "c"]
     files[1].write_bytes(b"broken")
+    files[2].write_bytes(gallery.images.read(2))
     images = ImageSet(("a", "b", "c"), None, files)
     with pytest.warns(UserWarning, match="skipped b: cannot be read"):
         found = Gallery.of_rows(image_rows(images, served.extractor, n_jobs=1), served.model)
@@ -73,17 +65,18 @@ def test_images_that_cannot_be_read_are_not_in_the_gallery(served, tmp_path):
     explorer = Explorer(dataclasses.replace(served, gallery=found))
     assert explorer.images()["images"][1] == {"row": 1, "name": "c", "label": None}
     assert explorer.pairs["by"] == "distance"
+    files[2].unlink()
+    with pytest.raises(HTTPException, match="c: cannot be read any more"):
+        explorer.small_image(1)
 
 
 @pytest.fixture
 def words():
     """A model of 120 words, three of which have equal codes."""
-    rng = np.random.default_rng(3)
-    labels = np.array([f"Word {i:03d}" for i in range(120)])
-    weights = pack(rng.standard_normal((120, 24)) > 0)
+    model = services.random_model([f"Word {i:03d}" for i in range(120)], n_bits=24)
+    weights = model.weights.copy()
     weights[7] = weights[3] = weights[50]
-    function = HashFunction(rng.standard_normal((5, 24)).astype(np.float32), np.zeros(24))
-    return PackedModel(labels, weights, function)
+    return PackedModel(model.classes, weights, model.hash_function)
 
 
 def test_classes_are_searched_and_listed_with_the_nearest_other_one(words):

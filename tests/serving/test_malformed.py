@@ -11,11 +11,16 @@ import services
 N_REQUESTS = 10_000
 N_CONNECTIONS = 4
 
+ROWS = {"name": "rows", "datatype": "FP32", "shape": [2, 12], "data": [0.5] * 24}
+TEXTS = {"name": "texts", "datatype": "BYTES", "shape": [2, 1], "data": ["a", "b"]}
 VALID = {
-    "id": "1",
-    "inputs": [{"name": "rows", "datatype": "FP32", "shape": [2, 12], "data": [0.5] * 24}],
-    "outputs": [{"name": "label", "parameters": {"binary_data": False}}],
-    "parameters": {"top": 3},
+    model: {
+        "id": "1",
+        "inputs": [tensor],
+        "outputs": [{"name": "label", "parameters": {"binary_data": False}}],
+        "parameters": {"top": 2},
+    }
+    for model, tensor in (("words", ROWS), ("intents", TEXTS))
 }
 # Values that are wrong wherever they stand in a valid request.
 WRONG = [None, True, -1, 0.25, 10**40, "", "x", "\u0000", [], [[]], [None], {}, {"a": 1}, [["a"]]]
@@ -26,10 +31,10 @@ PLACES = [
 ]  # fmt: skip
 
 
-def malformed_body(rng):
+def malformed_body(rng, valid):
     """A body for `/infer` that is certainly wrong, and its further headers."""
     way = rng.randrange(6)
-    whole = json.dumps(VALID).encode()
+    whole = json.dumps(valid).encode()
     if way == 0:  # cut short
         return whole[: rng.randrange(len(whole))], {}
     if way == 1:  # random bytes
@@ -43,7 +48,7 @@ def malformed_body(rng):
     if way == 4:  # bytes that nobody has announced
         tail = rng.randbytes(rng.randrange(1, 300))
         return whole + tail, {"Inference-Header-Content-Length": str(len(whole))}
-    request = copy.deepcopy(VALID)
+    request = copy.deepcopy(valid)
     *parents, last = rng.choice(PLACES)
     target = request
     for key in parents:
@@ -75,8 +80,9 @@ def malformed_request(rng):
     if way == 3:  # another site
         name = rng.choice(["evil.example", "127.0.0.1.evil.example", "", "[", "a@127.0.0.1", ":::"])
         return f"GET / HTTP/1.1\r\nHost: {name}\r\n\r\n".encode(), True
-    body, headers = malformed_body(rng)
-    path = "/v2/models/words/infer"
+    model = rng.choice(list(VALID))
+    body, headers = malformed_body(rng, VALID[model])
+    path = f"/v2/models/{model}/infer"
     if way == 4:
         path = f"/predict?top={rng.choice(['x', '-1', '0', '41', '1e9', '%00', '9' * 999])}"
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

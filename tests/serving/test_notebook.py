@@ -41,6 +41,13 @@ def test_models_come_as_estimators_and_files(tmp_path):
         explore(classifier, tmp_path)
 
 
+def test_an_extractor_of_other_features_is_refused_before_any_request(served):
+    model = services.random_model(["a", "b"])
+    model.summary["extractor"] = served.extractor.specification()
+    with pytest.raises(ValueError, match="takes 12 features, and its extractor gives 512"):
+        explore(model)
+
+
 @chromium.needed
 def test_a_notebook_of_this_machine_shows_it_and_other_sites_cannot(
     running, model, served, tmp_path

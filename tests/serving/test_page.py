@@ -201,7 +201,7 @@ def test_an_address_leads_to_its_image(browser, server):
 def test_names_of_files_and_classes_are_text_and_never_markup(browser):
     browser.value("location.hash = '#image-36'")
     looked_at(browser, f"stripes: stripes/{explore_images.HOSTILE_NAME}")
-    browser.wait_for("[...document.images].every(i => i.complete)")
+    browser.wait_for("document.getElementById('shown').complete")  # others load when in sight
     assert texts(browser, "b, i, img[src=x], [onerror], [onload]") == []
     assert set(texts(browser, "#classes .name")) == set(explore_images.CLASSES)
 
@@ -315,7 +315,7 @@ def classify(browser, server, asked):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_text_is_classified(browser, server, width):
+def test_a_text_is_classified_and_its_n_grams_listed(browser, server, texts_explorer, width):
     browser.screen(width)
     classify(browser, server, "some <b>music</b>")
     looked_at(browser, "some <b>music</b>")
@@ -323,11 +323,6 @@ def test_a_text_is_classified(browser, server, width):
     assert browser.value("document.getElementById('shown').hidden")
     assert browser.value("document.documentElement.scrollWidth") <= width
     assert browser.value(CONTRASTS) == []
-
-
-def test_the_n_grams_that_speak_for_a_class_are_listed(browser, server, texts_explorer):
-    classify(browser, server, "some <b>music</b>")
-    looked_at(browser, "some <b>music</b>")
     answer, minus = texts_explorer.look(["some <b>music</b>"])["classes"], "\u2212"
     assert texts(browser, "#why-class option") == ["music", "door"]
     for i, found in enumerate(answer):

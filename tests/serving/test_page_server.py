@@ -1,9 +1,6 @@
 """What the page loads: files, facts, images by number, and 4xx for everything else."""
 
-import json
-
 import explore_images
-import numpy as np
 import pytest
 import services
 from services import ask, ask_json
@@ -48,20 +45,15 @@ def test_facts_and_images_are_given_by_number(server):
 
 
 @pytest.mark.parametrize(
-    ("format", "kind"),
-    [("JPEG", "image/jpeg"), ("BMP", "application/octet-stream"), ("GIF", "image/gif"),
-     ("TIFF", "image/tiff"), ("WEBP", "image/webp")],
+    ("format", "kind", "side"),
+    [("JPEG", "image/jpeg", 48), ("BMP", "application/octet-stream", 48), ("GIF", "image/gif", 48),
+     ("TIFF", "image/tiff", 1200), ("WEBP", "image/webp", 48)],
 )  # fmt: skip
-def test_an_image_of_any_format_is_looked_at(server, format, kind):
-    content = explore_images.encoded(explore_images.drawn(2, 7), format)
+def test_an_image_of_any_format_is_looked_at(server, format, kind, side):
+    content = explore_images.encoded(explore_images.drawn(2, 7, side), format)
+    assert len(content) > 4_000_000 or side == 48
     status, answer = ask_json(server, "POST", f"{API}/look", content, Content_Type=kind)
     assert (status, answer["classes"][0]["label"]) == (200, explore_images.CLASSES[2])
-
-
-def test_an_image_of_some_megabytes_is_looked_at(server):
-    noise = np.random.default_rng(0).integers(0, 256, (900, 1200, 3), dtype=np.uint8)
-    content = explore_images.encoded(noise, compress_level=0)
-    assert ask(server, "POST", f"{API}/look", content, Content_Type="image/png")[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -127,13 +119,6 @@ def test_what_is_no_image_is_refused(server, content, kind, status):
         found, answer = ask_json(server, "POST", f"{API}/look", content, Content_Type=kind)
         assert found == status
         assert answer["error"]
-
-
-@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "POST"])
-def test_other_methods_are_not_allowed(server, method):
-    status, headers, content = ask(server, method, "/")
-    assert (status, list(json.loads(content))) == (405, ["error"])
-    assert "GET" in headers["Allow"]
 
 
 def test_a_client_that_sends_no_more_is_still_answered(server):

@@ -2,12 +2,14 @@
 
 import ast
 import base64
+import http.client
 import json
 import re
 import socket
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,22 +21,16 @@ from bitclass.serving import ServedModel, Service, server
 
 
 @pytest.mark.parametrize("name", ["words", "numbers"])
-def test_rows_are_predicted(service, loaded, name):
+def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
     X = services.rows(5, dtype=np.float64)
-    status, answer = services.ask_json(service, "POST", f"/predict/{name}", {"rows": X.tolist()})
-    assert status == 200
-    assert answer == {"model": name, "labels": loaded[name].predict(X).tolist()}
-
-
-def test_best_classes_with_probabilities(service, loaded):
-    X = services.rows(3, dtype=np.float64)
-    body = {"rows": X.tolist()}
-    _, answer = services.ask_json(service, "POST", "/predict/numbers?top=4", body)
-    labels, *numbers = loaded["numbers"].top_classes(X, 4, probabilities=True)
-    for name, values in zip(("label", "distance", "probability"), (labels, *numbers), strict=True):
-        found = [[each[name] for each in row] for row in answer["top"]]
-        np.testing.assert_allclose(found, values, rtol=1e-12)
-    assert answer["labels"] == labels[:, 0].tolist()
+    body, model = {"rows": X.tolist()}, loaded[name]
+    expected = {"model": name, "labels": model.predict(X).tolist()}
+    assert services.ask_json(service, "POST", f"/predict/{name}", body) == (200, expected)
+    _, answer = services.ask_json(service, "POST", f"/predict/{name}?top=4", body)
+    top, names = answer.pop("top"), ("label", "distance", "probability")
+    for key, values in zip(names, model.top_classes(X, 4, probabilities=True), strict=True):
+        assert [[each[key] for each in row] for row in top] == values.tolist()
+    assert answer == expected
 
 
 @pytest.mark.parametrize(
@@ -74,11 +70,16 @@ def test_compressed_bodies_are_refused(service):
     assert (status, answer["error"]) == (415, "content-encoding must be identity, found 'gzip'")
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/v2/models/words/infer/", "/predict/a/b"])
-def test_unknown_addresses_and_methods_are_json_errors(service, path):
-    assert services.ask_json(service, "POST", path, b"")[0] == 404
-    assert services.ask_json(service, "GET", "/predict")[0] == 405
-    assert services.ask_json(service, "POST", "/metrics", b"")[0] == 405
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("POST", "/nothing", None), ("POST", "/v2/models/words/infer/", None),
+     ("POST", "/predict/a/b", None), ("GET", "/predict", "POST"), ("POST", "/metrics", "GET"),
+     ("PUT", "/", "GET"), ("DELETE", "/", "GET"), ("OPTIONS", "/", "GET")],
+)  # fmt: skip
+def test_unknown_addresses_and_methods_are_json_errors(service, method, path, allowed):
+    status, headers, content = services.ask(service, method, path)
+    assert (status, list(json.loads(content))) == (405 if allowed else 404, ["error"])
+    assert (allowed or "") in headers.get("Allow", "")
 
 
 def test_further_connections_are_refused_and_served_again_when_others_end(service):
@@ -113,19 +114,24 @@ def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
                     assert connection.recv(1) == b""
 
 
-def test_what_goes_wrong_within_is_an_answer_too(monkeypatch, caplog):
+@pytest.mark.parametrize("error", [BlockingIOError(11, "busy"), ValueError("a fault of ours")])
+def test_what_goes_wrong_within_is_not_the_fault_of_the_client(monkeypatch, caplog, error):
     def fail(*arguments):
-        raise BlockingIOError(11, "Resource temporarily unavailable")
+        raise error
 
     caplog.set_level("ERROR", "uvicorn.error")  # tests of clusters silence the handlers
     model = services.random_model(["a", "b"])
     monkeypatch.setattr(model, "predict", fail)
-    with services.in_thread(Service([ServedModel("m", model)])) as service:
-        body = {"rows": services.rows(1).tolist()}
-        status, answer = services.ask_json(service, "POST", "/predict", body)
+    with services.in_thread(
+        Service([ServedModel("m", model, SimpleNamespace(rows=fail))])
+    ) as service:
+        # A client that keeps its connection is told that this one ends.
+        kept = {"connection": http.client.HTTPConnection("127.0.0.1", service.port)}
+        for body in ({"rows": services.rows(1).tolist()}, {"texts": ["a"]}):
+            status, answer = services.ask_json(service, "POST", "/predict", body, **kept)
+            assert (status, answer["error"].split(";")[0]) == (500, "internal error")
         assert services.ask(service, "GET", "/v2/health/live")[0] == 200
-    assert (status, answer["error"].split(";")[0]) == (500, "internal error")
-    assert "BlockingIOError" in caplog.text
+    assert [record.exc_info[1] for record in caplog.records] == [error, error]
 
 
 def metric(text, pattern):
@@ -160,7 +166,9 @@ def test_metrics_count_requests_rows_and_seconds(service):
     assert all(sample.fullmatch(line) for line in lines)
     bucket = 'bitclass_request_seconds_bucket{endpoint="predict"'
     counts = [int(line.split()[-1]) for line in lines if line.startswith(bucket)]
+    answered = [line for line in lines if line.startswith('bitclass_requests_total{endpoint="pred')]
     assert counts == sorted(counts)
+    assert counts[-1] == sum(int(line.split()[-1]) for line in answered)
 
 
 def infer(service, model, kind, values):
@@ -194,7 +202,9 @@ def test_sentence_embeddings_are_computed_from_texts():
         return np.array([[len(text), text.count("a"), 1] for text in texts], dtype=np.float32)
 
     texts = ["banana", "x", "a a a"]
-    with services.in_thread(Service([ServedModel("m", model, embed=embed)])) as service:
+    with services.in_thread(
+        Service([ServedModel("m", model, SimpleNamespace(rows=embed))])
+    ) as service:
         _, answer = services.ask_json(service, "POST", "/predict", {"texts": texts})
     assert answer["labels"] == model.predict(embed(texts)).tolist()
 

@@ -102,22 +102,17 @@ def test_concurrent_requests_get_their_own_answers(service, loaded):
 
 
 @pytest.mark.parametrize(
-    ("model", "X", "parameters", "words"),
+    ("model", "status", "words"),
     [
-        ("absent", services.rows(2), {}, "there is no model 'absent'; there are words, numbers"),
-        ("words", services.rows(2)[:, :3], {}, "shape of rows must be [n, 12]"),
-        ("words", services.rows(1001), {}, "n from 1 to 1000, found [1001, 12]"),
-        ("words", services.rows(2) * np.nan, {}, "row 0, feature 0 is NaN"),
-        ("words", services.rows(2), {"top": 0}, "top must be an integer from 1 to"),
-        ("words", services.rows(2), {"top": 41}, "the number of classes, 40, found 41"),
-        ("words", services.rows(2), {"top": "x"}, "found 'x'"),
+        ("absent", "404", "there is no model 'absent'; there are words, numbers"),
+        ("words", "400", "row 0, feature 0 is NaN"),
     ],
 )
-def test_errors_reach_the_client_in_words(client, model, X, parameters, words):
+def test_errors_reach_the_client_in_words(client, model, status, words):
     with pytest.raises(InferenceServerException) as caught:
-        client.infer(model, [input_of(X, "FP32")], parameters=parameters)
+        client.infer(model, [input_of(services.rows(2) * np.nan, "FP32")])
     assert words in caught.value.message()
-    assert caught.value.status() == ("404" if model == "absent" else "400")
+    assert caught.value.status() == status
 
 
 def tensor(**changes):
@@ -144,6 +139,8 @@ def test_values_may_be_flat_or_nested(service, data):
         ({"inputs": [tensor(datatype="BYTES")]}, "datatype of rows must be one of BOOL"),
         ({"inputs": [tensor(shape=None)]}, "shape of rows must be [n, 12]"),
         ({"inputs": [tensor(shape=[True, 12])]}, "shape of rows"),
+        ({"inputs": [tensor(shape=[2, 3])]}, "must be [n, 12] with n from 1 to 1000, found [2, 3]"),
+        ({"inputs": [tensor(shape=[1001, 12])]}, "n from 1 to 1000, found [1001, 12]"),
         ({"inputs": [tensor(shape=[10**30, 12])]}, "n from 1 to 1000"),
         ({"inputs": [tensor(data=None)]}, "data of rows must be a list, found None"),
         ({"inputs": [tensor(data=["0.5"] * 24)]}, "data of rows must be numbers of type FP32"),
@@ -151,12 +148,16 @@ def test_values_may_be_flat_or_nested(service, data):
         ({"inputs": [tensor(data=[[0.5] * 12, [0.5] * 11])]}, "data of rows"),
         ({"inputs": [tensor(data=[10**400] * 24)]}, "number is infinity"),
         ({"inputs": [tensor(data=[1e300] * 24)]}, "row 0, feature 0 is"),
+        ({"inputs": [tensor(datatype="FP64", data=[1e39] * 24)]}, "too large to be encoded"),
         ({"inputs": [tensor(datatype="INT8", data=[300] * 24)]}, "a value is out of range"),
         ({"inputs": [tensor(datatype="INT8")]}, "found values of type float64"),
         ({"inputs": [tensor(parameters=[])]}, "parameters of rows must be a JSON object"),
         ({"inputs": [tensor(parameters={"binary_data_size": 96})]}, "binary_data_size of rows"),
         ({"inputs": [tensor()], "parameters": 3}, "parameters must be a JSON object"),
         ({"inputs": [tensor()], "parameters": {"binary_data_output": 1}}, "true or false"),
+        ({"inputs": [tensor()], "parameters": {"top": 0}}, "top must be an integer from 1 to"),
+        ({"inputs": [tensor()], "parameters": {"top": 41}}, "number of classes, 40, found 41"),
+        ({"inputs": [tensor()], "parameters": {"top": "x"}}, "found 'x'"),
         ({"inputs": [tensor()], "outputs": {}}, "outputs must be a list"),
         ({"inputs": [tensor()], "outputs": ["label"]}, "outputs[0] must be a JSON object"),
         ({"inputs": [tensor()], "outputs": [{"name": "x"}]}, "outputs[0] must be one of label"),
@@ -171,21 +172,25 @@ def test_a_malformed_request_is_told_what_is_wrong(service, request_, words):
 
 
 @pytest.mark.parametrize(
-    ("size", "tail", "shift", "words"),
+    ("size", "n_bytes", "shift", "data", "words"),
     [
-        ({"binary_data_size": 96}, b"\0" * 95, 0, "must be the 95 bytes after the JSON"),
-        ({"binary_data_size": 95}, b"\0" * 95, 0, "must have 96 bytes, found 95"),
-        ({"binary_data_size": "96"}, b"\0" * 96, 0, "binary_data_size of rows"),
-        ({}, b"\0" * 96, 0, "96 bytes follow the JSON, and no tensor claims them"),
-        ({"binary_data_size": 96}, b"\0" * 96, 1, "must be JSON"),
-        ({"binary_data_size": 96}, b"\0" * 96, 10**6, "at most the"),
-        ({"binary_data_size": 96}, b"\0" * 96, 10**13, "must be a number"),
+        (96, 95, 0, None, "must be the 95 bytes after the JSON"),
+        (95, 95, 0, None, "must have 96 bytes, found 95"),
+        ("96", 96, 0, None, "binary_data_size of rows"),
+        (96, 96, 0, [0.5] * 24, "with no data beside them"),
+        (None, 96, 0, None, "96 bytes follow the JSON, and no tensor claims them"),
+        (96, 96, 1, None, "must be JSON"),
+        (96, 96, 10**6, None, "at most the"),
+        (96, 96, 10**13, None, "must be a number"),
     ],
 )
-def test_malformed_binary_tensors_are_told_what_is_wrong(service, size, tail, shift, words):
-    head = json.dumps({"inputs": [tensor(data=None, parameters=size)]}).encode()
+def test_malformed_binary_tensors_are_told_what_is_wrong(
+    service, size, n_bytes, shift, data, words
+):
+    about = {"binary_data_size": size}
+    head = json.dumps({"inputs": [tensor(data=data, parameters=about)]}).encode()
     headers = {"Inference_Header_Content_Length": str(len(head) + shift)}
-    path = "/v2/models/words/infer"
-    status, answer = services.ask_json(service, "POST", path, head + tail, **headers)
+    path, body = "/v2/models/words/infer", head + b"\0" * n_bytes
+    status, answer = services.ask_json(service, "POST", path, body, **headers)
     assert status == 400
     assert words in answer["error"]

@@ -1,4 +1,4 @@
-"""What `NgramFeatures.rows` computes, in Python."""
+"""What `NgramFeatures.rows` computes, in Python, and texts as they should not be."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ from collections import Counter
 import numpy as np
 
 from bitclass._native.ngrams import NgramFeatures
+
+# Pieces that break decoders: overlong forms, surrogates, cut and stray bytes, NUL, beyond Unicode.
+BROKEN = [
+    b"\x00", b"\xff", b"\xfe\xff", b"\xc0\xaf", b"\xe0\x80\xaf", b"\xed\xa0\x80",
+    b"\xf0\x80\x80\x80", b"\xf4\x90\x80\x80", b"\xf8\x88\x80\x80\x80", b"\xe2\x82",
+    b"\xf0\x9f\x98", b"\x80", b"\xbf\xbf", b"\xc3", b"\r\n", b"\xe2\x80\xa8",
+    b"\xef\xbb\xbf", b"\xef\xbf\xbf", b"\xcc\x81" * 9,
+]  # fmt: skip
+WHOLE = ["a", "Z", "word", "é", "Ωμέγα", "ДА", "日本", "😀", " ", "\t", "'", "İ", "ẞ", "ﬁ", "٣"]
+
+
+def malformed(rng):
+    """Bytes or text with something wrong in it."""
+    kind = rng.random()
+    if kind < 0.1:
+        return "".join(chr(rng.choice([0, 65, 0xD800, 0xDFFF, 0x10FFFF])) for _ in range(9))
+    pieces = [
+        rng.choice(BROKEN) if rng.random() < 0.5 else rng.choice(WHOLE).encode()
+        for _ in range(rng.randint(0, 8))
+    ]
+    text = b"".join(pieces)
+    return text[: rng.randint(0, len(text))] if kind < 0.5 else text
 
 
 def reference_row(features: NgramFeatures, text: str | bytes) -> dict[int, float]:

@@ -14,24 +14,32 @@ from text_models import fitted
 TENSORS = ("text_ngrams", "text_columns", "text_idf")
 
 
+def text_model(n_columns):
+    texts, _, hasher, classifier = fitted(n_columns)
+    return texts, classifier.packed().with_text(hasher.features_)
+
+
 @pytest.fixture(scope="module")
 def problem(tmp_path_factory):
-    texts, _, hasher, classifier = fitted(n_columns=256)
-    model = classifier.packed().with_text(hasher.features_)
+    texts, model = text_model(256)
     path = tmp_path_factory.mktemp("model") / "texts.safetensors"
     save(path, model)
     return texts, model, path
 
 
-@pytest.mark.parametrize("projection", ["float32", "float16", "int8"])
-def test_a_loaded_model_predicts_texts_as_before(problem, tmp_path, projection):
-    texts, model, _ = problem
+@pytest.mark.parametrize(
+    ("n_columns", "projection"),
+    [(256, "float32"), (256, "float16"), (256, "int8"), (2**18, "int8")],
+)
+def test_a_loaded_model_predicts_texts_as_before(tmp_path, n_columns, projection):
+    texts, model = text_model(n_columns)
     path = tmp_path / "model.safetensors"
     save(path, model, projection=projection)
     again = load(path)
     assert again.text.char_ngrams == model.text.char_ngrams
     for a, b in zip(again.text.rows(texts), model.text.rows(texts), strict=True):
         np.testing.assert_array_equal(a, b)
+    assert (again.hash_function.columns is not None) == (n_columns > 256)
     agree = again.predict(texts) == model.predict(texts)
     assert agree.all() if projection != "float16" else agree.mean() > 0.99
     assert again.explain(texts[0])[0][0].strip() in texts[0]

@@ -93,9 +93,10 @@ def test_lines_may_hold_any_bytes(tmp_path, monkeypatch):
     path.write_bytes(b"\n".join(lines))
     texts = TextLines(path)
     assert texts.n_rows == 5
-    assert [text for batch in texts.batches() for text in batch.texts] == lines
-    later = [(batch.first_row, list(batch.texts)) for batch in texts.batches(4)]
-    assert later == [(4, [b"last"])]
+    for start in range(6):
+        batches = [(batch.first_row, batch.texts) for batch in texts.batches(start)]
+        found = [pair for first, part in batches for pair in enumerate(part, first)]
+        assert found == list(enumerate(lines))[start:]
     path.write_bytes(b"")
     with pytest.raises(DataFileError, match=r"lines\.txt: no text found"):
         TextLines(path)

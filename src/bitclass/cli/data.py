@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -46,6 +46,7 @@ def open_rows_of(
     model: PackedModel | None = None,
     *,
     labelled: bool = True,
+    part: Literal["train", "test"] = "train",
     columns: Sequence[str] = (),
     extractor: str | None = None,
     cache: Path | None = None,
@@ -53,10 +54,12 @@ def open_rows_of(
 ) -> Rows:
     """Open rows for a model, or to train one.
 
-    With a model, features are selected by its names of them, labels are of the type of its classes,
-    and images and texts go through what it was trained with. `labelled` rows must have labels;
-    otherwise a label column is recognised, and skipped. `extractor` is that of texts if these have
-    a column, else of images, whose features are kept in the folder `cache` until the work is done.
+    With a model, features are selected by its names of them, indices start where they did in its
+    SVMlight files, labels are of the type of its classes, and images and texts go through what it
+    was trained with. `labelled` rows must have labels; otherwise a label column is recognised, and
+    skipped. `part` is what a model takes of a file that has both ``X_train`` and ``X_test``.
+    `extractor` is that of texts if these have a column, else of images, whose features are kept in
+    the folder `cache` until the work is done.
     """
     from bitclass.io import open_rows
 
@@ -80,7 +83,9 @@ def open_rows_of(
             rows = open_rows(paths, **given)
         else:
             names = model.feature_names
-            rows = open_rows(paths, **given, n_features=model.n_features, feature_names=names)
+            given.setdefault("first_index", model.summary.get("first_index"))
+            width = model.n_features
+            rows = open_rows(paths, **given, n_features=width, feature_names=names, part=part)
     if labelled and not rows.has_labels:
         raise UsageError(
             f"{paths[0]}: no labels found; name them with --labels or --labels-file "

@@ -53,7 +53,7 @@ def command(
     is 1 if the model knows none of the labels.
     """
     packed = load_model(model)
-    opened = open_rows_of(data, rows, packed)
+    opened = open_rows_of(data, rows, packed, part="test")
     if calibration is None:
         calibration = len(packed.classes) <= _MAX_CALIBRATED_CLASSES
     evaluation = Evaluation(packed, calibration)

@@ -62,7 +62,8 @@ class RowOptions:
         typer.Option(
             min=0,
             max=1,
-            help="Index of the first feature in SVMlight files; by default 0 if it occurs, else 1.",
+            help="Index of the first feature in SVMlight files; by default as in "
+            "those of the model, or 0 if it occurs, else 1.",
             show_default=False,
         ),
     ] = None

@@ -100,7 +100,9 @@ def command(
     with contextlib.ExitStack() as stack:
         if opened is None:
             paths, rows = stack.enter_context(with_standard_input(data, rows, otherwise))
-            opened = open_rows_of(paths, rows, packed, labelled=False, columns=id or ())
+            opened = open_rows_of(
+                paths, rows, packed, labelled=False, part="test", columns=id or ()
+            )
         results = _results(packed, opened, top, probabilities, explain)
         file = sys.stdout if out is None else stack.enter_context(atomic_write(out))
         _WRITERS[ending](file, results)

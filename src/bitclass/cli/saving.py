@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from bitclass.cli.data import Rows
     from bitclass.model import PackedModel
 
-__all__ = ["file_versions", "model_lock", "report", "save_model", "statistics_path"]
+__all__ = ["RECORDED", "file_versions", "model_lock", "report", "save_model", "statistics_path"]
 
+#: What is in the summary of a model about the files it was fitted on, and stays in updates.
+RECORDED = ("extractor", "text_column", "first_index")
 _NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -86,7 +88,7 @@ def save_model(
 ) -> None:
     """Write a model and, if asked for, its statistics; to be called under `model_lock`.
 
-    `record` ("extractor", "text_column", if not None) goes to the summary of the model, `notes` to
+    `record` (those of `RECORDED` that are not None) goes to the summary of the model, `notes` to
     the statistics file, and `text` is what turns texts into rows.
     """
     model = classifier.packed()

@@ -16,7 +16,14 @@ from bitclass.cli import options
 from bitclass.cli.console import shown_progress
 from bitclass.cli.data import check_outputs, input_files, load_model, open_rows_of
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import file_versions, model_lock, report, save_model, statistics_path
+from bitclass.cli.saving import (
+    RECORDED,
+    file_versions,
+    model_lock,
+    report,
+    save_model,
+    statistics_path,
+)
 from bitclass.storage import read_header
 from bitclass.training import load_statistics
 
@@ -113,7 +120,7 @@ def _update(
         projection=projection or header.projection,
         keep_statistics=True,
         notes={"update": request, "follows": fitted_from},
-        record={name: model.summary.get(name) for name in ("extractor", "text_column")},
+        record={name: model.summary.get(name) for name in RECORDED},
         text=model.text,
     )
     return str(request["data"])

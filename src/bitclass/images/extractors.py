@@ -87,9 +87,16 @@ class Extractor(ABC):
 
 
 class _OnnxModel:
-    """An ONNX model that takes images and gives features."""
+    """An ONNX model that takes images (size, size, 3) and gives features (n_features,) of each."""
 
-    def __init__(self, content: bytes, mean: Any, std: Any, output: str | None = None) -> None:
+    def __init__(
+        self,
+        content: bytes,
+        mean: Any,
+        std: Any,
+        size: int | None = None,
+        output: str | None = None,
+    ) -> None:
         self._content, self._output = _with_output(content, output)
         self._mean, self._std = np.asarray(mean, np.float32), np.asarray(std, np.float32)
         self._session: Any = None
@@ -102,9 +109,12 @@ class _OnnxModel:
                 f"{source.type} of shape {shape}"
             )
         self._channels_last = bool(shape[3] == 3 and shape[1] != 3)
-        side = shape[1 if self._channels_last else 2]
-        self.side: int | None = side if isinstance(side, int) and side > 0 else None
-        self._one_at_a_time = shape[0] == 1
+        declared = shape[1 if self._channels_last else 2]
+        is_known = isinstance(declared, int) and declared > 0
+        self.size: int = size or (declared if is_known else _DEFAULT_SIZE)
+        self._images_per_call = 1 if shape[0] == 1 else _CHUNK
+        # Running the network raises here whatever is wrong with it.
+        self.n_features = self._run([np.zeros((self.size, self.size, 3), np.uint8)]).shape[1]
 
     def _get_session(self) -> Any:
         # The number of threads is fixed in a session, and may change between calls.
@@ -122,16 +132,17 @@ class _OnnxModel:
             self._n_threads = n_threads
         return self._session
 
-    def extract(self, images: Sequence[NDArray[np.uint8]], side: int) -> NDArray[np.float32]:
-        """Features (n, n_features) of at least one image (side, side, 3)."""
+    def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        """Features (n, n_features) of images."""
+        expected = (self.size, self.size, 3)
         for image in images:
-            if image.shape != (side, side, 3):
+            if image.shape != expected:
                 raise ValueError(
-                    f"images must be prepared to shape {(side, side, 3)}, found {image.shape}"
+                    f"images must be prepared to shape {expected}, found {image.shape}"
                 )
-        step = 1 if self._one_at_a_time else _CHUNK
+        step = self._images_per_call
         found = [self._run(images[start : start + step]) for start in range(0, len(images), step)]
-        return np.concatenate(found)
+        return np.concatenate(found) if found else np.empty((0, self.n_features), np.float32)
 
     def _run(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         batch = np.stack(images).astype(np.float32)
@@ -142,8 +153,7 @@ class _OnnxModel:
         try:
             found = self._get_session().run([self._output], {self._input: batch})[0]
         except Exception as error:  # onnxruntime has errors of its own
-            side = len(images[0])
-            raise ValueError(f"fails on images of {side} x {side}: {error}") from error
+            raise ValueError(f"fails on images of {self.size} x {self.size}: {error}") from error
         axes = _spatial_axes(found.shape, self._channels_last)
         features = np.asarray(found.mean(axis=axes) if axes else found, dtype=np.float32)
         if features.ndim != 2 or len(features) != len(images) or features.shape[1] == 0:
@@ -189,9 +199,7 @@ class _Network(Extractor):
 
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """Features of prepared images, see `Extractor`."""
-        if not images:
-            return np.empty((0, self.n_features), dtype=np.float32)
-        return self._model.extract(images, self.size)
+        return self._model.extract(images)
 
 
 @dataclass(frozen=True)
@@ -228,7 +236,7 @@ class EfficientNetLite0(_Network):
     @cached_property
     def _model(self) -> _OnnxModel:  # type: ignore[override]
         content = efficientnet.build_graph(efficientnet.read_weights())
-        return _OnnxModel(content, efficientnet.PIXEL_MEAN, efficientnet.PIXEL_STD)
+        return _OnnxModel(content, efficientnet.PIXEL_MEAN, efficientnet.PIXEL_STD, self.size)
 
     def specification(self) -> dict[str, Any]:
         """Parameters that determine the features."""
@@ -290,15 +298,12 @@ class OnnxNetwork(_Network):
                 f"{self.file}: the file has changed since the model was trained with its features"
             )
         try:
-            model = _OnnxModel(content, self.mean, self.std, self.output)
-            size = size or model.side or _DEFAULT_SIZE
-            # Running the network raises here whatever is wrong with it.
-            (features,) = model.extract([np.zeros((size, size, 3), dtype=np.uint8)], size)
+            model = _OnnxModel(content, self.mean, self.std, size, self.output)
         except ImportError:
             raise
         except Exception as error:  # onnx and onnxruntime have errors of their own
             raise ValueError(f"{self.file}: {error}") from error
-        vars(self).update(_model=model, n_features=len(features), size=size, sha256=sha256)
+        vars(self).update(_model=model, n_features=model.n_features, size=model.size, sha256=sha256)
 
     def specification(self) -> dict[str, Any]:
         """Parameters that determine the features."""

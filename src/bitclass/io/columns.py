@@ -213,7 +213,7 @@ def choose_arrays(
         raise DataFileError(f"{path}: features are one array, but features= names several")
     notes: list[str] = []
     if not features and request.features is not False:
-        features = [_feature_array(path, shapes, numeric, request.labels)]
+        features = [_feature_array(path, shapes, numeric, request.labels, request.part)]
         if len(names) > 1:
             notes.append(f"features recognised: {features[0]!r}")
     if request.labels is not None:
@@ -229,11 +229,12 @@ def _feature_array(
     shapes: Mapping[str, tuple[int, ...]],
     numeric: Collection[str],
     label: str | bool | None,
+    part: str,
 ) -> str:
     matrices = [n for n, shape in shapes.items() if len(shape) == 2 and n in numeric and n != label]
     called = [name for name in matrices if _FEATURES.fullmatch(name.rsplit("/", 1)[-1])]
-    # Of X_train and X_test, or X and X_test, take the training part.
-    plain = [name for name in called if _part(name) not in ("test", "te")]
+    # Of X_train and X_test, or X and X_test, take the part that is wanted.
+    plain = [name for name in called if (_part(name) in ("test", "te")) == (part == "test")]
     # A matrix of a single row or column is a vector in MATLAB, unless there is nothing else.
     large = [name for name in matrices if 1 not in shapes[name]]
     candidates = plain or called or large or matrices or list(shapes)

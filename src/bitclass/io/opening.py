@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,6 +50,7 @@ def open_rows(
     header: bool | None = None,
     feature_names: Sequence[str] | None = None,
     classes: Any = None,
+    part: Literal["train", "test"] = "train",
 ) -> FileRows:
     """Open feature files for reading in batches.
 
@@ -86,6 +87,9 @@ def open_rows(
         ignored. Input without names is taken by position.
     classes : (C,) array-like, optional
         Labels of a model, whose type decides that of the labels.
+    part : {"train", "test"}, default="train"
+        Which of the arrays ``X_train`` and ``X_test`` of one file is taken, if `features` names
+        neither.
 
     Returns
     -------
@@ -126,6 +130,7 @@ def open_rows(
         columns=tuple(map(str, columns)),
         n_features=n_features,
         first_index=first_index,
+        part=part,
         header=header,
         feature_names=None if feature_names is None else tuple(map(str, feature_names)),
     )

@@ -50,6 +50,8 @@ class FileRows:
     dtype : dtype of the features
     is_sparse : bool
         Whether features come as CSR.
+    first_index : int or None
+        The index of the first feature, in SVMlight files.
     paths, label_paths : list of Path
         The files that are read, and files of labels apart from them.
     description : str
@@ -79,7 +81,7 @@ class FileRows:
         self.feature_names = tuple(first.features) if first.has_names else None
         self.has_labels = labels is not None or label_dtype is not None
         self.dtype: np.dtype[Any] = np.result_type(*(source.dtype for source in sources))
-        self.is_sparse = first.is_sparse
+        self.is_sparse, self.first_index = first.is_sparse, first.first_index
         self.paths = [source.path for source in sources]
         self.label_paths = [source.path for source in label_sources]
         described = [_description(files) for files in (sources, label_sources) if files]

@@ -79,6 +79,7 @@ class Request:
     feature_names: tuple[str, ...] | None = None  # of a model
     n_features: int | None = None
     first_index: int | None = None  # of SVMlight files
+    part: Literal["train", "test"] = "train"  # of arrays X_train and X_test
     header: bool | None = None  # whether text files start with column names; None to find out
 
     @property
@@ -106,6 +107,8 @@ class Source(ABC):
         The column or array of the labels.
     label_dtype : dtype or None
         Type of the labels.
+    first_index : int or None
+        The index of the first feature, in SVMlight files.
     seeks : bool
         Whether reading from a row in the middle is cheap.
     notes : list of str
@@ -122,6 +125,7 @@ class Source(ABC):
     features: Sequence[str] = ()
     label: str | None = None
     label_dtype: np.dtype[Any] | None = None
+    first_index: int | None = None
 
     def __init__(self, path: Path) -> None:
         self.path = path

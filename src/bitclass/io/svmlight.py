@@ -28,7 +28,7 @@ class SvmlightSource(Source):
     low, high : int
         Smallest and largest index; -1 if there are none.
     first_index : int
-        The index of the first feature; `set_widths` sets it and `n_features`.
+        Set by `set_widths`, and so is `n_features`.
     """
 
     format_name = "SVMlight"
@@ -39,7 +39,8 @@ class SvmlightSource(Source):
         super().__init__(path)
         if request.features or isinstance(request.labels, str) or request.columns:
             raise DataFileError(f"{path}: SVMlight has no names; leave features= and labels= out")
-        self.low, self.high, self.first_index = -1, -1, 0
+        self.low, self.high = -1, -1
+        self.first_index: int = 0
         self._starts: list[tuple[int, int]] = []  # first row and byte of each block
         dtypes = set()
         for X, y, row, at in self._blocks(0, 0):

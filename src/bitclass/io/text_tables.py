@@ -26,6 +26,10 @@ __all__ = ["CsvSource", "JsonSource", "LinesSource", "open_stream"]
 
 _BLOCK_BYTES = 16 << 20
 _HEAD_RECORDS = 100
+_HEADER_OR_ROW = (
+    "the first line may be column names or a row; "
+    "say which with --header or --no-header (header=True or False)"
+)
 _PLAIN_INTEGER = re.compile(r"-?[0-9]+")
 
 
@@ -152,7 +156,8 @@ def _guess_header(path: Path, records: Sequence[Sequence[str]], request: Request
     plain = all(_PLAIN_INTEGER.fullmatch(numeral) for numeral in numerals)
     values = [int(numeral) for numeral in numerals] if plain else []
     distinct = plain and len(set(values)) == len(values)
-    if not numerals or request.labels in first:
+    asked_for = [*request.columns, *([request.labels] if request.labels else [])]
+    if any(name in texts.values() for name in asked_for):  # a numeral may be a position
         return True
     if request.feature_names and set(request.feature_names) <= set(first):
         return True
@@ -160,6 +165,12 @@ def _guess_header(path: Path, records: Sequence[Sequence[str]], request: Request
         if any(row[place].strip() == text for place, text in texts.items() if place < len(row)):
             return False  # a class that occurs again
     has_label = any(is_label_name(text) for text in texts.values())
+    if not numerals:
+        only_texts = not any(map(_is_numeral, itertools.chain(*records[1:])))
+        by_position = bool(asked_for) and all(map(_PLAIN_INTEGER.fullmatch, asked_for))
+        if only_texts and by_position and not has_label:
+            raise DataFileError(f"{path}: {_HEADER_OR_ROW}")
+        return True
     if not has_label and not distinct:
         return False
     if has_label and distinct and values == sorted(values):
@@ -167,10 +178,7 @@ def _guess_header(path: Path, records: Sequence[Sequence[str]], request: Request
     counts = values in (list(range(len(values))), list(range(1, len(values) + 1)))
     if counts and not texts and (len(values) > 2 or "" in first):
         return True
-    raise DataFileError(
-        f"{path}: the first line may be column names or a row; "
-        "say which with --header or --no-header (header=True or False)"
-    )
+    raise DataFileError(f"{path}: {_HEADER_OR_ROW}")
 
 
 class JsonSource(TableSource):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +25,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bitclass.arrays import RowError
 from bitclass.images import ImageError
 from bitclass.serving.batching import Batcher, Prediction
 from bitclass.serving.explorer import Explorer
 from bitclass.serving.metrics import CONTENT_TYPE, Metrics
 from bitclass.serving.protocol import (
     Query,
+    RequestError,
     infer_answer,
     metadata,
     parse_infer,
@@ -42,8 +43,6 @@ from bitclass.serving.protocol import (
 from bitclass.serving.served_model import ServedModel
 
 __all__ = ["Service", "is_loopback"]
-
-_LOGGER = logging.getLogger(__name__)
 
 _PAGES = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -154,13 +153,8 @@ class Service:
                 Route(f"{api}/images/{{row}}.jpg", self._small_image),
                 Route(f"{api}/images/{{row}}", self._look_at),
             ],
-            exception_handlers={
-                HTTPException: _refuse,
-                ValueError: partial(_refuse_as, 400),  # what is wrong with the values of a request
-                ImageError: partial(_refuse_as, 422),
-                ClientDisconnect: partial(_refuse_as, 400),
-                Exception: _fail,
-            },
+            # What is wrong with a request is an HTTPException; every other error is ours.
+            exception_handlers={HTTPException: _refuse, Exception: _fail},
         )
         self._app.router.redirect_slashes = False
 
@@ -259,15 +253,22 @@ class Service:
 
     async def _predicted(self, served: ServedModel, query: Query) -> Prediction:
         X = await self._extracted(served, query.kind, query.values)
-        return await self._batchers[served.name].predict(X, query.top)
+        try:
+            return await self._batchers[served.name].predict(X, query.top)
+        except RowError as error:
+            if query.kind == "rows":  # else it is the extractor's
+                raise RequestError(str(error)) from None
+            raise
 
     async def _extracted(self, served: ServedModel, kind: str, values: Any) -> Any:
         """What the model predicts: rows, or texts if it has n-grams."""
-        extract: Any = {"images": served.features, "texts": served.embed}.get(kind)
-        if extract is None:
+        if kind == "rows" or served.extractor is None:
             return values
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._extracting, extract, values)
+        try:
+            return await loop.run_in_executor(self._extracting, served.features, values)
+        except ImageError as error:
+            raise HTTPException(422, str(error)) from None
 
     # Metrics and the page
 
@@ -316,7 +317,7 @@ class Service:
         try:
             content = body.decode() if is_text else body
         except UnicodeDecodeError:
-            raise ValueError("the text must be UTF-8") from None
+            raise RequestError("the text must be UTF-8") from None
         X = await self._extracted(served, served.inputs[0], [content])
         return await self._explored(request, lambda explorer: explorer.look(X))
 
@@ -357,6 +358,8 @@ class Service:
         except TimeoutError:
             message = f"the body must arrive within {self._body_seconds:g} seconds"
             raise HTTPException(408, message) from None
+        except ClientDisconnect:
+            raise RequestError("the body ended before its length") from None
         return b"".join(parts)
 
 
@@ -398,10 +401,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return answer
 
 
-async def _refuse_as(status: int, request: Request, error: Exception) -> Response:
-    _LOGGER.debug("refused", exc_info=error)
-    return _error(status, str(error))
-
-
 async def _fail(request: Request, error: Exception) -> Response:
-    return _error(500, "internal error; the log of the server has the details")
+    answer = _error(500, "internal error; the log of the server has the details")
+    answer.headers["connection"] = "close"  # which the server does after an error
+    return answer

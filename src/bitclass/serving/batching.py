@@ -56,18 +56,9 @@ class Batcher:
         self._working: asyncio.Task[None] | None = None
 
     async def predict(self, X: NDArray[Any] | list[str], top: int = 0) -> Prediction:
-        """Predict rows or texts.
+        """Predict rows (n, d) or n texts: the `top` best classes, or the label alone if that is 0.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, d) or list of n str
-        top : int
-            Number of best classes with distances and probabilities; 0 for the label alone.
-
-        Raises
-        ------
-        ValueError
-            If the rows are not what the model takes.
+        Raises what the model raises: RowError for numbers that it cannot encode.
         """
         job = _Job(X, top, asyncio.get_running_loop().create_future())
         self._waiting.append(job)

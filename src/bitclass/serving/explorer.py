@@ -32,12 +32,7 @@ _KEPT_SMALL_IMAGES = 1024
 
 
 class Explorer:
-    """Answers about a model and its gallery, in values that JSON can hold.
-
-    Parameters
-    ----------
-    served : ServedModel
-    """
+    """Answers about a model and its gallery, in values that JSON can hold."""
 
     def __init__(self, served: ServedModel) -> None:
         self._served, self._model, self._gallery = served, served.model, served.gallery
@@ -52,7 +47,7 @@ class Explorer:
             "classes": len(self._model.classes),
             "bits": self._model.n_bits,
             "features": self._model.n_features,
-            "extractor": None if extractor is None else extractor.name,
+            "extractor": getattr(extractor, "name", None),
             "ngrams": self._model.text is not None,
             "images": 0 if gallery is None else len(gallery),
             "labelled": gallery is not None and gallery.labels is not None,
@@ -61,18 +56,8 @@ class Explorer:
     def classes(self, search: str = "", start: int = 0) -> dict[str, Any]:
         """Classes whose labels contain a text, each with the class that is nearest to it.
 
-        Parameters
-        ----------
-        search : str
-            Upper and lower case are the same.
-        start : int
-            Number of matches to skip.
-
-        Returns
-        -------
-        dict
-            The number of matches, and at most `N_LISTED` of them. With a labelled gallery each
-            has its number of images, and of those that are assigned to other classes.
+        The number of matches, and at most `N_LISTED` of them from `start` on. With a labelled
+        gallery each has its number of images, and of those that are assigned to other classes.
         """
         names, wanted = self._names, search.strip().casefold()
         found = [i for i, name in enumerate(names) if wanted in name.casefold()]
@@ -147,21 +132,10 @@ class Explorer:
         return {"by": "distance", "pairs": pairs}
 
     def images(self, label: str = "", wrong: bool = False, start: int = 0) -> dict[str, Any]:
-        """Images of the gallery.
+        """Images of a label, or predicted as it if the gallery has no labels.
 
-        Parameters
-        ----------
-        label : str
-            Only images of this label, or predicted as it if the gallery has no labels.
-        wrong : bool
-            Only images that are assigned to another class than their own.
-        start : int
-            Number of matches to skip.
-
-        Returns
-        -------
-        dict
-            The number of matches, and at most `N_IMAGES` of them.
+        The number of matches, and at most `N_IMAGES` of them from `start` on; of `wrong` ones
+        those that are assigned to another class than their own.
         """
         gallery = self._gallery
         if gallery is None:
@@ -176,17 +150,10 @@ class Explorer:
         return {"total": len(rows), "images": [_image(gallery, row) for row in listed]}
 
     def look(self, X: Any) -> dict[str, Any]:
-        """Code, nearest classes and nearest images of one row or text.
+        """Code, nearest classes and nearest images of one row (1, d), or list of one text.
 
-        Parameters
-        ----------
-        X : array-like of shape (1, d), or list of one str
-
-        Returns
-        -------
-        dict
-            Of a text of at most `MAX_EXPLAINED` characters each class has the n-grams that say
-            most for and against it, and their shares of all that is said.
+        Of a text of at most `MAX_EXPLAINED` characters each class has the n-grams that say most
+        for and against it, and their shares of all that is said.
         """
         k = min(N_CLASSES, len(self._model.classes))
         classes = [each[0] for each in self._model.top_classes(X, k, probabilities=True)]
@@ -207,14 +174,14 @@ class Explorer:
     def _small_image(self, row: int) -> bytes:
         """The central square of an image of the gallery as a small JPEG."""
         images = self._with_row(row).images
+        name = images.names[row]
         try:
-            content = images.read(row)
-        except OSError as error:
-            raise ImageError(f"{images.names[row]}: {error.strerror or error}") from error
-        image = decode(content, images.names[row])
+            image = decode(images.read(row), name)
+        except (OSError, ImageError):
+            raise HTTPException(404, f"{name}: cannot be read any more") from None
         pixels = centre_square(image, min(_SMALL_SIDE, *image.size), crop=1.0)
         stream = io.BytesIO()
-        decode(pixels, images.names[row]).save(stream, "JPEG", quality=88)
+        decode(pixels, name).save(stream, "JPEG", quality=88)
         return stream.getvalue()
 
     def _with_row(self, row: int) -> Gallery:

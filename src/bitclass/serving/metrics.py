@@ -65,13 +65,7 @@ class Metrics:
         self.use(0)
 
     def use(self, worker: int) -> None:
-        """Count for this worker from now on.
-
-        Parameters
-        ----------
-        worker : int
-            From 0 to the number of workers - 1.
-        """
+        """Count for this worker, numbered from 0, from now on."""
         own = self._all[worker : worker + 1]
         self._in_progress = own["in_progress"]
         self._in_progress[0] = 0  # of one that has died and is replaced
@@ -83,29 +77,14 @@ class Metrics:
         self._in_progress[0] += 1
 
     def end(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count it as answered, or given up.
-
-        Parameters
-        ----------
-        endpoint : str
-            One of `ENDPOINTS`.
-        status : int
-        seconds : float
-            From the end of its headers to the end of the answer.
-        """
+        """Count it as answered, or given up, `seconds` after the end of its headers."""
         i = ENDPOINTS.index(endpoint)
         self._in_progress[0] -= 1
         self._requests[i, status] += 1
         _add(self._seconds[i], _SECONDS, seconds)
 
     def batch(self, model: str, n_requests: int, n_rows: int) -> None:
-        """Count a predict call that answered requests together.
-
-        Parameters
-        ----------
-        model : str
-        n_requests, n_rows : int
-        """
+        """Count a predict call that answered requests together."""
         j = self._models.index(model)
         self._batched[j] += n_requests
         _add(self._rows[j], _ROWS, n_rows)

@@ -5,20 +5,16 @@ from __future__ import annotations
 import dataclasses
 import html
 import os
-import threading
-from types import TracebackType
 from typing import Any, Self
 
-from bitclass.images import ImageSet, image_rows, open_images
+from bitclass.images import Extractor, ImageSet, image_rows, open_images
 from bitclass.model import PackedModel
 from bitclass.serving.app import Service
 from bitclass.serving.served_model import Gallery, ServedModel
-from bitclass.serving.server import create_server, listen
+from bitclass.serving.server import listen, serve_in_thread
 from bitclass.storage import load
 
 __all__ = ["Exploration", "explore"]
-
-_START_SECONDS = 30.0
 
 
 class Exploration:
@@ -44,29 +40,16 @@ class Exploration:
         listener = listen("127.0.0.1", port)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         self._served, self._height = served, height
-        started = threading.Event()
-        self._server = create_server(Service([served], in_frames=True), on_start=started.set)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([listener],), name="bitclass-explore", daemon=True
-        )
-        self._thread.start()
-        if not started.wait(_START_SECONDS):
-            raise RuntimeError(f"the page at {self.url} does not start")
+        self._stop = serve_in_thread(Service([served], in_frames=True), listener)
 
     def stop(self) -> None:
         """Answer what was asked, and end the page."""
-        self._server.should_exit = True
-        self._thread.join()
+        self._stop()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:
@@ -128,7 +111,7 @@ def explore(
         packed = model if isinstance(model, PackedModel) else model.packed()
     served = ServedModel("model", packed).with_extractor()
     if images is not None:
-        if served.extractor is None:
+        if not isinstance(served.extractor, Extractor):
             raise ValueError(
                 "images: the model was not trained on images, it takes "
                 f"{' or '.join(served.inputs)}"

@@ -1,8 +1,7 @@
 """Requests and answers: Open Inference Protocol, version 2, and plain JSON.
 
 A tensor of the Open Inference Protocol is a JSON object; its values are there as "data", or follow
-the JSON as bytes. The header Inference-Header-Content-Length tells where the JSON ends. What is
-wrong with a request is a ValueError.
+the JSON as bytes. The header Inference-Header-Content-Length tells where the JSON ends.
 """
 
 from __future__ import annotations
@@ -16,12 +15,14 @@ from typing import Any
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
 
 from bitclass.serving.batching import Prediction
 from bitclass.serving.served_model import ServedModel, label_value
 
 __all__ = [
     "Query",
+    "RequestError",
     "infer_answer",
     "metadata",
     "parse_infer",
@@ -39,6 +40,13 @@ _TYPES = {
 _OUTPUTS = ("label", "top_labels", "top_probabilities", "top_distances")
 _DEFAULT_TOP = 5
 _JSON_NAMES = {dict: "a JSON object", list: "a list", str: "a string", bool: "true or false"}
+
+
+class RequestError(HTTPException):
+    """What is wrong with a request: the client is told, with status 400."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(400, message)
 
 
 @dataclass(frozen=True)
@@ -66,25 +74,14 @@ class Query:
 def parse_plain(
     body: bytes, content_type: str, top: str | None, served: ServedModel, max_rows: int
 ) -> Query:
-    """Read a request to `/predict`.
-
-    Parameters
-    ----------
-    body : bytes
-        An image file, or JSON.
-    content_type : str
-    top : str or None
-        Of the address.
-    served : ServedModel
-    max_rows : int
-    """
+    """Read a request to `/predict`: an image file, or JSON."""
     n_best = 0 if top is None else _check_top(parse_number(top, "top"), served)
     if content_type.startswith("image/"):
         _check_kind("images", served)
         return Query("images", [body], n_best)
     given = _parse_json(body)
     if len(given) != 1:
-        raise ValueError(
+        raise RequestError(
             f"the body must have one key, {' or '.join(served.inputs)}, found "
             f"{', '.join(given)!r:.80}"
         )
@@ -92,20 +89,20 @@ def parse_plain(
     _check_kind(kind, served)
     if not isinstance(values, list) or not 1 <= len(values) <= max_rows:
         found = f"{len(values)}" if isinstance(values, list) else f"{values!r:.80}"
-        raise ValueError(f"{kind} must be a list of 1 to {max_rows} elements, found {found}")
+        raise RequestError(f"{kind} must be a list of 1 to {max_rows} elements, found {found}")
     if kind != "rows":
         if not all(isinstance(value, str) for value in values):
-            raise ValueError(f"{kind} must be a list of strings")
+            raise RequestError(f"{kind} must be a list of strings")
         return Query(kind, _decoded(kind, values), n_best)
     try:
         X = np.asarray(values)
     except ValueError:
-        raise ValueError("rows must be lists of numbers of the same length") from None
+        raise RequestError("rows must be lists of numbers of the same length") from None
     if X.dtype.kind not in "biuf":
-        raise ValueError("rows must be lists of numbers")
+        raise RequestError("rows must be lists of numbers")
     n_features = served.model.n_features
     if X.shape[1:] != (n_features,):
-        raise ValueError(f"rows must have shape (n, {n_features}), found {X.shape}")
+        raise RequestError(f"rows must have shape (n, {n_features}), found {X.shape}")
     return Query(kind, X.astype(np.float64, copy=False), n_best)
 
 
@@ -130,19 +127,13 @@ def plain_answer(served: ServedModel, prediction: Prediction) -> bytes:
 def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_rows: int) -> Query:
     """Read a request to `/v2/models/NAME/infer`.
 
-    Parameters
-    ----------
-    body : bytes
-    json_length : str or None
-        Value of the header Inference-Header-Content-Length.
-    served : ServedModel
-    max_rows : int
+    `json_length` is the value of the header Inference-Header-Content-Length.
     """
     end = len(body)
     if json_length is not None:
         end = parse_number(json_length, "Inference-Header-Content-Length")
         if end > len(body):
-            raise ValueError(
+            raise RequestError(
                 f"Inference-Header-Content-Length must be at most the {len(body)} bytes of the "
                 f"body, found {end}"
             )
@@ -151,7 +142,7 @@ def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_r
     inputs = request.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
         expected = " or ".join(served.inputs)
-        raise ValueError(f"inputs must be a list of one tensor: {expected}")
+        raise RequestError(f"inputs must be a list of one tensor: {expected}")
     tensor = _checked(inputs[0], dict, "inputs[0]")
     kind = tensor.get("name")
     _check_kind(kind, served)
@@ -170,7 +161,7 @@ def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_r
 def parse_number(text: str, name: str) -> int:
     """A number of an address or header."""
     if not re.fullmatch(r"[0-9]{1,11}", text):
-        raise ValueError(f"{name} must be a number, found {text!r:.80}")
+        raise RequestError(f"{name} must be a number, found {text!r:.80}")
     return int(text)
 
 
@@ -178,26 +169,26 @@ def _parse_json(content: bytes | memoryview) -> Any:
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"the body must be JSON: {error}") from None
+        raise RequestError(f"the body must be JSON: {error}") from None
     return _checked(value, dict, "the body")
 
 
 def _checked(value: Any, expected: type, name: str) -> Any:
     if not isinstance(value, expected):
-        raise ValueError(f"{name} must be {_JSON_NAMES[expected]}, found {value!r:.80}")
+        raise RequestError(f"{name} must be {_JSON_NAMES[expected]}, found {value!r:.80}")
     return value
 
 
 def _check_kind(kind: Any, served: ServedModel) -> None:
     if kind not in served.inputs:
         expected = " or ".join(served.inputs)
-        raise ValueError(f"model {served.name} takes {expected}, found {kind!r:.80}")
+        raise RequestError(f"model {served.name} takes {expected}, found {kind!r:.80}")
 
 
 def _check_top(top: Any, served: ServedModel) -> int:
     n_classes = len(served.model.classes)
     if type(top) is not int or not 1 <= top <= n_classes:
-        raise ValueError(
+        raise RequestError(
             f"top must be an integer from 1 to the number of classes, {n_classes}, "
             f"found {top!r:.80}"
         )
@@ -217,7 +208,7 @@ def _outputs(request: dict[str, Any], parameters: dict[str, Any]) -> dict[str, b
         name = output.get("name")
         if not isinstance(name, str) or name not in _OUTPUTS:
             expected = ", ".join(_OUTPUTS)
-            raise ValueError(f"outputs[{i}] must be one of {expected}, found {name!r:.80}")
+            raise RequestError(f"outputs[{i}] must be one of {expected}, found {name!r:.80}")
         about = _checked(output.get("parameters", {}), dict, f"parameters of output {name}")
         outputs[name] = _checked(about.get("binary_data", binary), bool, "parameter binary_data")
     return outputs
@@ -230,27 +221,28 @@ def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, max_r
     types = list(_TYPES) if is_rows else ["BYTES"]
     if datatype not in types:
         expected = ", ".join(types)
-        raise ValueError(f"datatype of {kind} must be one of {expected}, found {datatype!r:.80}")
+        raise RequestError(f"datatype of {kind} must be one of {expected}, found {datatype!r:.80}")
     tails = [[served.model.n_features]] if is_rows else [[], [1]]
     if (
         not isinstance(shape, list)
         or not all(type(size) is int for size in shape)
+        or not shape
         or shape[1:] not in tails
         or not 1 <= shape[0] <= max_rows
     ):
         expected = ", ".join(["n", *map(str, tails[0])])
-        raise ValueError(
+        raise RequestError(
             f"shape of {kind} must be [{expected}] with n from 1 to {max_rows}, found {shape!r:.80}"
         )
     about = _checked(tensor.get("parameters", {}), dict, f"parameters of {kind}")
     size = about.get("binary_data_size")
     if size is None:
         if len(rest):
-            raise ValueError(f"{len(rest)} bytes follow the JSON, and no tensor claims them")
+            raise RequestError(f"{len(rest)} bytes follow the JSON, and no tensor claims them")
         data = _checked(tensor.get("data"), list, f"data of {kind}")
         return _numbers(data, datatype, shape) if is_rows else _strings(data, shape[0], kind)
     if type(size) is not int or size != len(rest) or "data" in tensor:
-        raise ValueError(
+        raise RequestError(
             f"binary_data_size of {kind} must be the {len(rest)} bytes after the JSON, with no "
             f"data beside them, found {size!r:.80}"
         )
@@ -259,7 +251,7 @@ def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, max_r
     dtype = _TYPES[datatype]
     n_bytes = math.prod(shape) * dtype.itemsize
     if size != n_bytes:
-        raise ValueError(
+        raise RequestError(
             f"{kind} of shape {shape} and datatype {datatype} must have {n_bytes} bytes, "
             f"found {size}"
         )
@@ -281,7 +273,7 @@ def _numbers(data: list[Any], datatype: str, shape: list[int]) -> NDArray[Any]:
             raise ValueError("a value is out of range")
         return converted
     except ValueError as error:
-        raise ValueError(f"data of rows must be numbers of type {datatype}: {error}") from None
+        raise RequestError(f"data of rows must be numbers of type {datatype}: {error}") from None
 
 
 def _strings(data: list[Any], n: int, kind: str) -> list[Any]:
@@ -289,7 +281,7 @@ def _strings(data: list[Any], n: int, kind: str) -> list[Any]:
     if all(isinstance(each, list) for each in data):
         data = [each for part in data for each in part]
     if len(data) != n or not all(isinstance(each, str) for each in data):
-        raise ValueError(f"data of {kind} must be a list of {n} strings, found {data!r:.80}")
+        raise RequestError(f"data of {kind} must be a list of {n} strings, found {data!r:.80}")
     return _decoded(kind, data)
 
 
@@ -302,7 +294,7 @@ def _byte_strings(content: memoryview, n: int, kind: str) -> list[Any]:
         values.append(bytes(content[at + 4 : at + 4 + length]))
         at += 4 + length
     if at != len(content) or len(values) != n:
-        raise ValueError(
+        raise RequestError(
             f"{kind} must be {n} elements, each its length in 4 bytes and so many bytes; the "
             f"lengths do not fit the {len(content)} bytes"
         )
@@ -320,7 +312,7 @@ def _decoded(kind: str, values: list[Any]) -> list[Any]:
                 decoded.append(value.decode() if isinstance(value, bytes) else value)
         except ValueError as error:
             expected = "in base64" if kind == "images" else "UTF-8"
-            raise ValueError(f"{kind[:-1]} {i} must be {expected}: {error}") from None
+            raise RequestError(f"{kind[:-1]} {i} must be {expected}: {error}") from None
     return decoded
 
 

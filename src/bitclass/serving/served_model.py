@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.images import Extractor, ImageRows, ImageSet, decode, recorded_extractor
 from bitclass.model import PackedModel
+
+if TYPE_CHECKING:
+    from bitclass.text import SentenceEmbeddings
 
 __all__ = ["N_CLASSES", "Gallery", "ServedModel", "label_value"]
 
@@ -90,19 +92,16 @@ class ServedModel:
     name : str
         In addresses: letters, digits, ".", "_" and "-".
     model : PackedModel
-    extractor : Extractor, optional
-        The one that the model was trained with; then it takes images.
+    extractor : Extractor or SentenceEmbeddings, optional
+        The one that the model was trained with; then it takes images or texts.
     gallery : Gallery, optional
         Images that the page shows.
-    embed : callable, optional
-        Turns n texts into features (n, d), for a model of sentence embeddings.
     """
 
     name: str
     model: PackedModel
-    extractor: Extractor | None = None
+    extractor: Extractor | SentenceEmbeddings | None = None
     gallery: Gallery | None = None
-    embed: Callable[[list[str]], NDArray[np.float32]] | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -125,39 +124,39 @@ class ServedModel:
         # On demand: it needs scikit-learn, and an image that serves models does not have that.
         from bitclass.text import recorded_embeddings
 
-        embeddings = recorded_embeddings(model.summary)
-        extractor = None if embeddings is not None else recorded_extractor(model.summary)
-        opened = embeddings or extractor
-        assert opened is not None
-        if opened.n_features != model.n_features:  # opens it, before the first request
+        extractor = recorded_embeddings(model.summary) or recorded_extractor(model.summary)
+        assert extractor is not None
+        if extractor.n_features != model.n_features:  # opens it, before the first request
             raise ValueError(
                 f"model {self.name} takes {model.n_features} features, and its extractor gives "
-                f"{opened.n_features}"
+                f"{extractor.n_features}"
             )
-        embed = None if embeddings is None else embeddings.rows
-        return dataclasses.replace(self, extractor=extractor, embed=embed)
+        return dataclasses.replace(self, extractor=extractor)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """Kinds of input that the model takes, the most natural first."""
-        if self.extractor is not None:
+        if isinstance(self.extractor, Extractor):
             return ("images", "rows")
-        if self.embed is not None or self.model.text is not None:
+        if self.extractor is not None or self.model.text is not None:
             return ("texts", "rows")
         return ("rows",)
 
-    def features(self, images: list[bytes]) -> NDArray[np.float32]:
-        """Features of image files, shape (n, d).
+    def features(self, values: list[Any]) -> NDArray[np.float32]:
+        """Features of image files or texts by the extractor, shape (n, d).
 
         Raises
         ------
         ImageError
-            If one cannot be read.
+            If an image cannot be read.
         """
-        assert self.extractor is not None
+        extractor = self.extractor
+        assert extractor is not None
+        if not isinstance(extractor, Extractor):
+            return extractor.rows(values)
         rows = [
-            self.extractor.extract([self.extractor.prepare(decode(content, f"image {i}"))])
-            for i, content in enumerate(images)
+            extractor.extract([extractor.prepare(decode(content, f"image {i}"))])
+            for i, content in enumerate(values)
         ]
         return np.concatenate(rows)
 

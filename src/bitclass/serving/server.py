@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -15,13 +16,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bitclass.serving.app import Service
 
-__all__ = ["create_server", "listen"]
+__all__ = ["create_server", "listen", "serve_in_thread"]
 
 MAX_HEAD_BYTES = 64 << 10
 HEAD_SECONDS = 30.0
 # After the signal to stop: connections that clients have opened before are still accepted, and
 # every answer tells its client that it is the last of its connection.
 STOP_SECONDS = 0.5
+START_SECONDS = 30.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -76,6 +78,24 @@ def create_server(
         proxy_headers=False,
     )
     return _Server(config, app, on_start)
+
+
+def serve_in_thread(app: Service, listener: socket.socket) -> Callable[[], None]:
+    """Serve in a thread of this process; what is returned answers all requests, and ends it."""
+    started = threading.Event()
+    server = create_server(app, on_start=started.set)
+    thread = threading.Thread(
+        target=server.run, args=([listener],), name="bitclass-serve", daemon=True
+    )
+    thread.start()
+    if not started.wait(START_SECONDS):
+        raise RuntimeError("the service does not start")
+
+    def stop() -> None:
+        server.should_exit = True
+        thread.join()
+
+    return stop
 
 
 class _Server(uvicorn.Server):

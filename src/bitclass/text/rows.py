@@ -90,16 +90,11 @@ class TextFiles:
 class TextLines:
     """Texts without labels: a list, or the lines of a file, which need not be valid UTF-8.
 
+    It has the interface of `TextFiles`.
+
     Parameters
     ----------
     source : path or sequence of str
-
-    Attributes
-    ----------
-    n_rows : int
-    has_labels : bool
-    paths, label_paths : list of Path
-    description : str
     """
 
     has_labels = False
@@ -115,24 +110,13 @@ class TextLines:
         self.description = f"{source}: {self.n_rows} lines" if is_file else f"{self.n_rows} texts"
 
     def batches(self, start_row: int = 0) -> Generator[TextBatch, None, None]:
-        """Texts in order, in batches of about 16 MB.
-
-        Parameters
-        ----------
-        start_row : int
-
-        Yields
-        ------
-        TextBatch
-            Without features and labels.
-        """
+        """Texts in order, in batches of about 16 MB."""
         row = 0
         for texts in self._lists():
-            skipped = min(len(texts), max(0, start_row - row))
+            later = texts[max(0, start_row - row) :]
             row += len(texts)
-            if skipped < len(texts):
-                first_row = row - len(texts) + skipped
-                yield TextBatch(None, None, first_row, {}, texts[skipped:])
+            if later:
+                yield TextBatch(None, None, row - len(later), {}, later)
 
     def _lists(self) -> Generator[list[str | bytes], None, None]:
         if not isinstance(self._source, Path):

@@ -691,14 +691,18 @@ def fitted_temperature(
     X, own = X[:n_rows], own[:n_rows]
     sample_weight = None if sample_weight is None else sample_weight[:n_rows]
     listed, counts, right = _score_gaps(model, X, own)
+    if listed.shape[1] == 1:
+        counts[:, 0] -= 1.0  # the best class itself, which a short list has first
     steps = 2.0 * np.arange(counts.shape[1])
+    # Half a row counts as wrong besides: were all right, no temperature would be too low.
+    wanted = right * (1.0 - 0.5 / (np.count_nonzero(right) + 1.0))
 
     def cross_entropy(log_inverse: float) -> float:
         inverse = math.exp(log_inverse)
-        totals = counts @ np.exp(-inverse * steps) * np.exp(-inverse * listed[:, -1])
-        totals += np.exp(-inverse * listed[:, :-1]).sum(axis=1)
-        confidence = np.clip(1.0 / totals, 1e-12, 1.0 - 1e-12)
-        losses = -np.log(np.where(right, confidence, 1.0 - confidence))
+        others = counts @ np.exp(-inverse * steps) * np.exp(-inverse * listed[:, -1])
+        others += np.exp(-inverse * listed[:, 1:-1]).sum(axis=1)
+        # Of the probability 1 / (1 + others), and of 1 less it, which would round to 0.
+        losses = np.log1p(others) - (1.0 - wanted) * np.log(np.maximum(others, 1e-300))
         return float(np.average(losses, weights=sample_weight))
 
     bounds = (math.log(1e-3), math.log(10.0))
