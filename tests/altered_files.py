@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+from safetensors import numpy as safetensors
 
 from mutations import join, split
 
@@ -12,7 +13,7 @@ DROPPED = object()
 
 def with_table(content, change):
     table, data = split(content)
-    table = change(table) or table
+    change(table)
     return join(table, data)
 
 
@@ -22,47 +23,35 @@ def with_entry(content, name, **changes):
 
 def with_header(content, **changes):
     def change(table):
-        header = json.loads(table["__metadata__"]["bitclass"])
-        for name, value in changes.items():
-            header[name] = value
-            if value is DROPPED:
-                del header[name]
-        table["__metadata__"]["bitclass"] = json.dumps(header)
+        header = json.loads(table["__metadata__"]["bitclass"]) | changes
+        kept = {name: value for name, value in header.items() if value is not DROPPED}
+        table["__metadata__"]["bitclass"] = json.dumps(kept)
 
     return with_table(content, change)
 
 
+def with_arrays(content, change):
+    """The file that safetensors writes of arrays that `change` was called with."""
+    arrays = {name: array.copy() for name, array in safetensors.load(content).items()}
+    change(arrays)
+    return safetensors.save(arrays, metadata=split(content)[0]["__metadata__"])
+
+
 def with_data(content, name, dtype, values):
     """Replace the data of a tensor, first entries first; the rest of it stays."""
-    table, data = split(content)
-    begin, _ = table[name]["data_offsets"]
-    new = np.asarray(values, dtype=dtype).tobytes()
-    return join(table, data[:begin] + new + data[begin + len(new) :])
+
+    def change(arrays):
+        arrays[name].reshape(-1).view(dtype)[: len(values)] = values
+
+    return with_arrays(content, change)
 
 
 def with_labels(content, text, dtype=None):
-    """Other text as labels; only `classes` may follow the tensors of bytes, which it does not."""
-    table, data = split(content)
-    begin, end = table["classes"]["data_offsets"]
-    grown = len(text) - (end - begin)
-    for name, entry in table.items():
-        if name != "__metadata__" and entry["data_offsets"][0] >= end and name != "classes":
-            entry["data_offsets"] = [offset + grown for offset in entry["data_offsets"]]
-    table["classes"].update(shape=[len(text)], data_offsets=[begin, begin + len(text)])
-    changed = join(table, data[:begin] + text + data[end:])
+    """Other text as labels."""
+    labels = np.frombuffer(text, dtype=np.uint8)
+    changed = with_arrays(content, lambda arrays: arrays.update(classes=labels))
     return changed if dtype is None else with_header(changed, labels=dtype)
 
 
 def without_tensor(content, *names):
-    """A file without some tensors, well-formed in all else."""
-    table, data = split(content)
-    kept, parts, at = {}, [], 0
-    entries = sorted(
-        (entry["data_offsets"], name) for name, entry in table.items() if name != "__metadata__"
-    )
-    for (begin, end), name in entries:
-        if name not in names:
-            kept[name] = {**table[name], "data_offsets": [at, at + end - begin]}
-            parts.append(data[begin:end])
-            at += end - begin
-    return join({"__metadata__": table["__metadata__"], **kept}, b"".join(parts))
+    return with_arrays(content, lambda arrays: [arrays.pop(name) for name in names])

@@ -25,6 +25,7 @@ from bitclass.model import PackedModel
 from bitclass.training import Statistics
 from bitclass.training.discriminant import _nearest_rotation, coordinates_of, scatter_of
 from bitclass.training.refinement.steps import Refinement, Schedule
+from problems import make
 
 
 def libraries():
@@ -146,7 +147,7 @@ def test_nearest_rotation_also_of_what_has_none(put, smallest):
 @pytest.mark.parametrize("alpha", [1e-4, 1.0])
 def test_whitening_for_one_penalty_gives_the_coordinates_of_eigenvectors(put, alpha):
     X, y = many_classes(60, 600)
-    classifier = BinaryCodeClassifier(64, refine=False, random_state=0).fit(put(X), put(y))
+    classifier = make(64, refine=False).fit(put(X), put(y))
     sums = classifier._state.statistics.sums()
     found = coordinates_of(scatter_of(sums, alpha), alpha, 6)
     expected = coordinates_of(scatter_of(sums), alpha, 6)
@@ -163,9 +164,9 @@ def test_whitening_for_one_penalty_gives_the_coordinates_of_eigenvectors(put, al
 @pytest.mark.parametrize("options", [{"refine": False}, {}, {"rescore": 0}, {"n_bits": 200}])
 def test_as_accurate_as_numpy_and_answers_in_kind(put, digits, options):
     X, y, X_test, y_test = digits
-    options = {"n_bits": 64, "random_state": 0} | options
-    expected = BinaryCodeClassifier(**options).fit(X, y).score(X_test, y_test)
-    classifier = BinaryCodeClassifier(**options).fit(put(X), put(y))
+    options = {"n_bits": 64} | options
+    expected = make(**options).fit(X, y).score(X_test, y_test)
+    classifier = make(**options).fit(put(X), put(y))
     assert abs(classifier.score(put(X_test), put(y_test)) - expected) < 0.015
     assert type(classifier.predict(put(X_test))) is type(put(X))
     # The model is the same for rows of any kind.
@@ -175,8 +176,7 @@ def test_as_accurate_as_numpy_and_answers_in_kind(put, digits, options):
 @pytest.mark.parametrize("rescore", [0, 16, 64])
 def test_predictions_of_all_kinds_are_those_of_numpy(put, rescore):
     X, y = many_classes(1500, 4500)
-    options = {"n_bits": 70, "refine": False, "rescore": rescore, "precision": "float32"}
-    classifier = BinaryCodeClassifier(**options, random_state=0).fit(X, y)
+    classifier = make(70, refine=False, rescore=rescore, precision="float32").fit(X, y)
     X = X[:200]
     np.testing.assert_array_equal(to_host(classifier.predict(put(X))), classifier.predict(X))
     np.testing.assert_array_equal(to_host(classifier.encode(put(X))), classifier.encode(X))
@@ -197,8 +197,7 @@ def test_batches_give_the_sums_of_all_rows(put):
     X, y = many_classes(40, 900)
     weights = np.random.default_rng(1).uniform(0.5, 2.0, 900)
     weights[::7] = 0.0
-    options = {"n_bits": 16, "refine": False, "random_state": 0}
-    expected, found = BinaryCodeClassifier(**options), BinaryCodeClassifier(**options)
+    expected, found = make(16, refine=False), make(16, refine=False)
     # Classes come one after the other, and a batch in the middle is of NumPy arrays.
     for at, rows in enumerate(np.array_split(np.argsort(y, kind="stable"), 9)):
         expected.partial_fit(X[rows], y[rows], sample_weight=weights[rows])
@@ -216,7 +215,7 @@ def test_batches_give_the_sums_of_all_rows(put):
 @pytest.mark.parametrize("kind", ["int32", "uint8", "float64"])
 def test_features_of_any_type_and_labels_that_are_text(put, digits, kind):
     X, y, X_test, y_test = digits
-    classifier = BinaryCodeClassifier(64, refine=False, random_state=0)
+    classifier = make(64, refine=False)
     classifier.fit(put(X.astype(kind)), put(y.astype("int32")))
     assert classifier.score(put(X_test.astype(kind)), put(y_test)) > 0.85
     names = np.array([f"digit {label}" for label in range(10)])
@@ -228,8 +227,8 @@ def test_features_of_any_type_and_labels_that_are_text(put, digits, kind):
 @pytest.mark.parametrize("options", [{"kernel": "rbf"}, {"initial_codes": "cca_itq"}])
 def test_other_codes_are_learned_in_numpy(put, digits, options):
     X, y, X_test, y_test = (values[:600] for values in digits)
-    expected = BinaryCodeClassifier(32, random_state=0, refine=False, **options).fit(X, y)
-    found = BinaryCodeClassifier(32, random_state=0, refine=False, **options).fit(put(X), put(y))
+    expected = make(refine=False, **options).fit(X, y)
+    found = make(refine=False, **options).fit(put(X), put(y))
     np.testing.assert_array_equal(found.weights_, expected.weights_)
     assert type(found.predict(put(X_test))) is type(put(X))
     assert found.score(put(X_test), put(y_test)) == pytest.approx(
@@ -241,7 +240,7 @@ def test_weights_of_very_many_classes_follow_their_means(put, monkeypatch):
     refine = sys.modules["bitclass.training.refinement.refine"]
     monkeypatch.setattr(refine, "_MAX_LEARNED_CLASSES", 100)
     X, y = many_classes(300, 3000)
-    classifier = BinaryCodeClassifier(32, random_state=0).fit(put(X), put(y))
+    classifier = make(32).fit(put(X), put(y))
     assert classifier.score(put(X), put(y)) > 0.9
 
 
@@ -263,7 +262,7 @@ def test_a_step_scores_a_class_once_that_is_drawn_twice(put):
 
 def test_files_pickles_and_more_rows(put, digits, tmp_path):
     X, y, X_test, _ = digits
-    classifier = BinaryCodeClassifier(32, random_state=0).fit(put(X), put(y))
+    classifier = make(32).fit(put(X), put(y))
     expected = to_host(classifier.predict(put(X_test)))
     classifier.save(tmp_path / "model.safetensors")
     read = BinaryCodeClassifier.load(tmp_path / "model.safetensors")
@@ -276,7 +275,7 @@ def test_files_pickles_and_more_rows(put, digits, tmp_path):
 
 def test_classes_without_rows_and_no_rows(put, digits):
     X, y, X_test, _ = digits
-    classifier = BinaryCodeClassifier(32, refine=False, random_state=0)
+    classifier = make(32, refine=False)
     classifier.partial_fit(put(X), put(y), classes=np.arange(12))
     found, expected = (to_host(classifier.predict_proba(rows)) for rows in (put(X_test), X_test))
     np.testing.assert_allclose(found, expected, atol=0.05)
@@ -311,7 +310,7 @@ def attributes(estimator):
 
 def test_bad_rows_are_refused_and_nothing_changes(put, digits):
     X, y, X_test, _ = digits
-    classifier = BinaryCodeClassifier(16, refine=False, random_state=0).fit(put(X), put(y))
+    classifier = make(16, refine=False).fit(put(X), put(y))
     before = attributes(classifier)
     spoilt = X.copy()
     spoilt[7, 3] = np.nan
@@ -338,7 +337,7 @@ def test_gradients_and_mixed_places_are_refused(digits):
     import torch
 
     X, y, *_ = digits
-    classifier = BinaryCodeClassifier(16, refine=False, random_state=0)
+    classifier = make(16, refine=False)
     rows = torch.asarray(X).requires_grad_()
     with pytest.raises(ValueError, match="X must not require gradients"):
         classifier.fit(rows, torch.asarray(y))
@@ -370,7 +369,7 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize("where", ["summed", "_absorb"])
 def test_out_of_memory_is_named_and_undone(put, digits, monkeypatch, where):
     X, y, *_ = digits
-    classifier = BinaryCodeClassifier(16, refine=False, random_state=0).fit(put(X), put(y))
+    classifier = make(16, refine=False).fit(put(X), put(y))
     before, n_rows = attributes(classifier), classifier.statistics_.n_rows
 
     def fail(*given, **options):
@@ -402,6 +401,6 @@ def test_under_dispatch(put, digits, monkeypatch):
     monkeypatch.setattr("sklearn.utils._array_api._check_array_api_dispatch", lambda _: None)
     X, y, X_test, y_test = digits
     with sklearn.config_context(array_api_dispatch=True):
-        classifier = BinaryCodeClassifier(64, refine=False, random_state=0).fit(put(X), put(y))
+        classifier = make(64, refine=False).fit(put(X), put(y))
         assert classifier.score(put(X_test), put(y_test)) > 0.85
         assert namespace(classifier.predict(put(X_test))) is namespace(put(X))

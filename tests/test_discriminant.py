@@ -9,7 +9,6 @@ import scipy.linalg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitclass import BinaryCodeClassifier
 from bitclass.training import Statistics
 from bitclass.training import discriminant as module
 from bitclass.training.discriminant import (
@@ -20,6 +19,7 @@ from bitclass.training.discriminant import (
     scatter_of,
 )
 from bitclass.training.starting_codes import DiscriminantCodes
+from problems import assert_same_model, make
 
 D = 8
 
@@ -104,21 +104,6 @@ def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_
     assert n_bits == 1 or not np.allclose(Q, other)
 
 
-def test_the_rotation_brings_means_near_their_signs(monkeypatch):
-    statistics = summed([problem(n_classes=60, d=16, n=2000)], d=16)
-    scatter = scatter_of(statistics.sums())
-    coordinates = coordinates_of(scatter, 0.01, 16)
-
-    def error():
-        Q, t, weights = discriminant_projection(coordinates, scatter.shares, 16, seed=1)
-        scores = coordinates.means @ Q + t
-        return np.sum((weights * np.abs(scores).mean() - scores) ** 2)
-
-    after = error()
-    monkeypatch.setattr(module, "_ITQ_ROUNDS", 0)
-    assert after < 0.95 * error()
-
-
 # -------------------------------------------------------------------------------------------------
 # What does not matter
 # -------------------------------------------------------------------------------------------------
@@ -140,13 +125,9 @@ def test_units_and_zero_of_the_features_do_not_matter(seed, n_classes, log_unit,
 @pytest.mark.parametrize("kernel", [None, "rbf"])
 def test_threads_change_no_bit_of_a_model(refine, kernel):
     X, own, _ = problem(n=9000, n_classes=20, d=30)
-    given = {"refine": refine, "kernel": kernel, "n_anchors": 100, "random_state": 0}
-    one, two = (
-        BinaryCodeClassifier(64, n_jobs=n, **given).fit(X.astype(np.float32), own) for n in (1, 2)
-    )
-    for name in ("weights_", "projection_", "intercept_", "refinement_"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
-    assert one.packed().temperature == two.packed().temperature
+    given = {"refine": refine, "kernel": kernel, "n_anchors": 100}
+    one, two = (make(64, n_jobs=n, **given).fit(X.astype(np.float32), own) for n in (1, 2))
+    assert_same_model(one, two)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -156,14 +137,13 @@ def test_threads_change_no_bit_of_a_model(refine, kernel):
 
 @pytest.mark.parametrize("refine", [False, "auto"])
 def test_classes_of_one_row_and_features_without_meaning_do_no_harm(refine):
-    rng = np.random.default_rng(0)
     X, own, _ = problem(n=700)
     X = np.hstack([X, X[:, :2], np.full((700, 1), 7.3), np.zeros((700, 1))])
     X, own = np.vstack([X, X[:1] + 50.0]), np.append(own, 6)  # a class of one row
-    classifier = BinaryCodeClassifier(32, refine=refine, random_state=0).fit(X, own)
+    classifier = make(32, refine=refine).fit(X, own)
     assert np.isfinite(classifier.projection_).all()
     assert classifier.score(X, own) > 0.9
-    alone = BinaryCodeClassifier(32, random_state=0).fit(rng.standard_normal((9, 5)), np.arange(9))
+    alone = make(32).fit(X[:9], np.arange(9))
     assert np.isfinite(alone.projection_).all()
     assert len(np.unique(alone.weights_, axis=0)) == 9
 
@@ -209,17 +189,6 @@ def test_a_matrix_without_cholesky_factor_is_told_from_a_lack_of_memory(monkeypa
         module._cholesky(np.eye(2))
 
 
-def test_only_some_means_are_rotated_where_classes_are_very_many(monkeypatch):
-    monkeypatch.setattr(module, "_MAX_ITQ_MEANS", 50)
-    monkeypatch.setattr("bitclass.arrays._CLASSES_PER_BLOCK", 64)
-    X, own, weights = problem(n=2000, n_classes=300)
-    scatter = scatter_of(summed([(X, own, weights)]).sums())
-    coordinates = coordinates_of(scatter, 0.01, 24)
-    _, _, found = discriminant_projection(coordinates, scatter.shares, 24, seed=1)
-    assert found.shape == (300, 24)
-    assert np.abs(found.mean(axis=0)).max() < 0.5
-
-
 def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best(monkeypatch):
     X, own, _ = problem(n=3000, n_classes=10)
     statistics = summed([(X, own, None)])
@@ -254,8 +223,8 @@ def test_the_penalty_without_rows_held_out_falls_with_their_number(n, expected):
 def test_few_classes_have_weights_that_differ_in_many_bits(n_classes, seed):
     """Learned rotations alone would put two of three classes into one corner in every block."""
     X = np.random.default_rng(seed).standard_normal((60, 5))
-    given = {"refine": False, "random_state": seed}
-    weights = BinaryCodeClassifier(128, **given).fit(X, np.arange(60) % n_classes).weights_
+    classifier = make(128, refine=False, random_state=seed).fit(X, np.arange(60) % n_classes)
+    weights = classifier.weights_
     apart = (128 - weights.astype(int) @ weights.T) // 2
     assert np.min(apart + 128 * np.eye(n_classes)) >= 10
 
@@ -276,13 +245,17 @@ def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     by_blocks = discriminant_projection(blocks, shares, 16, 0)[2]
     monkeypatch.undo()
     np.testing.assert_array_equal(by_blocks, discriminant_projection(blocks, shares, 16, 0)[2])
+    # Of very many classes some are enough to find the rotation.
+    monkeypatch.setattr(module, "_MAX_ITQ_MEANS", 50)
+    by_some = discriminant_projection(blocks, shares, 16, 0)[2]
+    assert np.abs(by_some.mean(axis=0)).max() < 0.5
 
 
 def test_a_regression_takes_over_where_a_frequent_class_overlaps_with_rare_ones(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(21), [2000] + [40] * 20)
     X = 0.8 * rng.standard_normal((21, 10))[y] + rng.standard_normal((len(y), 10))
-    classifier = BinaryCodeClassifier(64, refine=False, random_state=0)
+    classifier = make(64, refine=False)
     accuracy = classifier.fit(X, y).score(X, y)
     monkeypatch.setattr("bitclass.training.fit._CLEAR_LEAD", 2.0)
     assert accuracy > classifier.fit(X, y).score(X, y) + 0.2
@@ -293,7 +266,6 @@ def test_many_bits_in_few_directions_do_not_make_probabilities_certain(initial_c
     rng = np.random.default_rng(0)
     y = np.arange(6000) % 4
     X = 0.8 * rng.standard_normal((4, 10))[y] + rng.standard_normal((6000, 10))
-    given = {"initial_codes": initial_codes, "refine": False, "random_state": 0}
-    classifier = BinaryCodeClassifier(128, **given).fit(X[:3000], y[:3000])
+    classifier = make(128, initial_codes=initial_codes, refine=False).fit(X[:3000], y[:3000])
     confidence = classifier.predict_proba(X[3000:]).max(axis=1).mean()
     assert abs(confidence - classifier.score(X[3000:], y[3000:])) < 0.17

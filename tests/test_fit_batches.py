@@ -6,19 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from bitclass import BinaryCodeClassifier
 from bitclass.training import load_statistics, save_statistics
-
-
-def problem(n=900, d=12, n_classes=6, noise=2.0, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, n_classes, n)
-    centres = 2.0 * rng.standard_normal((n_classes, d))
-    return (centres[y] + noise * rng.standard_normal((n, d))).astype(np.float32), y
-
-
-def make(n_bits=32, **parameters):
-    return BinaryCodeClassifier(n_bits, random_state=0, **parameters)
+from problems import assert_same_model, clusters, make
 
 
 def in_batches(X, y, *weights, size=100):
@@ -28,13 +17,6 @@ def in_batches(X, y, *weights, size=100):
             yield X[part], y[part], *(each[part] for each in weights)
 
     return batches
-
-
-def same_model(a, b):
-    for name in ("classes_", "weights_", "projection_", "intercept_"):
-        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
-    assert a.packed().temperature == b.packed().temperature
-    assert a.refinement_ == b.refinement_
 
 
 KINDS = {
@@ -52,42 +34,33 @@ KINDS = {
 )
 def test_batches_of_one_size_give_the_model_of_one_batch(kind, sparse):
     """The one batch is what `fit` makes of all rows; sums differ in their rounding alone."""
-    X, y = problem()
+    X, y = clusters()
     X = csr_array(X) if sparse else X
     given = {"alpha": 0.01} | KINDS[kind]
     whole = make(**given).fit(X, y)
-    same_model(make(**given).fit_batches(in_batches(X, y, size=900)), whole)
+    assert_same_model(make(**given).fit_batches(in_batches(X, y, size=900)), whole)
     parts = make(**given).fit_batches(in_batches(X, y), sample=(X, y))
     assert np.mean(parts.predict(X) == whole.predict(X)) > 0.97
     assert (parts.refinement_ is None) == (kind == "not refined")
 
 
-def test_class_weights_count_in_refinement_as_in_fit():
-    X, y = problem(n_classes=2, noise=6.0)
+@pytest.mark.parametrize("of_classes", [False, True])
+def test_weights_count_in_refinement_as_in_fit(of_classes):
+    X, y = clusters(n_classes=2, noise=6.0)
     shares = []
     for weight in (0.05, 1.0, 20.0):
-        given = {"class_weight": {1: weight}, "refine": True}
-        whole = make(**given).fit(X, y)
-        same_model(make(**given).fit_batches(in_batches(X, y, size=900)), whole)
-        parts = make(**given).fit_batches(in_batches(X, y), sample=(X, y))
+        given = {"refine": True, "class_weight": {1: weight} if of_classes else None}
+        weights = [] if of_classes else [np.where(y == 1, weight, 1.0)]
+        whole = make(**given).fit(X, y, *weights)
+        parts = make(**given).fit_batches(in_batches(X, y, *weights), sample=(X, y))
         assert parts.refinement_["accuracy_before"] == whole.refinement_["accuracy_before"]
         shares.append(np.mean(parts.predict(X) == 1))
     assert shares[0] < 0.1 < shares[1] < 0.9 < shares[2], "or the weights would be ignored"
 
 
-def test_sample_weights_count_in_refinement_as_in_fit():
-    X, y = problem(n_classes=2, noise=6.0)
-    weights = np.where(y == 1, 20.0, 1.0)
-    given = {"refine": True, "initial_codes": "means"}
-    found = make(**given).fit_batches(in_batches(X, y, weights), sample=(X, y))
-    whole = make(**given).fit(X, y, sample_weight=weights)
-    assert found.refinement_["accuracy_before"] == whole.refinement_["accuracy_before"]
-    assert np.mean(found.predict(X) == 1) > 0.9
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_resumed_from_saved_statistics_ends_with_the_same_model(tmp_path, kind):
-    X, y = problem()
+    X, y = clusters()
     whole = make(**KINDS[kind]).fit_batches(in_batches(X, y), sample=(X[::2], y[::2]))
 
     def stop(statistics):
@@ -105,20 +78,13 @@ def test_a_run_resumed_from_saved_statistics_ends_with_the_same_model(tmp_path, 
         in_batches(X, y), statistics=statistics, on_batch=lambda each: seen.append(each.n_rows)
     )
     assert seen == [600, 700, 800, 900]
-    same_model(classifier, whole)
+    assert_same_model(classifier, whole)
     classifier.partial_fit(X, y)
     assert classifier.statistics_.n_rows == 1800
 
 
-def test_statistics_of_other_parameters_are_not_resumed_from():
-    X, y = problem()
-    statistics = make(16, refine=False).fit(X, y).statistics_
-    with pytest.raises(ValueError, match="n_bits=32 differs from the 16 bits"):
-        make().fit_batches(in_batches(X, y), statistics=statistics)
-
-
 def test_feature_names_are_recorded_and_forgotten_again():
-    X, y = problem(n=200)
+    X, y = clusters(n=200)
     names = [f"f{j}" for j in range(12)]
     classifier = make().fit_batches(in_batches(X, y), feature_names=names)
     assert classifier.feature_names_in_.tolist() == names
@@ -137,11 +103,6 @@ def only_once(X, y):
     return lambda start: rows
 
 
-def test_no_batch_at_all_is_refused():
-    with pytest.raises(ValueError, match="batches must yield at least one batch"):
-        make().fit_batches(lambda start: iter(()))
-
-
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
@@ -154,10 +115,12 @@ def test_no_batch_at_all_is_refused():
     ids=["NaN late", "one class", "negative weight", "fewer features", "rows only once"],
 )
 def test_what_fails_leaves_the_estimator_as_it_was(batches, message):
-    X, y = problem()
+    X, y = clusters()
     classifier = make(refine=True).fit(X[:300, :7], y[:300])
     before, expected = pickle.dumps(classifier), classifier.predict(X[:, :7])
     with pytest.raises(ValueError, match=message):
         classifier.fit_batches(batches(X, y), sample=(X, y))
     assert pickle.dumps(classifier) == before
     np.testing.assert_array_equal(classifier.predict(X[:, :7]), expected)
+    with pytest.raises(ValueError, match="batches must yield at least one batch"):
+        classifier.fit_batches(lambda start: iter(()))

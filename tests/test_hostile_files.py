@@ -56,46 +56,37 @@ def refused(tmp_path):
     return check
 
 
+def with_text(old, new):
+    """A file whose table is changed as a text."""
+    table, data = split(TEXT)
+    return join(json.dumps(table).replace(old, new, 1).encode(), data)
+
+
+DEEP_LIST = '"deep":' + "[" * 100_000 + "1" + "]" * 100_000 + ","
+DEEP_OBJECT = '"deep":' + '{"a":' * 100_000 + "1" + "}" * 100_000 + ","
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "not a bitclass model file: it has only 0 bytes"),
-        (b"1234567", "not a bitclass model file: it has only 7 bytes"),
-        (b"PK\x03\x04" + bytes(100), "not a bitclass model file"),
         (b"label,f0,f1\ncat,1,2\n", "not a bitclass model file: it does not begin with a header"),
-        (struct.pack("<Q", 0), "not a bitclass model file: its header is not JSON"),
-        (struct.pack("<Q", 2**64 - 1) + TEXT[8:], "not a bitclass model file"),
         (struct.pack("<Q", 2000) + TEXT[8:1000], "not a bitclass model file, or cut short"),
-        (struct.pack("<Q", 2) + b"[]", "its header is not JSON"),
+        (struct.pack("<Q", 2) + b"[]", "not a bitclass model file: its header is not JSON"),
         (struct.pack("<Q", 2) + b"{}", "bitclass did not write"),
         (struct.pack("<Q", 4) + b'{"a"', "not valid JSON"),
         (struct.pack("<Q", 4) + b'{"\xff"', "not valid JSON: .utf-8. codec"),
-        (struct.pack("<Q", 5 << 20) + b"{" * (6 << 20), "does not begin with a header"),
         (TEXT + b"\0", "too long"),
         (TEXT[:-1], "cut short"),
-    ],
-)
-def test_what_is_no_model_file_is_refused(refused, content, message):
-    refused(content, message)
-    refused(content, message, read_header)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t: t.pop("__metadata__") and None, "bitclass did not write"),
-        (lambda t: t.update(__metadata__={"bitclass": {}}), "bitclass did not write"),
-        (lambda t: t.update(__metadata__={"bitclass": "["}), "not valid JSON"),
-        (lambda t: t.update(__metadata__={"bitclass": "[]"}), "must be a JSON object"),
-        (lambda t: t.pop("weights") and None, "must begin where the one before ends|too long"),
-        (lambda t: t.update(other=t.pop("weights")), "unknown tensor 'other'"),
-        (lambda t: t.update(weights=3), "must have dtype, shape and data_offsets"),
-        (lambda t: t["weights"].pop("dtype") and None, "must have dtype, shape and data_offsets"),
-        (lambda t: t["weights"].update(extra=1), "and no more"),
-        (lambda t: t.update({"a\nb" * 50: 1}), r"tensor 'a\\nba.*\.\.\. must have"),
+        (with_table(TEXT, lambda t: t.update(__metadata__={"bitclass": {}})), "did not write"),
+        (with_table(TEXT, lambda t: t.update(__metadata__={"bitclass": "[]"})), "a JSON object"),
+        (with_table(TEXT, lambda t: t.update(weights=3)), "must have dtype, shape and data_off"),
+        (with_table(TEXT, lambda t: t.update({"a\nb" * 50: 1})), r"tensor 'a\\nba.*\.\.\. must"),
+        (with_table(TEXT, lambda t: t.update(other=t.pop("weights"))), "unknown tensor 'other'"),
         *(
-            (lambda t, changes=changes: t["weights"].update(changes), message)
+            (with_entry(TEXT, "weights", **changes), message)
             for changes, message in (
+                ({"extra": 1}, "and no more"),
                 ({"dtype": "F8_E4M3"}, "unknown type 'F8_E4M3'"),
                 ({"dtype": ["U8"]}, "unknown type list"),
                 ({"dtype": "F32"}, "takes 60 bytes, but its data_offsets are"),
@@ -104,18 +95,19 @@ def test_what_is_no_model_file_is_refused(refused, content, message):
                 ({"shape": [5, 3, 1]}, "must have at most two lengths"),
                 ({"shape": [-5, -3]}, "must have at most two lengths"),
                 ({"shape": [5.0, 3]}, "must have at most two lengths"),
-                ({"shape": [2**47, 2**47]}, "but its data_offsets are"),
                 ({"shape": [10**4000, 3]}, "must have at most two lengths"),
                 ({"shape": [3, 5]}, "3 bytes per row for 20 bits, found 5"),
-                ({"data_offsets": [15, 0]}, "but its data_offsets are 15 and 0"),
                 ({"data_offsets": [-15, 0]}, "and two data_offsets"),
                 ({"data_offsets": [0, 15]}, "must begin where the one before ends"),
             )
         ),
+        (with_text('"shape":', '"dtype":"U8","shape":'), "key 'dtype' is there twice"),
+        (with_text("{", "{" + DEEP_LIST), "nested too deeply"),
+        (with_text("{", "{" + DEEP_OBJECT), "nested too deeply"),
     ],
 )
-def test_a_table_that_is_not_as_it_must_be_is_refused(refused, change, message):
-    refused(with_table(TEXT, change), message)
+def test_a_header_that_safetensors_would_not_have_is_refused(refused, content, message):
+    refused(content, message)
 
 
 @pytest.mark.parametrize(
@@ -123,72 +115,32 @@ def test_a_table_that_is_not_as_it_must_be_is_refused(refused, change, message):
     [
         ({"version": 4}, "format version 4 is not understood, only 1, 2, 3; a newer bitclass"),
         ({"version": "1"}, "format version '1' is not understood"),
-        ({"version": DROPPED}, "format version NoneType is not understood"),
         ({"kind": "statistics"}, "expected a model file, found one of kind 'statistics'"),
         ({"precision": "int4"}, "precision must be one of"),
         ({"precision": DROPPED}, "'precision' must be a str, found nothing"),
-        ({"temperature": 0}, "temperature must be a positive number"),
         ({"temperature": 1e-310}, "temperature must be a positive number"),
         ({"temperature": 10**400}, "out of range"),
         ({"temperature": float("nan")}, "number .NaN. is out of range"),
-        ({"labels": "<U0"}, "labels of type '<U0' are not understood"),
         ({"labels": "<f16"}, "labels of type '<f16' are not understood"),
+        *(
+            ({"labels": f"<M8{unit}"}, "labels of type '<M8.* are not understood")
+            for unit in ("[generic]", "[9999999999s]", "[0s]", "")
+        ),
         ({"labels": "<i8"}, "tensor 'classes' must be of type I64, found U8"),
         ({"summary": None}, "'summary' must be a dict"),
         ({"summary": {"feature_names": ["a"]}}, "'feature_names' must be 12 texts"),
         ({"summary": {"feature_names": [1] * 12}}, "'feature_names' must be 12 texts"),
-        ({"extra": 1}, "unknown field 'extra'"),
         ({"rescore": 16}, "unknown field 'rescore'"),
         ({"version": 2}, "'rescore' must be a int, found nothing"),
         ({**V2, "rescore": True}, "'rescore' must be a int, found True"),
         ({**V2, "rescore": -1}, "rescore must be 0 to"),
         ({**V2, "rescore": 10**30}, "rescore must be 0 to"),
         ({**V2, "steepness": 0}, "steepness must be a positive number"),
-        ({**V2, "steepness": DROPPED}, "'steepness' must be a float, found nothing"),
     ],
 )
 def test_a_header_that_is_not_as_it_must_be_is_refused(refused, changes, message):
     refused(with_header(TEXT, **changes), message)
     refused(with_header(TEXT, **changes), message, read_header)
-
-
-@pytest.mark.parametrize(
-    ("content", "dtype", "message"),
-    [
-        (TEXT, "<U1", "labels do not fit their type <U1"),
-        (TEXT, "<U999999999", "would take 19999999980 bytes, where their text has"),
-        (TEXT, "|S20", "characters up to 255 only"),
-        *(
-            (TIMES, f"<M8{unit}", "not understood")
-            for unit in ("[generic]", "[9999999999s]", "[0s]", "[s/3]", "[", "")
-        ),
-    ],
-)
-def test_labels_of_another_type_than_told_are_refused(refused, content, dtype, message):
-    refused(with_header(content, labels=dtype), message)
-
-
-def test_a_key_twice_is_refused(refused):
-    table, data = split(TEXT)
-    text = json.dumps(table)
-    again = text[:-1] + ',"weights":' + json.dumps(table["weights"]) + "}"
-    refused(join(again.encode(), data), "key 'weights' is there twice")
-    again = text.replace('"shape":', '"dtype":"U8","shape":', 1)
-    refused(join(again.encode(), data), "key 'dtype' is there twice")
-    header = table["__metadata__"]["bitclass"]
-    table["__metadata__"]["bitclass"] = header[:-1] + ',"version":1}'
-    refused(join(table, data), "key 'version' is there twice")
-
-
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
-def test_deep_nesting_is_refused(refused, opening, closing):
-    table, data = split(TEXT)
-    deep = opening * 100_000 + "1" + closing * 100_000
-    text = json.dumps(table)[:-1] + ',"deep":' + deep + "}"
-    refused(join(text.encode(), data), "nested too deeply")
-    table["__metadata__"]["bitclass"] = deep
-    refused(join(table, data), "nested too deeply")
-    refused(with_labels(OBJECTS, deep.encode()), "nested too deeply")
 
 
 @pytest.mark.parametrize(
@@ -200,12 +152,10 @@ def test_deep_nesting_is_refused(refused, opening, closing):
         (INT8, "thresholds", "<f8", [1e308], "intercept must hold numbers that float32 can"),
         (INT8, "column_scale", "<f8", [0.0], "'column_scale' must hold positive numbers"),
         (INT8, "column_scale", "<f8", [1e300], "float32|finite numbers"),
-        (TEXT, "centre", "<f4", [np.nan], "'centre' must hold finite numbers"),
         (TEXT, "scale", "<f4", [1e-45], "'scale' must hold positive numbers"),
         (TEXT, "weights", "u1", [0, 0, 0x10], "must be 0 in the bits past the last, 20"),
         (TRUTH, "classes", "u1", [2], "0 and 1 only"),
-        (TRUTH, "classes", "u1", [1, 1], "must be distinct, found 1 among 2"),
-        (INT8, "classes", "<i8", [3, 3], "must be distinct"),
+        (INT8, "classes", "<i8", [3, 3], "must be distinct, found 3 among 5"),
         (FLOATS, "classes", "<f4", [np.nan], "NaN"),
         (FLOATS, "classes", "<f4", [0.0, -0.0], "must be distinct"),
         (TIMES, "classes", "<i8", [-(2**63)], "NaT"),
@@ -221,17 +171,14 @@ def test_numbers_that_no_model_can_have_are_refused(refused, content, name, dtyp
         (b"", None, "not valid JSON|must not be 0"),
         (b"{}", None, "labels must be a list of 3"),
         (b'["a","b"]', None, "labels must be a list of 3, as many as weights, not 2"),
-        (b'["a","b","a"]', None, "must be distinct"),
         (b'[1,true,"a"]', None, "must be distinct"),
         (b'["a","b",null]', None, "must be text or numbers, found NoneType"),
-        (b'["a","b",NaN]', None, "number .NaN. is out of range"),
         (b'["a","b",1e999]', None, "out of range"),
-        (b'["a","b",' + b"1" * 5000 + b"]", None, "not valid JSON"),
-        (b'["a","b","\xff"]', None, "list of labels is not valid JSON: .utf-8. codec"),
-        (b'["a","b","c"', None, "the list of labels is not valid JSON"),
+        (b'["a","b",' + b"1" * 5000 + b"]", None, "the list of labels is not valid JSON"),
         (b'["a","b",1]', "<U4", "must all be text"),
         (b'["a","b","abcde"]', "<U4", "do not fit"),
         (b'["a","b","a\\u0000"]', "<U4", "do not fit"),
+        (b'["a","b","c"]', "<U999999999", "would take 11999999988 bytes, where their text has"),
         (b'["a","b","\\u0100"]', "|S4", "up to 255"),
     ],
 )
@@ -246,9 +193,7 @@ def test_limits_of_the_kernels_are_told(refused, tmp_path):
     refused(with_header((tmp_path / "wide").read_bytes(), precision="int8"), "int8 precision takes")
 
 
-def test_a_file_of_another_kind_is_told(refused, tmp_path):
-    statistics = (GOLDEN / "statistics_v1_random.safetensors").read_bytes()
-    refused(statistics, "expected a model file, found one of kind 'statistics'")
+def test_a_model_is_no_statistics_file(refused):
     refused(TEXT, "expected a statistics file, found one of kind 'model'", load_statistics)
 
 
@@ -257,24 +202,15 @@ def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, con
     for name in ANCHOR_TENSORS:
         refused(without_tensor(content, name), f"'{name}' is missing beside", reader)
     for name, dtype, value, message in (
-        ("anchors", "<f4", np.nan, "'anchors' must hold finite numbers"),
         ("anchors", "<f4", 3e38, "'anchors' must hold numbers from -1e.09 to 1e.09"),
         ("anchor_centre", "<f4", np.nan, "'anchor_centre' must hold finite numbers"),
-        ("anchor_scale", "<f4", 0.0, "'anchor_scale' must hold positive numbers"),
         ("anchor_scale", "<f4", 1e-45, "'anchor_scale' must hold positive numbers"),
         ("anchor_gamma", "<f8", 0.0, "'anchor_gamma' must hold numbers from"),
         ("anchor_gamma", "<f8", 1e300, "'anchor_gamma' must hold numbers from"),
     ):
         refused(with_data(content, name, dtype, [value]), message, reader)
-    for name, changes in (
-        ("anchors", {"shape": [12, 5]}),
-        ("anchors", {"shape": [60]}),
-        ("anchor_centre", {"shape": [6, 2]}),
-        ("anchor_centre", {"shape": [48], "dtype": "U8"}),
-        ("anchor_gamma", {"shape": []}),
-        ("anchor_gamma", {"shape": [2], "dtype": "F32"}),
-    ):
-        refused(with_entry(content, name, **changes), "tensor", reader)
+    refused(with_entry(content, "anchors", shape=[12, 5]), "does not fit the others", reader)
+    refused(with_entry(content, "anchor_gamma", shape=[2], dtype="F32"), "of type F64", reader)
     # Without any of them the features are those of the projection.
     path = tmp_path / "file"
     path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
@@ -303,8 +239,7 @@ def test_a_header_as_long_as_may_be_is_refused(refused, header):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["v1_anchors_float32", "v1_numbers_int8", "v1_learned_float32", "statistics_v1_projection"],
+    "name", ["v1_anchors_float32", "v1_numbers_int8", "statistics_v1_projection"]
 )
 def test_every_truncation_and_every_flipped_byte_of_the_header(tmp_path, name):
     content = (GOLDEN / f"{name}.safetensors").read_bytes()
@@ -364,7 +299,7 @@ for path in sys.argv[2:]:
         with_entry(TEXT, "projection", shape=shape, data_offsets=[0, 4 * shape[0] * shape[1]])
         for shape in ([2**31, 1], [1, 2**31], [2**20, 2**20])
     ]
-    contents += [with_header(TEXT, labels=f"{kind}900000000") for kind in ("<U", "|S")]
+    contents.append(with_header(TEXT, labels="<U900000000"))
     contents.append(with_entry(TEXT, "classes", shape=[2**45], data_offsets=[0, 2**45]))
     paths = [tmp_path / str(at) for at in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):

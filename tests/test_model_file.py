@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bitclass
 from bitclass import BinaryCodeClassifier, PackedModel
-from bitclass.codes import pack, unpack
+from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
 from bitclass.storage import PROJECTION_TYPES, load, read_header, save
 from bitclass.storage import labels as storage_labels
@@ -30,7 +30,6 @@ EXPECTED = json.loads((GOLDEN / "expected_v1.json").read_text())
 LABELS = {
     "text": np.array(["b", "a", "long label with spaces"]),
     "unicode": np.array(["", "Ångström", "日本語", "😀", 'quote " and \\ and \n', "\ud800"]),
-    "long": np.array(["x" * 10_000, "y"]),
     "wider than needed": np.array(["a", "b"], dtype="<U40"),
     "bytes": np.array([b"", b"ab", b"\xff\xfe", b"\x00a"]),
     "bool": np.array([False, True]),
@@ -42,13 +41,9 @@ LABELS = {
     "big endian": np.array([1, 2, 3], dtype=">i4"),
     "big endian text": np.array(["a", "ü"], dtype=">U3"),
     "days": np.array(["2020-01-01", "1066-10-14"], dtype="M8[D]"),
-    "nanoseconds": np.array([1, 5], dtype="M8[ns]"),
     "spans": np.array([1, -5], dtype="m8[25us]"),
-    "objects of text": np.array(["b", "a", "日本"], dtype=object),
-    "objects of integers": np.array([3, -(10**40), 0], dtype=object),
-    "objects of floats": np.array([0.1, 5e-324, -0.0], dtype=object),
+    "objects": np.array(["日本", "1", 1, -(10**40), 2.0, 5e-324, -0.0], dtype=object),
     "objects of truth values": np.array([True, False], dtype=object),
-    "objects of several types": np.array(["1", 1, 2.0], dtype=object),
 }  # fmt: skip
 
 
@@ -136,7 +131,6 @@ def test_codes_in_float32_stay_close_where_the_projection_is_rounded(tmp_path, p
 
 
 @given(hnp.arrays(st.sampled_from(["<U6", "|S4", "<i2", "<f4", "M8[s]"]), st.integers(1, 8)))
-@settings(max_examples=150)
 def test_any_labels_come_back_or_are_refused(tmp_path_factory, labels):
     try:
         distinct = len(np.unique(labels)) == len(labels) and np.array_equal(labels, labels)
@@ -183,17 +177,14 @@ def test_labels_of_one_hash_do_not_make_loading_quadratic(tmp_path, monkeypatch)
     ("labels", "message"),
     [
         (np.array([1 + 2j, 3]), "complex128.*cannot be saved"),
-        (np.array([1, 2], dtype=np.longdouble), "cannot be saved"),
         (np.array([1.0, np.nan]), "NaN"),
         (np.array(["NaT", "2020"], dtype="M8[Y]"), "NaT"),
         (np.array([None, "a"], dtype=object), "None of type NoneType"),
         (np.array([("a", 1), ("b", 2)], dtype=object), "one axis"),
-        (np.array([frozenset(), "a"], dtype=object), "frozenset"),
-        (np.array([b"a", "a"], dtype=object), "bytes"),
         (np.array([float("inf"), 1.0], dtype=object), "inf"),
         (np.array([10**5000, 1], dtype=object), "digits"),
-        (np.array(["a", "a"]), "distinct"),
         (np.array([1, True], dtype=object), "distinct"),
+        (np.array(["x" * 100_000, *(str(i) for i in range(100))]), r"astype\(object\)"),
         (np.array(["\ud83d\ude00", "a"], dtype=object), "without changing"),
     ],
 )
@@ -202,14 +193,6 @@ def test_labels_that_a_file_cannot_hold_are_refused(tmp_path, labels, message):
     with pytest.raises(ValueError, match=message):
         save(path, made(labels))
     assert os.listdir(tmp_path) == []
-
-
-def test_labels_that_differ_beyond_measure_in_width_are_refused(tmp_path):
-    labels = np.array(["x" * 100_000, *(str(i) for i in range(100))])
-    with pytest.raises(ValueError, match=r"astype\(object\)"):
-        save(tmp_path / "model", made(labels))
-    read = saved(tmp_path, made(labels.astype(object)))
-    assert_same_labels(read.classes, labels.astype(object))
 
 
 def changed(**changes):
@@ -225,21 +208,12 @@ def changed(**changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"temperature": np.inf}, "temperature"),
         ({"temperature": 0.0}, "temperature"),
-        ({"rescore": -1}, "rescore"),
-        ({"rescore": (1 << 40) + 1}, "rescore"),
-        ({"steepness": 0.0}, "steepness"),
         ({"steepness": np.nan}, "steepness"),
         ({"weights": np.full((3, 3), 255, np.uint8)}, "bits past the last"),
-        ({"weights": np.zeros((3, 4), np.uint8)}, "3 bytes per row for 20 bits"),
         ({"classes": np.arange(4)}, "classes"),
         ({"scale": np.full(7, 1e-40, np.float32)}, "positive"),
-        *(
-            ({"summary": {"feature_names": names}}, "the summary's 'feature_names' must be 7 texts")
-            for names in (["too few"], "abcdefg", [1, 2, 3, 4, 5, 6, 7])
-        ),
-        ({"summary": {"a": object()}}, "JSON"),
+        ({"summary": {"feature_names": "abcdefg"}}, "'feature_names' must be 7 texts"),
         ({"summary": {"a": np.nan}}, "JSON"),
         ({"summary": {"a": "x" * (5 << 20)}}, "shorten the summary"),
     ],
@@ -275,26 +249,6 @@ def test_golden_files_load_forever(name):
     np.testing.assert_array_equal(pack(reader.bits(X)), model.encode(X))
     np.testing.assert_array_equal(reader.predict(X), model.predict(X))
     np.testing.assert_allclose(reader.probabilities(X), model.predict_proba(X))
-
-
-@pytest.mark.parametrize("projection", ["float32", "float16", "int8"])
-def test_a_reader_written_from_the_specification_hashes_similarities_to_anchors(
-    tmp_path, projection
-):
-    random = np.random.default_rng(0)
-    X = random.standard_normal((400, 3)) * 5 + 2
-    y = np.minimum((np.abs((X - 2) / 5).sum(axis=1) * 2).astype(int), 8)
-    given = {"kernel": "rbf", "n_anchors": 20, "initial_codes": "means", "random_state": 0}
-    classifier = BinaryCodeClassifier(40, **given).fit(X, y)
-    path = tmp_path / "model.safetensors"
-    classifier.save(path, projection=projection)
-    model, reader = bitclass.load(path), Reader(path)
-    # The order of sums is not specified: bits whose score is within rounding of 0 may differ.
-    P, t = reader.hash_function()
-    clear = np.abs(reader.features(X) @ P + t) > 1e-4
-    assert clear.mean() > 0.99
-    ours = unpack(model.encode(X), model.n_bits) > 0
-    np.testing.assert_array_equal(reader.bits(X)[clear], ours[clear])
 
 
 @pytest.mark.parametrize("rescore", [0, 1, 4, 100])

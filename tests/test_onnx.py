@@ -5,9 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-import bitclass
 from bitclass import BinaryCodeClassifier
-from cli.running import bitclass as run
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -114,17 +112,3 @@ def test_what_cannot_be_written_leaves_the_file_that_is_there(tmp_path, monkeypa
         model.to_onnx(path)
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_command(tmp_path):
-    X, y = problem()
-    BinaryCodeClassifier(32, random_state=0).fit(X, y).save(tmp_path / "m.safetensors")
-    done = run("export", tmp_path / "m.safetensors", "--to", "onnx", "--top", 3)
-    assert done.returncode == 0, done.stderr
-    assert "m.onnx" in done.stdout
-    label = run_onnx(tmp_path / "m.onnx", X)[0]
-    assert np.array_equal(label, bitclass.load(tmp_path / "m.safetensors").predict(X))
-    for wrong in (["--top", 99], ["--to", "pickle"], ["--out", tmp_path / "m.safetensors"]):
-        failed = run("export", tmp_path / "m.safetensors", *wrong)
-        assert failed.returncode in (1, 2)
-        assert "Traceback" not in failed.stderr

@@ -111,22 +111,18 @@ def problem(n_classes=12, n=900, noise=2.5, seed=0):
 
 
 @pytest.mark.parametrize("n_classes", [2, 12])
-@pytest.mark.parametrize("rescore", ["auto", False])
 @pytest.mark.parametrize("kernel", [None, "rbf"])
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_the_estimator_answers_as_its_model_does(n_classes, rescore, kernel):
+def test_the_estimator_answers_as_its_model_does(n_classes, kernel):
     X, y = problem(n_classes, 520)
-    given = {"rescore": rescore, "kernel": kernel, "n_anchors": 40, "random_state": 0}
-    classifier = BinaryCodeClassifier(8, **given).fit(X, y)
+    classifier = BinaryCodeClassifier(8, kernel=kernel, n_anchors=40, random_state=0).fit(X, y)
     X = X + np.random.default_rng(0).standard_normal(X.shape)
-    predicted, scores = classifier.predict(X), classifier.decision_function(X)
+    model, predicted = classifier.packed(), classifier.predict(X)
+    scores = classifier.decision_function(X)
     best = (scores > 0).astype(int) if n_classes == 2 else scores.argmax(axis=1)
     np.testing.assert_array_equal(classifier.classes_[best], predicted)
-    model = classifier.packed()
     np.testing.assert_array_equal(model.predict(X), predicted)
     np.testing.assert_array_equal(classifier.predict_proba(X), model.predict_proba(X))
-    if rescore is False:
-        np.testing.assert_array_equal(nearest_first(model, X)[0][:, 0], predicted)
 
 
 @pytest.mark.parametrize("refine", [False, True])
@@ -144,13 +140,6 @@ def test_a_short_list_is_worth_its_time_and_its_length_is_what_was_asked_for(ref
     assert refine or length == 16, "without rows held out to choose it"
     assert found[64] > found[False] + 0.01, found
     assert found["auto"] > found[False], found
-
-
-@pytest.mark.parametrize("value", [-1, True, 1.5, "x", None, [3]])
-def test_other_values_of_rescore_are_refused_by_name(value):
-    X, y = problem(3, 30)
-    with pytest.raises(ValueError, match="rescore"):
-        BinaryCodeClassifier(8, rescore=value).fit(X, y)
 
 
 def test_digits_are_kept_where_the_mean_is_far_from_zero():

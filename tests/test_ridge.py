@@ -6,7 +6,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
-from bitclass import BinaryCodeClassifier
 from bitclass.training.regression import _PENALTIES, solve_ridge
 from bitclass.training.statistics import Sums
 
@@ -146,13 +145,3 @@ def test_weights_that_add_up_to_little_do_not_take_the_penalty_away(total):
     X, B = problem(5, 40, 30, noise=2.0)
     plain, found = fitted(X, B)[0], fitted(X, B, np.full(40, total / 40))[0]
     assert found.alpha == plain.alpha > 1e-3
-
-
-def test_the_estimator_tells_its_penalty():
-    rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((300, 10)), rng.integers(0, 3, 300)
-    given = {"initial_codes": "means", "refine": False, "random_state": 0}
-    auto = BinaryCodeClassifier(16, **given).fit(X, y)
-    assert auto.alpha_ in _PENALTIES
-    same = BinaryCodeClassifier(16, alpha=auto.alpha_, **given).fit(X, y)
-    np.testing.assert_allclose(auto.projection_, same.projection_, rtol=1e-3, atol=1e-6)

@@ -1,6 +1,5 @@
 """The one-pass sums: any split and merge give the same; a batch counts whole or not at all."""
 
-import itertools
 import os
 import pickle
 import signal
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
 from bitclass.codes import pack, unpack
 from bitclass.training import Statistics, statistics
@@ -151,39 +149,29 @@ def state(found):
     return [getattr(found, name).tobytes() for name in NAMES] + kept + [found.n_rows]
 
 
-@pytest.mark.parametrize("function", ["add_gram", "class_sums", "unpack", "row_blocks", "put"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_an_error_anywhere_in_a_batch_leaves_the_sums_as_they_were(monkeypatch, function, error):
+@pytest.mark.parametrize("function", ["class_sums", "put"])
+def test_an_error_anywhere_in_a_batch_leaves_the_sums_as_they_were(monkeypatch, function):
+    """While its second block is summed, or in the last step, which is undone."""
     rng, X, labels, weights = problem(n=20_000)
     starting = projection(rng, 5, 12)
-    found = summed(starting, (X[:5000], labels[:5000], weights[:5000]))
+    first = (X[:5000], labels[:5000], weights[:5000])
+    found = summed(starting, first)
     before = state(found)
-    # In several blocks, with a new class; the last step changes sums in place where there is none.
+    # With a new class; the last step changes sums in place where there is none.
     batch = X[5000:], labels[5000:] + (function != "put"), weights[5000:]
     original, calls = getattr(statistics, function), []
 
     def failing(*given):
-        calls.append(1)
-        if function == "row_blocks":
-            return (block for at, block in enumerate(original(*given)) if at < 1 or fail())
-        if function == "put":  # the last step, and then once more to undo it
-            original(*given)
-            return fail() if len(calls) == 1 else None
-        if function == "add_gram":  # called once, with all blocks
-            original(itertools.islice(given[0], 1), given[1])
-            fail()
-        return original(*given) if len(calls) < 2 else fail()
-
-    def fail():
-        raise error
+        calls.append(original(*given))
+        if len(calls) == (1 if function == "put" else 3):
+            raise KeyboardInterrupt
 
     monkeypatch.setattr(statistics, function, failing)
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         found.add(*batch)
+    monkeypatch.undo()
     assert state(found) == before
-    monkeypatch.setattr(statistics, function, original)
     found.add(*batch)
-    first = (X[:5000], labels[:5000], weights[:5000])
     assert_same_sums(found, summed(starting, first, batch), rtol=0, atol=0)
 
 
@@ -214,25 +202,14 @@ def test_a_real_interrupt_at_any_moment_leaves_a_batch_whole_or_out():
     assert 1 < n_added < 41, "interrupts came only before or only after the batch was added"
 
 
-@pytest.mark.parametrize("form", [np.asarray, csr_array, np.float64])
-def test_values_whose_squares_overflow_are_refused_by_row_and_feature(form):
-    rng, X, labels, _ = problem(n=9000)
-    found = summed(projection(rng, 5, 12), (X, labels))
-    before = state(found)
-    X[8765, 3] = -3e38  # float64 can sum it, and it would hide all other rows
-    with pytest.raises(ValueError, match=r"row 8765 has -3e\+38 in feature 3, where earlier rows"):
-        found.add(form(X), labels)
-    assert state(found) == before
-
-
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_sums_that_leave_the_range_of_float64_are_refused():
     rng, X, labels, _ = problem(n=60)
-    found = summed(projection(rng, 5, 12), (X, labels))
-    found.gram[0, 0] = 1.7e308
-    found.scale = found.scale * 1e-150  # so that one batch alone is finite
+    found, other = (summed(starting, (X, labels)) for starting in [projection(rng, 5, 12)] * 2)
+    found.gram[0, 0] = other.gram[0, 0] = 1.7e308
     before = state(found)
-    with pytest.raises(ValueError, match="the batch was not added"):
-        found.add(X.astype(np.float64), labels)
+    with pytest.raises(ValueError, match="sums past the range of float64; .* not added"):
+        found.merge(other)
     assert state(found) == before
 
 
@@ -260,16 +237,6 @@ def test_standardisation_is_weighted_and_leaves_constant_features_alone():
     centre, scale = standardisation(X, np.array([1.0, 1.0, 0.0]))
     np.testing.assert_allclose(centre, [1.0, 5.0, 0.0], atol=1e-40)
     np.testing.assert_allclose(scale, [1.0, 1.0, 1.0])
-
-
-@pytest.mark.parametrize(
-    ("unit", "offset"), [(1e-100, 0.0), (1e-300, 0.0), (1e100, 0.0), (3.0, 1e10)]
-)
-def test_features_that_float32_cannot_tell_apart_are_named(unit, offset):
-    X = np.random.default_rng(0).standard_normal((20, 3))
-    X[:, 1] = unit * X[:, 1] + offset
-    with pytest.raises(ValueError, match="X must have features that float32 can hold.*feature 1"):
-        standardisation(X, np.ones(20))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -309,14 +276,6 @@ def test_what_is_left_is_as_if_the_class_was_never_there(keep_codes, gone, copie
     assert_same_sums(found, expected, rtol=1e-9, atol=1e-8)
     found.add(X[~stays], y[~stays])  # they may come back
     np.testing.assert_allclose(found.gram, sums_of(X, y).gram, rtol=1e-9, atol=1e-8)
-
-
-def test_weights_count_in_what_is_left():
-    X, y = alike(copies=0)
-    weights, stays = np.array([1.0, 2.0, 0.5, 4.0, 3.0])[y // 10], y != 30
-    found = sums_of(X, y, weights)
-    found.remove_classes(np.array([30]))
-    assert_same_sums(found, sums_of(X[stays], y[stays], weights[stays]))
 
 
 def test_the_gram_matrix_stays_symmetric_and_positive():

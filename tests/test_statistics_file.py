@@ -51,9 +51,7 @@ def assert_same(a, b):
 CLASSES = {
     "text": np.array(["ant", "bee", "cow", "dog", "elephant", "日本"]),
     "integers": np.array([-3, 5, 7, 8, 100, 2**40]),
-    "bytes": np.array([b"a", b"b", b"c", b"d", b"e", b"f"]),
     "objects": np.array(["a", "b", "c", "d", "e", "f"], dtype=object),
-    "days": np.arange(6).astype("M8[D]"),
 }
 
 
@@ -127,23 +125,18 @@ def golden(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "classes", "n_features", "n_rows"),
-    [
-        ("random", [1, 5, 9], 12, 12),
-        ("projection", ["a", "b", "c", "d"], 12, 12),
-        ("means", [0, 1, 2, 3], 12, None),
-    ],
+    ("kind", "classes"),
+    [("random", [1, 5, 9]), ("projection", ["a", "b", "c", "d"]), ("means", [0, 1, 2, 3])],
 )
-def test_golden_statistics_load_forever(tmp_path, kind, classes, n_features, n_rows):
+def test_golden_statistics_load_forever(tmp_path, kind, classes):
     statistics, notes = load_statistics(GOLDEN / f"statistics_v1_{kind}.safetensors")
     assert notes == ({} if kind == "projection" else {"made for": "tests/golden"})
     assert statistics.classes.tolist() == classes
     assert (statistics.starting.kind, statistics.starting.n_bits) == (kind, 10)
-    assert statistics.n_features == n_features
-    assert n_rows is None or statistics.n_rows == n_rows
+    assert statistics.n_features == 12
     if kind == "projection":
-        assert statistics.starting.mapping.shape == (12, 10)
         labels, _, weights = statistics.kept_rows()
+        assert len(labels) == statistics.n_rows == 12
         sums = np.bincount(labels, weights=weights, minlength=4)
         np.testing.assert_array_equal(sums, statistics.class_weights)
     else:
@@ -157,7 +150,6 @@ def test_golden_statistics_load_forever(tmp_path, kind, classes, n_features, n_r
     read, _ = load_statistics(tmp_path / "statistics")
     assert_same(read, statistics)
     codes = read.starting.code_sums(read.sums())
-    assert codes.shape == (len(read.classes), 10)
     if kind == "random":  # version 0.1 kept the sums that follow from the labels
         assert b"code_sums" in golden(kind)
         np.testing.assert_array_equal(np.abs(codes), read.class_weights[:, None] * np.ones(10))
@@ -176,27 +168,19 @@ def refused(tmp_path, content, message):
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("means", {"starting": {"kind": "means", "seed": 7}}, "must have 'bits'"),
-        ("means", {"starting": MEANS | {"bits": 10.0}}, "must have 'bits'"),
         ("means", {"starting": MEANS | {"bits": True}}, "must have 'bits'"),
         ("means", {"starting": MEANS | {"bits": 0}}, "bits must be 1 to 8191, found 0"),
         ("means", {"starting": MEANS | {"bits": 2**40}}, "bits must be 1 to 8191, found"),
         ("means", {"starting": {"kind": "projection"}}, "tensor '(code_sums|starting_.*)'"),
         ("means", {"keep_codes": True}, "tensor 'row_"),
-        *(
-            (kind, {"starting": {"kind": kind, "seed": seed, "bits": 10}}, "must have a seed")
-            for kind in ("means", "random")
-            for seed in ("1", None, True, -1)
-        ),
+        ("means", {"starting": MEANS | {"seed": True}}, "must have a seed"),
+        ("means", {"starting": MEANS | {"seed": -1}}, "must have a seed"),
         ("means", {"n_rows": 10**400}, "n_rows must be 0 to .* found 1000"),
         ("projection", {"n_rows": 11}, "n_rows must be 12 to .* found 11"),
-        ("projection", {"starting": {"kind": "given"}}, "starting codes must be one of"),
         ("projection", {"starting": {"kind": ["random"]}}, "starting codes must be one of"),
         ("projection", {"starting": {"kind": "random", "seed": 1}}, "unknown tensor 'starting_"),
         ("projection", {"keep_codes": 1}, "'keep_codes' must be a bool"),
         ("projection", {"keep_codes": False}, "unknown tensor 'row_"),
-        ("random", {"labels": "<u8"}, "must be of type U64"),
-        ("projection", {"other": 1}, "unknown field 'other'"),
     ],
 )
 def test_a_header_that_is_not_as_it_must_be_is_refused(tmp_path, kind, changes, message):
@@ -207,14 +191,11 @@ def test_a_header_that_is_not_as_it_must_be_is_refused(tmp_path, kind, changes, 
     ("kind", "name", "dtype", "values", "message"),
     [
         ("projection", "gram", "<f8", [np.nan], "'gram' must hold finite numbers"),
-        ("projection", "shift", "<f8", [np.inf], "'shift' must hold finite numbers"),
         ("projection", "starting_mapping", "<f8", [np.nan], "finite"),
         ("projection", "class_weights", "<f8", [-1.0], "'class_weights' must hold no negative"),
-        ("projection", "row_weights", "<f8", [-1.0], "'row_weights' must hold no negative"),
         ("projection", "row_labels", "<i4", [-1], "'row_labels' must hold no negative"),
         ("projection", "row_labels", "<i4", [4], "'row_labels' must hold 0 to 3"),
         ("projection", "row_codes", "u1", [0, 0x80], "bits past the last"),
-        ("random", "classes", "<i8", [9], "distinct|ascending"),
         ("random", "classes", "<i8", [7], "ascending"),
     ],
 )

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import numpy as np
 
-from bitclass import BinaryCodeClassifier
+import problems
 from bitclass.training import Statistics, fit_model
 from bitclass.training.refinement.refine import Split
 from bitclass.training.refinement.steps import Refinement, Schedule
@@ -16,23 +16,8 @@ from bitclass.validation import settings_of
 refining = import_module("bitclass.training.refinement.refine")
 
 
-def blobs(n=900, d=12, n_classes=6, noise=2.0, seed=0, dtype=np.float32):
-    rng = np.random.default_rng(seed)
-    centres = 2.0 * rng.standard_normal((n_classes, d))
-    y = rng.integers(0, n_classes, size=n)
-    return (centres[y] + noise * rng.standard_normal((n, d))).astype(dtype), y
-
-
 def make(n_bits=32, **parameters):
-    return BinaryCodeClassifier(n_bits, **({"random_state": 0, "refine": True} | parameters))
-
-
-def same_model(a, b):
-    assert np.array_equal(a.classes_, b.classes_)
-    np.testing.assert_array_equal(a.weights_, b.weights_)
-    np.testing.assert_array_equal(a.projection_, b.projection_)
-    np.testing.assert_array_equal(a.intercept_, b.intercept_)
-    assert a.packed().temperature == b.packed().temperature
+    return problems.make(n_bits, **({"refine": True} | parameters))
 
 
 def start(rng, d=4, r=6, n_classes=3, n_steps=10, refit=None):

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refinement_problems import blobs, in_batches, make, refining, same_model, start
-from scipy.sparse import csr_array
+from refinement_problems import in_batches, make, refining, start
 from sklearn.utils import check_random_state
 
-from bitclass import BinaryCodeClassifier
 from bitclass.training.refinement.refine import Split
+from problems import assert_same_model, clusters
 
 
 def accuracy_held_out(classifier, X, y):
@@ -27,7 +26,7 @@ def accuracy_held_out(classifier, X, y):
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_it_is_never_worse_on_the_rows_held_out(seed, n_classes, share_of_noise, n_bits):
     rng = np.random.default_rng(seed)
-    X, y = blobs(300, d=6, n_classes=n_classes, seed=seed)
+    X, y = clusters(300, d=6, n_classes=n_classes, seed=seed)
     noisy = rng.random(300) < share_of_noise
     y[noisy] = rng.integers(0, n_classes, int(noisy.sum()))
     # One penalty for both models: else the plain one finds its own.
@@ -44,30 +43,17 @@ def test_it_is_never_worse_on_the_rows_held_out(seed, n_classes, share_of_noise,
     assert classifier.packed().temperature > 0
 
 
-def test_it_learns_what_the_plain_model_misses():
-    X, y = blobs(4000, d=20, n_classes=20, noise=3.0)
-    plain = make(64, refine=False).fit(X[:2000], y[:2000])
-    better = make(64).fit(X[:2000], y[:2000])
-    assert better.refinement_["taken"]
-    gain = better.score(X[2000:], y[2000:]) - plain.score(X[2000:], y[2000:])
-    assert gain > 0.01, gain
-
-
-@pytest.mark.parametrize(("n", "n_classes", "expected"), [(499, 3, False), (500, 3, True)])
-def test_by_default_it_takes_so_many_rows(n, n_classes, expected):
-    X, y = blobs(n, n_classes=n_classes)
-    assert (make(refine="auto").fit(X, y).refinement_ is not None) == expected
-
-
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_two_rows_per_class_end_in_a_model():
-    y = np.repeat(np.arange(100), 2)
-    X = np.random.default_rng(0).standard_normal((len(y), 10))
-    assert make(48).fit(X, y).refinement_["epochs"] > 0
+def test_by_default_it_takes_so_many_rows_and_on_demand_two_per_class():
+    for n in (499, 500):
+        refinement = make(refine="auto").fit(*clusters(n, n_classes=3)).refinement_
+        assert (refinement is not None) == (n == 500)
+    X = np.random.default_rng(0).standard_normal((200, 10))
+    assert make(48).fit(X, np.repeat(np.arange(100), 2)).refinement_["epochs"] > 0
 
 
 def test_too_few_rows_and_rows_that_are_gone_are_told():
-    X, y = blobs(700)
+    X, y = clusters(700)
     with pytest.warns(UserWarning, match="refine=True: the model was not refined, because 60 rows"):
         assert make(64).fit(X[:60], np.arange(60)).refinement_ is None
     classifier = make().partial_fit(X[:400], y[:400]).partial_fit(X[400:], y[400:])
@@ -77,22 +63,14 @@ def test_too_few_rows_and_rows_that_are_gone_are_told():
         assert classifier.solve().refinement_ is None
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="refine")
-        make(64, refine="auto").fit(X[:60], np.arange(60))
         assert make(refine="auto").partial_fit(X, y).solve().refinement_ is None
 
 
-def test_a_seed_gives_one_model():
-    X, y = blobs(700)
-    first = make(random_state=7).fit(X, y)
-    same_model(first, make(random_state=7).fit(X, y))
-    assert not np.array_equal(first.projection_, make(random_state=8).fit(X, y).projection_)
-
-
 def test_rows_of_weight_0_are_as_if_absent():
-    X, y = blobs(1000)
+    X, y = clusters(1000)
     weights = np.random.default_rng(0).integers(0, 3, 1000).astype(float)
     there = weights > 0
-    same_model(
+    assert_same_model(
         make().fit(X, y, sample_weight=weights),
         make().fit(X[there], y[there], sample_weight=weights[there]),
     )
@@ -100,7 +78,7 @@ def test_rows_of_weight_0_are_as_if_absent():
 
 def test_weights_of_classes_count():
     """Also on the rows held out: there a model of the other class alone may look better."""
-    X, y = blobs(2000, n_classes=2, noise=6.0)
+    X, y = clusters(2000, n_classes=2, noise=6.0)
     shares = {}
     for weight in (0.05, 0.5, 1.0, 2.0, 20.0):
         classifier = make(class_weight={1: weight}).fit(X, y)
@@ -112,22 +90,21 @@ def test_weights_of_classes_count():
     assert shares[0.05] < 0.1 < shares[0.5] < shares[1.0] < shares[2.0] < 0.9 < shares[20.0]
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_a_feature_that_only_rows_held_out_have_does_no_harm(sparse):
+def test_a_feature_that_only_rows_held_out_have_does_no_harm():
     """What is left of it without them is rounding, which must not be blown up."""
-    X, y = blobs(1000)
+    X, y = clusters(1000)
     rare = np.zeros((1000, 60), np.float32)
     rng = np.random.default_rng(0)
     rare[rng.integers(0, 1000, 60), np.arange(60)] = rng.uniform(1, 2, 60)
     X = np.hstack([X, rare])
-    classifier = make().fit(csr_array(X) if sparse else X, y)
+    classifier = make().fit(X, y)
     assert classifier.refinement_["taken"]
     sizes = np.abs(classifier.projection_) * X.std(axis=0)[:, None]
     assert sizes[12:].max() < sizes[:12].max()
 
 
 def test_constant_and_repeated_features_do_no_harm():
-    X, y = blobs(700)
+    X, y = clusters(700)
     X = np.hstack([X, X[:, :3], np.full((700, 2), 7.3, np.float32), np.zeros((700, 1), np.float32)])
     for alpha in (0.0, 0.01, "auto"):
         classifier = make(alpha=alpha).fit(X, y)
@@ -136,12 +113,6 @@ def test_constant_and_repeated_features_do_no_harm():
         assert np.abs(classifier.projection_[15:]).max() < 1e-12
         assert np.isfinite(classifier.projection_).all()
         assert classifier.score(X, y) > 0.85
-
-
-def test_a_mean_far_from_zero_does_no_harm():
-    X, y = blobs(1500, dtype=np.float64)
-    near, far = make().fit(X, y), make().fit(X + 1e6, y)
-    assert far.score(X + 1e6, y) > near.score(X, y) - 0.02
 
 
 @pytest.mark.parametrize(
@@ -166,7 +137,7 @@ def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of
     monkeypatch.setattr(
         refining, "with_short_list", lambda model, *_: refining.Judged(model, next(answers), None)
     )
-    X, y = blobs()
+    X, y = clusters()
     found = make().fit(X, y).refinement_
     assert found["accuracy_before"] == 0.5
     assert found["accuracy_after"] == (of_last if of_best is None else of_best)
@@ -179,10 +150,10 @@ def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of
 
 
 def test_a_callback_sees_every_epoch_and_changes_nothing():
-    X, y = blobs(1500, noise=3.0)
+    X, y = clusters(1500, noise=3.0)
     seen = []
     watched = make().fit(X, y, callback=seen.append)
-    same_model(watched, make().fit(X, y))
+    assert_same_model(watched, make().fit(X, y))
     assert [each.epoch for each in seen] == list(range(1, watched.refinement_["epochs"] + 1))
     assert {each.n_epochs for each in seen} == {12}
     assert seen[-1].objective < seen[0].objective
@@ -202,7 +173,7 @@ def test_the_objective_is_the_cross_entropy_of_the_rows_of_an_epoch():
 
 
 def test_a_callback_stops_refinement_and_an_error_in_it_leaves_the_estimator_as_it_was():
-    X, y = blobs(1500, noise=3.0)
+    X, y = clusters(1500, noise=3.0)
     found = make().fit(X, y, callback=lambda epoch: epoch.epoch == 2).refinement_
     assert (found["epochs"], found["stopped"]) == (2, "callback")
     assert found["taken"] == (found["accuracy_after"] >= found["accuracy_before"])
@@ -218,9 +189,9 @@ def test_a_callback_stops_refinement_and_an_error_in_it_leaves_the_estimator_as_
 
 
 def test_out_of_time_the_model_before_refinement_or_the_best_so_far_is_kept(monkeypatch):
-    X, y = blobs(1500, noise=3.0)
+    X, y = clusters(1500, noise=3.0)
     plain = make(refine=False).fit(X, y)
-    same_model(make(max_time=1e-9).fit(X, y), plain)
+    assert_same_model(make(max_time=1e-9).fit(X, y), plain)
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
 
@@ -232,7 +203,7 @@ def test_out_of_time_the_model_before_refinement_or_the_best_so_far_is_kept(monk
     assert "stopped" not in make(max_time=1e6).fit(X, y).refinement_
 
 
-@pytest.mark.parametrize(("n", "d"), [(200, 100), (300, 300), (700, 300)])
+@pytest.mark.parametrize(("n", "d"), [(200, 100), (700, 300)])
 def test_wrong_rows_of_hardly_any_weight_hardly_count(n, d):
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((10, d))
@@ -241,14 +212,14 @@ def test_wrong_rows_of_hardly_any_weight_hardly_count(n, d):
     y[n:] = rng.integers(0, 10, 3000)
     order = rng.permutation(len(y))
     weight = np.where(np.arange(len(y)) < n, 1.0, 1e-6)[order]
-    alone = BinaryCodeClassifier(64, random_state=0).fit(X[:n], y[:n])
-    found = BinaryCodeClassifier(64, random_state=0).fit(X[order], y[order], weight)
+    alone = make(64, refine="auto").fit(X[:n], y[:n])
+    found = make(64, refine="auto").fit(X[order], y[order], weight)
     assert found.score(test, labels) > alone.score(test, labels) - 0.04
     assert found.alpha_ == pytest.approx(alone.alpha_, rel=0.02)
 
 
 def test_the_number_of_rows_is_that_of_weights_of_one_size():
-    X, y = blobs(200)
+    X, y = clusters(200)
     weight = np.where(np.arange(200) < 150, 2.0, 1e-6)
     statistics = make(8, refine=False).fit(X, y, weight).statistics_
     assert statistics.effective_rows == pytest.approx(150, rel=1e-3)

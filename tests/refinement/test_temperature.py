@@ -5,10 +5,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from refinement_problems import blobs, make
+from refinement_problems import make
 
 from bitclass import PackedModel
 from bitclass.training.refinement.refine import fitted_temperature
+from problems import clusters
 
 
 def log_loss(model, X, own, temperature):
@@ -28,7 +29,7 @@ def log_loss(model, X, own, temperature):
 @pytest.mark.parametrize("noise", [2.0, 4.0, 20.0])
 @pytest.mark.parametrize("n_classes", [2, 7])
 def test_the_temperature_is_the_best_of_a_fine_grid(noise, n_classes):
-    X, y = blobs(600, noise=noise, n_classes=n_classes)
+    X, y = clusters(600, noise=noise, n_classes=n_classes)
     model = make(refine=False).fit(X[:300], y[:300]).packed()
     found = fitted_temperature(model, X[300:], y[300:])
     grid = np.logspace(math.log10(0.1), 3, 400)
@@ -56,7 +57,7 @@ def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
 
 @pytest.mark.parametrize("noise", [3.0, 6.0])
 def test_probabilities_are_calibrated(noise):
-    X, y = blobs(9000, d=16, n_classes=10, noise=noise)
+    X, y = clusters(9000, d=16, n_classes=10, noise=noise)
     probabilities = make(128).fit(X[:5000], y[:5000]).predict_proba(X[5000:])
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
     sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == y[5000:]
