@@ -7,6 +7,7 @@ A run of all parts writes `results/cluster.md`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import random
@@ -14,6 +15,7 @@ import signal
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,13 +68,16 @@ def make_rows(n: int, d: int, n_classes: int, n_partitions: int) -> tuple[da.Arr
 def overhead(n: int, d: int, n_classes: int, n_rounds: int) -> list[dict[str, Any]]:
     """Fit on 2 workers of 1 thread that hold the rows, and in memory with 2 threads, in turn."""
     seconds: dict[str, list[float]] = {"cluster": [], "memory": []}
+    rows = make_rows(n, d, n_classes, 16)
+    # Computed here: the cluster would join all blocks on one worker, and leave them there.
+    here, labels = dask.compute(*rows, scheduler="synchronous")
     with cluster() as client:
         client.wait_for_workers(2)
-        X, y = client.persist(make_rows(n, d, n_classes, 16))
+        X, y = client.persist(rows)
         wait([X, y])
         # A worker sums what it holds: on a busy machine one of them may have got most of it.
         client.rebalance([X, y])
-        here, labels = X.compute(), y.compute()
+        held = Counter(itertools.chain.from_iterable(client.who_has(X).values()))
         DaskBinaryCodeClassifier(**HINGE).fit(X[: n // 16], y[: n // 16])
         for _ in range(n_rounds):
             distributed = DaskBinaryCodeClassifier(**HINGE)
@@ -86,6 +91,7 @@ def overhead(n: int, d: int, n_classes: int, n_rounds: int) -> list[dict[str, An
             "rows": n,
             "features": d,
             "classes": n_classes,
+            "blocks of rows per worker": " and ".join(map(str, held.values())),
             "2 workers, s": medians["cluster"],
             "in memory, 2 threads, s": medians["memory"],
             "ratio": medians["cluster"] / medians["memory"],

@@ -9,7 +9,7 @@ import pytest
 from clusters import cluster, fitted
 from distributed import wait
 
-from bitclass.distributed.cluster import collection_partitions
+from bitclass.distributed.cluster import collection_partitions, grouped, worker_addresses
 
 PARAMETERS = {"n_bits": 64, "initial_codes": "random", "refine": False, "random_state": 0}
 MB = 1e6
@@ -76,6 +76,43 @@ def test_rows_are_computed_in_their_turn_where_only_labels_are_in_memory(client)
     whole = fitted(PARAMETERS, X, y)
     found = fitted(PARAMETERS, X, client.persist(y))
     np.testing.assert_array_equal(found.weights_, whole.weights_)
+
+
+def test_rows_that_all_workers_hold_are_divided_among_them(client):
+    X, y = rows(800, 8, 3, 100)
+    X = client.persist(X)
+    wait(X)
+    client.replicate(X)
+    workers = worker_addresses(client)
+    groups = grouped(client, collection_partitions(X, y), workers)
+    assert [len(group) for group in groups] == [4, 4]
+    # One worker has all: the others would have to fetch what it can sum at once.
+    only = client.persist(rows(800, 8, 3, 100)[0] + 1, workers=workers[0])
+    wait(only)
+    assert grouped(client, collection_partitions(only, y), workers) == [list(range(8))]
+
+
+def test_workers_that_the_client_cannot_reach(client, monkeypatch):
+    X, y = rows(400, 8, 3, 100)
+    expected = fitted(PARAMETERS, X, y)
+    workers, connect, tried = worker_addresses(client), client.rpc.connect, []
+
+    async def unreachable(address, timeout=None):
+        if address not in workers:
+            return await connect(address, timeout)
+        tried.append(address)
+        raise OSError("no route to host")
+
+    # Connections of before would be used again.
+    for worker in workers:
+        client.rpc.remove(worker)
+    monkeypatch.setattr(client.rpc, "connect", unreachable)
+    np.testing.assert_array_equal(fitted(PARAMETERS, X, y).weights_, expected.weights_)
+    assert set(tried) == set(workers)
+    tried.clear()
+    monkeypatch.setattr(client, "direct_to_workers", False)
+    np.testing.assert_array_equal(fitted(PARAMETERS, X, y).weights_, expected.weights_)
+    assert not tried
 
 
 def test_bytes_between_workers_do_not_depend_on_the_number_of_rows(client):

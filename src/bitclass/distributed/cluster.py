@@ -45,9 +45,11 @@ __all__ = [
 #: X (m, d) array, CSR or frame, labels (m,) or None, sample weights (m,) or None.
 RowBatch = tuple[Features, Any, Any]
 
-# How long to wait for a scheduler to answer, and for a cluster without running workers to get some.
+# How long to wait for a scheduler to answer, for a cluster without running workers to get some, and
+# for a worker to answer the client, before the scheduler is asked for its results.
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 60.0
+DIRECT_SECONDS = 3.0
 _POLL_SECONDS = 0.5
 # Partitions whose graphs together have this many times the tasks of their union share much of
 # their work, which is then computed once, on the cluster.
@@ -168,7 +170,12 @@ def results(
     """Results of tasks, in order; if one fails all are cancelled."""
     try:
         _wait(client, futures, names, report)
-        return list(client.gather(list(futures)))
+        # Straight from the workers, unless the client was told otherwise: through the scheduler
+        # 256 MB of rows cost six times the CPU time. That is where Dask turns to for what it cannot
+        # get, and it should not try for long.
+        direct = client.direct_to_workers is not False
+        with dask.config.set({"distributed.comm.timeouts.connect": DIRECT_SECONDS}):
+            return list(client.gather(list(futures), direct=direct))
     except BaseException as error:
         # The traceback holds futures, for which the cluster would go on computing.
         with contextlib.suppress(Exception):
@@ -436,8 +443,9 @@ def grouped(client: Client, partitions: Sequence[Partition], workers: list[str])
     elsewhere = []
     for index, futures in enumerate(own):
         holders = [worker for future in futures for worker in where.get(future.key, ())]
-        if holders and holders[0] in groups:
-            groups[holders[0]].append(index)
+        known = [worker for worker in holders if worker in groups]
+        if known:
+            groups[min(known, key=lambda worker: len(groups[worker]))].append(index)
         else:
             elsewhere.append(index)
     for worker, run in zip(workers, np.array_split(elsewhere, len(workers)), strict=True):

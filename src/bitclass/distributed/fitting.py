@@ -301,20 +301,18 @@ def _add(
     if not is_foreign(X):
         X = as_features(X, task.checks.n_features_in_, task.feature_names)
     X, labels, weights = check_rows(task.checks, X, y, sample_weight, reset=False)
-    rows = np.arange(first_row, first_row + len(labels))
-    chosen = uniform(rows, task.seed, 0) < task.share
-    if weights is None or weights.all():
+    rows = np.arange(len(labels))
+    if weights is not None and not weights.all():
+        rows = np.flatnonzero(weights > 0)
+        X, labels, weights = take(X, rows), labels[rows], weights[rows]
+    if len(rows):
         statistics.add(X, labels, weights)
-    else:
-        counts = weights > 0
-        chosen &= counts
-        if counts.any():
-            statistics.add(take(X, np.flatnonzero(counts)), labels[counts], weights[counts])
-    if not chosen.any():
+    chosen = np.flatnonzero(uniform(first_row + rows, task.seed, 0) < task.share)
+    if not len(chosen):
         return []
     # Class weights are applied where these rows are used.
-    own = None if sample_weight is None else sample_weight[chosen]
-    return [(first_row, to_host(take(X, np.flatnonzero(chosen))), labels[chosen], own)]
+    own = None if sample_weight is None else sample_weight[rows[chosen]]
+    return [(first_row, to_host(take(X, chosen)), labels[chosen], own)]
 
 
 def _merged(sums: list[Delayed]) -> Delayed:
