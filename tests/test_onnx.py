@@ -32,6 +32,7 @@ def learned(X, y, n_bits=16, **parameters):
     return BinaryCodeClassifier(n_bits, random_state=0, **parameters).fit(X, y).packed()
 
 
+@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 @pytest.mark.parametrize("rescore", [False, 5, 1000])
 @pytest.mark.parametrize("n_bits", [1, 13, 64, 130])
 def test_int8_models_agree_to_the_bit(tmp_path, n_bits, rescore):
