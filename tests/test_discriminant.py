@@ -87,7 +87,8 @@ def test_the_first_directions_are_those_of_linear_discriminant_analysis(n_classe
 
 @pytest.mark.parametrize("n_bits", [1, 3, 5, 24])
 def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_of_means(n_bits):
-    statistics = summed([problem()])
+    X, own, _ = problem()
+    statistics = summed([(X, np.arange(len(own)) % 6, None)])
     scatter = scatter_of(statistics.sums())
     coordinates = coordinates_of(scatter, 0.01, n_bits)
     Q, t, weights = discriminant_projection(coordinates, n_bits, seed=1)
@@ -99,7 +100,10 @@ def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_
         np.testing.assert_allclose(block.T @ block, np.eye(block.shape[1]), atol=1e-8)
     scores = coordinates.means.astype(float) @ Q + t
     np.testing.assert_array_equal(weights, np.where(scores >= 0, 1, -1))
-    np.testing.assert_allclose(scatter.shares @ scores, 0.0, atol=1e-5)
+    np.testing.assert_allclose(scores[:, :k].mean(axis=0), 0.0, atol=1e-5)
+    if n_bits > k:  # between two classes
+        assert (scores[:, k:].max(axis=0) > 0).all()
+        assert (scores[:, k:].min(axis=0) < 0).all()
     other = discriminant_projection(coordinates, n_bits, seed=2)[0]
     assert n_bits == 1 or not np.allclose(Q, other)
 
@@ -258,18 +262,32 @@ def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     np.testing.assert_array_equal(by_blocks, discriminant_projection(blocks, 16, 0)[2])
     # Of very many classes some are enough to find the rotation.
     monkeypatch.setattr(module, "_MAX_ITQ_MEANS", 50)
-    by_some = discriminant_projection(blocks, 16, 0)[2]
+    by_some = discriminant_projection(blocks, 8, 0)[2]
     assert np.abs(by_some.mean(axis=0)).max() < 0.5
 
 
-def test_a_regression_takes_over_where_a_frequent_class_overlaps_with_rare_ones(monkeypatch):
+@pytest.mark.parametrize("refine", [False, "auto"])
+@pytest.mark.parametrize(("n_classes", "d"), [(10, 20), (100, 50)])
+def test_rare_classes_are_found_beside_a_frequent_one(n_classes, d, refine):
+    """Thresholds at the mean of all rows cut the frequent class in two."""
+    rng = np.random.default_rng(1)
+    shares = np.append(0.9, np.full(n_classes - 1, 0.1 / (n_classes - 1)))
+    y = rng.choice(n_classes, 200 * n_classes, p=shares)
+    X = 1.2 * rng.standard_normal((n_classes, d))[y] + rng.standard_normal((len(y), d))
+    half = len(y) // 2
+    found = make(128, refine=refine).fit(X[:half], y[:half]).predict(X[half:])
+    assert np.mean(found == y[half:]) > 0.97
+    rare = y[half:] > 0
+    assert np.mean(found[rare] == y[half:][rare]) > 0.8
+
+
+@pytest.mark.parametrize("refine", [False, "auto"])
+def test_classes_that_lie_behind_one_another_are_told_apart(refine):
+    """Hyperplanes through one point would give all classes on one side of it the same code."""
     rng = np.random.default_rng(0)
-    y = np.repeat(np.arange(21), [2000] + [40] * 20)
-    X = 0.8 * rng.standard_normal((21, 10))[y] + rng.standard_normal((len(y), 10))
-    classifier = make(64, refine=False)
-    accuracy = classifier.fit(X, y).score(X, y)
-    monkeypatch.setattr("bitclass.training.fit._CLEAR_LEAD", 2.0)
-    assert accuracy > classifier.fit(X, y).score(X, y) + 0.2
+    y = rng.integers(5, size=1500)
+    X = 4.0 * y[:, None] + rng.standard_normal((len(y), 1))
+    assert make(64, refine=refine).fit(X[:1000], y[:1000]).score(X[1000:], y[1000:]) > 0.9
 
 
 @pytest.mark.parametrize("initial_codes", ["discriminant", "means"])

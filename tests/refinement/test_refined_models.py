@@ -92,7 +92,7 @@ def test_weights_of_classes_count():
 
 def test_a_feature_that_only_rows_held_out_have_does_no_harm():
     """What is left of it without them is rounding, which must not be blown up."""
-    X, y = clusters(1000)
+    X, y = clusters(1000, noise=4.0)
     rare = np.zeros((1000, 60), np.float32)
     rng = np.random.default_rng(0)
     rare[rng.integers(0, 1000, 60), np.arange(60)] = rng.uniform(1, 2, 60)
@@ -135,7 +135,7 @@ def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of
     monkeypatch.setattr(refining.BestEpoch, "candidates", lambda best: 2 * candidates(best)[:1])
     answers = iter([0.5, of_last, *([] if of_best is None else [of_best]), 0.0])
     monkeypatch.setattr(
-        refining, "with_short_list", lambda model, *_: refining.Judged(model, next(answers), None)
+        refining, "with_short_list", lambda model, *_: refining.Judged(model, next(answers))
     )
     X, y = clusters()
     found = make().fit(X, y).refinement_

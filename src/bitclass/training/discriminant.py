@@ -3,7 +3,7 @@
 Rows are whitened by the scatter within classes, and the top directions of the class means are
 rotated towards the corners of a cube (ITQ). Whitening, directions and rotation are P; the signs of
 the class means are W. This needs no regression on codes, which is worse where classes are many or
-small; where they are uneven, it may be better, and `fit` tries it as well.
+small.
 """
 
 from __future__ import annotations
@@ -56,6 +56,12 @@ _ITQ_ROUNDS = 30
 # In so few directions every start ends in the same few rotations: only the first block of bits has
 # one that was learned.
 _FEW_DIRECTIONS = 8
+# Where the most frequent class has so many times the mean share, thresholds move away from frequent
+# classes, these at most, by as much as leaves the fewest wrong bits; but the more directions there
+# are, the more bits count the same frequencies again.
+_UNEVEN, _MAX_FREQUENT = 1.25, 1024
+_SHARE_OF_SHIFT = 4.0
+_SHIFTS = np.array(sorted(np.linspace(-2.0, 2.0, 33), key=abs))
 #: Coordinates beside one per bit: classes differ in the first, and the others still help.
 FURTHER_COORDINATES = 384
 # Class means that a rotation is learned on.
@@ -395,6 +401,9 @@ def discriminant_projection(
     """Rotate the directions that tell classes apart towards the corners of a cube.
 
     Where bits outnumber the directions, each further block of bits has a rotation of its own.
+    Thresholds are at the mean of the class means, however frequent the classes are: one near to a
+    frequent class would cut it in two. In few directions, those of further blocks lie between two
+    neighbours: hyperplanes through one point do not tell apart classes that lie behind one another.
 
     Parameters
     ----------
@@ -411,9 +420,9 @@ def discriminant_projection(
     k, shares = min(n_bits, coordinates.n_discriminant), coordinates.scatter.shares
     xp, n_classes, means = namespace(coordinates.means), len(shares), coordinates.means[:, :k]
     centre = sum(
-        like(shares[part], means) @ xp.astype(means[part, :], xp.float64)
-        for part in class_blocks(n_classes)
+        xp.sum(means[part, :], axis=0, dtype=xp.float64) for part in class_blocks(n_classes)
     )
+    centre = centre / n_classes
     random = np.random.default_rng(seed)
     chosen = means
     if n_classes > _MAX_ITQ_MEANS:
@@ -428,13 +437,32 @@ def discriminant_projection(
         start = _nearest_rotation(axes @ like(random.standard_normal(chosen.shape), means))
         blocks.append(itq(xp.astype(chosen, xp.float32), start, n_rounds))
     rotation = xp.concat(blocks, axis=1)[:, :n_bits]
-    Q = np.zeros((coordinates.means.shape[1], n_bits))
-    Q[:k] = to_host(rotation)
+    threshold = centre @ rotation
+    if k <= _FEW_DIRECTIONS and n_bits > k:
+        along = np.sort(to_host(chosen @ rotation[:, k:]), axis=0)
+        lower, bit = random.integers(len(along) - 1, size=n_bits - k), np.arange(n_bits - k)
+        threshold[k:] += like((along[lower, bit] + along[lower + 1, bit]) / 2, threshold)
     weights = np.empty((n_classes, n_bits), dtype=np.int8)
     for part in class_blocks(n_classes):
-        scores = (xp.astype(means[part, :], xp.float64) - centre) @ rotation
+        scores = xp.astype(means[part, :], xp.float64) @ rotation - threshold
         weights[part] = to_host(signs(scores, xp.int8))
-    return Q, to_host(-(centre @ rotation)), weights
+    Q = np.zeros((coordinates.means.shape[1], n_bits))
+    Q[:k] = to_host(rotation)
+    t = -to_host(threshold)
+    if n_classes * shares.max() > _UNEVEN:
+        often = np.argsort(-shares, kind="stable")[:_MAX_FREQUENT]
+        scores = to_host(take(means, often)) @ Q[:k] + t
+        t -= min(1.0, _SHARE_OF_SHIFT / k) * _shift_to_rare(scores, shares[often])
+    return Q, t, weights
+
+
+def _shift_to_rare(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By how much each threshold (r,) must move for the fewest wrong bits.
+
+    Rows are normal of variance 1 about the scores (C, r) of their classes, whose signs are right.
+    """
+    errors = [shares @ scipy.special.ndtr(-np.sign(scores) * (scores - shift)) for shift in _SHIFTS]
+    return _SHIFTS[np.argmin(errors, axis=0)]
 
 
 def default_alpha(sums: Sums) -> float:
@@ -465,7 +493,11 @@ def temperature_of_means(
     some = take(means, np.arange(0, n_classes, 1 + n_classes // _MAX_MEANS))
     values = to_host(namespace(means).astype(some, namespace(means).float64) @ like(Q, some)) + t
     distances = np.abs(values) / deviations
-    error = float(np.mean(scipy.special.ndtr(-distances)))
+    errors = np.clip(scipy.special.ndtr(-distances), 1e-9, 0.49)
+    error = float(np.mean(errors))
+    if n_classes - 1 <= _FEW_DIRECTIONS:
+        # Bits that lie between few classes differ much in how sure they are: their log-odds count.
+        error = float(scipy.special.expit(np.mean(scipy.special.logit(errors))))
     temperature = temperature_of_errors(error, *weights.shape)
     if not rescored:
         return temperature

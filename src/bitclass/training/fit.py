@@ -7,8 +7,7 @@
 5. Refinement of projection and weights together, on the rows (`refinement`).
 
 Discriminant codes, the default, come with their weights and their hash function in closed form
-(`discriminant`), instead of steps 3 and 4. Where classes are uneven, the regression of step 4 is
-tried as well.
+(`discriminant`), instead of steps 3 and 4.
 """
 
 from __future__ import annotations
@@ -21,14 +20,13 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
-from bitclass.arrays import Features, class_blocks, dense_rows, hosted, sample_rows
+from bitclass.arrays import Features, class_blocks, dense_rows, sample_rows
 from bitclass.codes import make_distinct, pack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.training.alternation import HISTORY_DTYPE, hinge_weights
 from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.discriminant import (
-    FURTHER_COORDINATES,
     Coordinates,
     coordinates_of,
     default_alpha,
@@ -51,17 +49,8 @@ _MIN_ROWS_TO_REFINE = 500
 _FEW_ROWS = 50
 # Regression values are near -1 and +1 where a bit is certain.
 _STEEPNESS_OF_REGRESSION = 2.0
-# Where the most frequent class has so many times the mean share, a regression is tried as well, but
-# not with very many classes: it is worse there, and judging it would take too much memory.
-_UNEVEN, _MAX_CLASSES_OF_REGRESSION = 1.25, 4096
-# Without held-out rows, hash functions are judged by rows drawn from what the sums know, and
-# another one than the first is taken where its accuracy is higher by this.
-_ROWS_TO_JUDGE, _CLEAR_LEAD = 2000, 0.03
 # Rows on which the similarities to the anchors are standardised.
 _ROWS_FOR_SIMILARITIES = 10_000
-
-# A hash function and class weights (C, r).
-_Candidate = tuple[HashFunction, NDArray[np.int8]]
 
 
 @dataclass(frozen=True)
@@ -181,14 +170,14 @@ class _PaperMethod:
         self._settings, self._statistics = settings, statistics
         self._found = solve_paper(settings, statistics, rows)
 
-    def start(self, coordinates: Coordinates) -> list[_Candidate]:
+    def start(self, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
         """Hash function and weights from the sums without the held-out rows."""
         sums, statistics, weights = coordinates.sums, self._statistics, self._found.weights
         if statistics.n_rows < _FEW_ROWS * len(weights):
             # Weights near to the code of each row make held-out rows look as easy as training rows.
             weights = hinge_weights(statistics.starting.code_sums(sums))
         ridge = solve_class_ridge(sums, weights, self._found.ridge.alpha)
-        return [(ridge.hash_function(self._settings.precision), weights)]
+        return ridge.hash_function(self._settings.precision), weights
 
     def closed_form(self, sums: Sums, _: Facts | None) -> PackedModel:
         """The model of all rows before refinement."""
@@ -219,27 +208,14 @@ class _DiscriminantMethod:
     def __init__(self, settings: Settings, statistics: Statistics) -> None:
         self._settings, self._statistics = settings, statistics
 
-    def start(self, coordinates: Coordinates) -> list[_Candidate]:
-        """Hash functions and weights to choose from."""
-        settings, sums, shares = self._settings, coordinates.sums, coordinates.scatter.shares
+    def start(self, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
+        """Hash function and weights (C, r)."""
+        settings, sums = self._settings, coordinates.sums
         seed = self._statistics.starting.seed
         Q, t, weights = discriminant_projection(coordinates, settings.n_bits, seed)
         factor = target_deviation(sums) / coordinates.score_deviation(Q)
         hash_function = coordinates.hash_function(factor * Q, factor * t, settings.precision)
-        found = [(hash_function, weights)]
-        if len(shares) * shares.max() > _UNEVEN and len(shares) <= _MAX_CLASSES_OF_REGRESSION:
-            found.append(self._by_regression(hosted(sums), weights))
-        return found
-
-    def _by_regression(self, sums: Sums, codes: NDArray[np.int8]) -> _Candidate:
-        """The paper's closed forms from discriminant codes (C, r).
-
-        Discriminant directions do not know how frequent classes are; the regression does, and is
-        better where frequent classes overlap with rare ones.
-        """
-        weights = hinge_weights(codes * sums.class_weights[:, None])
-        ridge = solve_class_ridge(sums, weights, self._settings.alpha)
-        return ridge.hash_function(self._settings.precision, _STEEPNESS_OF_REGRESSION), weights
+        return hash_function, weights
 
     def _alpha(self, sums: Sums, facts: Facts | None) -> float:
         """The penalty: as refinement found it, as given, or by rule."""
@@ -251,12 +227,8 @@ class _DiscriminantMethod:
     def closed_form(self, sums: Sums, facts: Facts | None) -> PackedModel:
         """The model of all rows before refinement."""
         settings, alpha = self._settings, self._alpha(sums, facts)
-        n_directions, few = settings.n_bits, len(sums.classes) <= _MAX_CLASSES_OF_REGRESSION
-        if few:  # the regression makes use of further coordinates
-            n_directions += FURTHER_COORDINATES
-        scatter = scatter_of(sums, None if few else alpha)
-        coordinates = coordinates_of(scatter, alpha, n_directions)
-        hash_function, weights = _best_on_drawn_rows(self.start(coordinates), coordinates)
+        coordinates = coordinates_of(scatter_of(sums, alpha), alpha, settings.n_bits)
+        hash_function, weights = self.start(coordinates)
         weights = make_distinct(weights, weights, sums.classes)
         rescored = settings.rescore != 0
         return PackedModel(
@@ -271,27 +243,6 @@ class _DiscriminantMethod:
         """What training ends with."""
         history = _hinge_history(model.unpacked_weights(), sums.class_weights)
         return Fitted(model, history, 1, self._alpha(sums, facts), facts)
-
-
-def _best_on_drawn_rows(candidates: list[_Candidate], coordinates: Coordinates) -> _Candidate:
-    """Of several hash functions and weights, the best on rows as the sums describe them.
-
-    `own` is the index of each drawn row's class.
-    """
-    if len(candidates) == 1:
-        return candidates[0]
-    random, coordinates = np.random.default_rng(0), hosted(coordinates)
-    shares = coordinates.scatter.shares
-    own = random.choice(len(shares), _ROWS_TO_JUDGE, p=shares)
-    A = coordinates.drawn_rows(own, random)
-
-    def accuracy(candidate: _Candidate) -> float:
-        Q, t = coordinates.projected(candidate[0])
-        scores = np.tanh(A @ Q + t) @ candidate[1].T.astype(np.float32)
-        return float(np.mean(scores.argmax(axis=1) == own))
-
-    first, second = candidates
-    return second if accuracy(second) > accuracy(first) + _CLEAR_LEAD else first
 
 
 def _refined(

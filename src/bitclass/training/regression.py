@@ -213,11 +213,11 @@ class RidgeSolution:
     alpha: float
     anchors: RbfAnchors | None
 
-    def hash_function(self, precision: Precision, factor: float = 1.0) -> HashFunction:
-        """The hash function whose scores are `factor` times the values of the regression."""
+    def hash_function(self, precision: Precision) -> HashFunction:
+        """The hash function whose scores are the values of the regression."""
         return HashFunction(
-            np.float32(factor) * self.projection,
-            factor * self.intercept,
+            self.projection,
+            self.intercept,
             centre=self.centre,
             scale=self.scale,
             precision=precision,

@@ -51,7 +51,7 @@ _ROWS_PER_CLASS, _MAX_ROWS = 100, 40_000
 # Factor of the learning rates of refinement.
 _FACTOR_OF_LEARNING_RATES = 0.1
 # Rows per class that the result is judged by, and how much of the recall it must reach.
-_ROWS_TO_JUDGE, _MIN_SHARE_OF_RECALL = 30, 0.9
+_ROWS_PER_CLASS_TO_JUDGE, _MIN_ROWS_TO_JUDGE, _MIN_SHARE_OF_RECALL = 30, 1000, 0.9
 
 
 def updated_model(
@@ -180,7 +180,8 @@ def _tells_new_classes_apart(
 ) -> bool:
     """Whether rows drawn of new classes are recognised nearly as well as by discriminant codes."""
     random = np.random.default_rng([seed, 1])
-    own = np.repeat(np.flatnonzero(is_new), _ROWS_TO_JUDGE)
+    new = np.flatnonzero(is_new)
+    own = np.repeat(new, max(_ROWS_PER_CLASS_TO_JUDGE, _MIN_ROWS_TO_JUDGE // len(new)))
     A = coordinates.drawn_rows(own, random)
 
     def recall(Q: NDArray[Any], t: NDArray[Any], weights: NDArray[np.int8]) -> float:

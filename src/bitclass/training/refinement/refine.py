@@ -87,8 +87,6 @@ _MAX_LEARNED_CLASSES = 2048
 # Refinement ends early when it falls so many standard errors behind its best, once the steps are
 # no longer at their largest.
 _ERRORS_TO_STOP = 4.0
-# Another start than the first is taken if it leads by more standard errors than this.
-_ERRORS_TO_SWITCH = 3.0
 # Pairs of a row and a class that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20  # on all threads together
@@ -99,8 +97,8 @@ Batch = tuple[Features, NDArray[Any], NDArray[np.float64] | None]
 Facts = dict[str, Any]
 #: Each call passes over all rows, in the same order.
 Rows = Callable[[], Iterator[Batch]]
-#: Learns hash functions and class weights (C, r), in closed form, to choose from.
-Start = Callable[[Coordinates], list[tuple[HashFunction, NDArray[np.int8]]]]
+#: Learns a hash function and class weights (C, r) in closed form.
+Start = Callable[[Coordinates], tuple[HashFunction, NDArray[np.int8]]]
 
 
 @dataclass(frozen=True)
@@ -179,10 +177,7 @@ def refine(
         model = PackedModel(sums.classes, pack(weights), hash_function, steepness=steepness)
         return with_short_list(model, held_out, rescore)
 
-    before, *others = [judged(*found, steepness) for found in start(coordinates)]
-    for other in others:
-        if held_out.lead(other.right - before.right) > _ERRORS_TO_SWITCH:
-            before = other
+    before = judged(*start(coordinates), steepness)
     best, about_epochs = _learn(settings, split, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
         hash_function = coordinates.hash_function(Q, t, settings.precision)
@@ -571,11 +566,10 @@ def _epoch(
 
 @dataclass(frozen=True)
 class Judged:
-    """A model with a short list, its accuracy on the held-out rows, and which (n,) are right."""
+    """A model with a short list, and its accuracy on the held-out rows."""
 
     model: PackedModel
     accuracy: float
-    right: NDArray[np.float64]
 
 
 def with_short_list(model: PackedModel, held_out: Sample, rescore: int | None) -> Judged:
@@ -594,7 +588,7 @@ def with_short_list(model: PackedModel, held_out: Sample, rescore: int | None) -
         if held_out.lead(right[length] - right[chosen]) > 1.0:
             chosen = length
     model.rescore = chosen
-    return Judged(model, held_out.mean(right[chosen]), right[chosen])
+    return Judged(model, held_out.mean(right[chosen]))
 
 
 #: Projection, intercept and weights.
