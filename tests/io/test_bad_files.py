@@ -112,7 +112,7 @@ ARRAYS = [
     ({"X": X, "y": Y[:5]}, "holds 5 labels 'y', but there are 6 rows"),
     ({"X": X, "y": np.eye(6)}, "labels 'y' have shape (6, 6)"),
     ({"X": X, "y": np.arange(6) * 1j}, "labels 'y' are of type complex128"),
-    ({"X": X, "y": np.array([b"a", b"\xff"] * 3)}, "'utf-8' codec can't decode"),
+    ({"X": X, "y": np.array([b"a", b"\xff"] * 3)}, "the label of row 1 is not UTF-8 text"),
     ({"x": Y, "y": Y}, "has no matrix of features"),
 ]
 TABLES = [
