@@ -291,6 +291,9 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     for given in ({"features": "X_test"}, {"part": "test"}):
         rows = open_rows(path, **given)
         assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
+    np.save(tmp_path / "y.npy", y)
+    rows = open_rows(path, features="X_train", labels_file=tmp_path / "y.npy")
+    assert "recognised" not in rows.description  # a file of one array
     assert not open_rows(path, features="noise").has_labels
     assert not open_rows(path, labels=False).has_labels
     np.savez(path, one=X, two=X)

@@ -204,12 +204,12 @@ def choose_arrays(
     is_guessed = False
     if not features and request.features is not False:
         features = [_feature_array(path, shapes, numeric, request.labels, request.part)]
-        is_guessed = len(names) > 1
+        is_guessed = True
     label = None if request.labels is False else request.labels
     if request.labels is None:
         label = _label_array(path, names, features)
         is_guessed = is_guessed or label is not None
-    return features, label, ["recognised"] if is_guessed else []
+    return features, label, ["recognised"] if is_guessed and len(names) > 1 else []
 
 
 def _feature_array(
