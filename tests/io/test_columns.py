@@ -288,9 +288,10 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4], noise=X)
     assert "features 'X_train', labels 'y_train' (recognised)" in open_rows(path).description
-    for given in ({"features": "X_test"}, {"part": "test"}):
+    for given in ({"features": "X_test"}, {"part": "test"}, {"labels": "y_test"}):
         rows = open_rows(path, **given)
         assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
+    assert open_rows(path, labels="y_train", part="test").n_rows == 5
     np.save(tmp_path / "y.npy", y)
     rows = open_rows(path, features="X_train", labels_file=tmp_path / "y.npy")
     assert "recognised" not in rows.description  # a file of one array
