@@ -253,6 +253,13 @@ def test_a_position_is_not_taken_for_a_name_in_the_first_row(tmp_path):
     assert whole(rows).X.tolist() == [[0, 7.5], [2, 8.5], [1, 9.5]]
 
 
+def test_a_number_that_is_no_position_is_a_name(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("2019,2020,2021\n0.5,1,2\n1.5,2,1\n")
+    rows = open_rows(path, labels="2021")
+    assert (rows.feature_names, whole(rows).labels.tolist()) == (("2019", "2020"), [2, 1])
+
+
 def test_the_first_of_rows_that_are_all_text_is_not_lost(tmp_path):
     path, given = tmp_path / "a.csv", {"features": False, "columns": ["0"], "labels": 1}
     path.write_text("how are you,greeting\nhi,greeting\nbye,parting\n")

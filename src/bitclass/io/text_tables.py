@@ -154,7 +154,8 @@ def _guess_header(path: Path, records: Sequence[Sequence[str]], request: Request
     values = [int(numeral) for numeral in numerals] if plain else []
     distinct = plain and len(set(values)) == len(values)
     asked_for = [*request.columns, *([request.labels] if request.labels else [])]
-    if any(name in texts.values() for name in asked_for):  # a numeral may be a position
+    positions = set(map(str, range(-len(first), len(first))))
+    if any(name in first and name not in positions for name in asked_for):
         return True
     if request.feature_names and set(request.feature_names) <= set(first):
         return True
