@@ -253,6 +253,17 @@ def test_a_position_is_not_taken_for_a_name_in_the_first_row(tmp_path):
     assert whole(rows).X.tolist() == [[0, 7.5], [2, 8.5], [1, 9.5]]
 
 
+def test_text_above_numbers_is_a_header_whatever_its_words(tmp_path):
+    """The column of the label may be called like one of its classes."""
+    path = tmp_path / "a.csv"
+    path.write_text("x,spam\n0.5,spam\n1.5,ham\n")
+    rows = open_rows(path, labels=1)
+    assert (rows.feature_names, whole(rows).labels.tolist()) == (("x",), ["spam", "ham"])
+    path.write_text("how are you,greeting\nhi,parting\n")
+    with pytest.raises(DataFileError, match="has no column '7'"):
+        open_rows(path, labels=7)
+
+
 def test_a_number_that_is_no_position_is_a_name(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("2019,2020,2021\n0.5,1,2\n1.5,2,1\n")
