@@ -368,7 +368,7 @@ def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
     (tmp_path / "from1.svm").write_text("".join(few))
     succeed("fit", "from1.svm", "--model", "m1", "--bits", 16, cwd=tmp_path)
     done = bitclass("predict", "m1", "train.svm", cwd=tmp_path)
-    assert_one_line(done, 1, "train.svm", "index 0")
+    assert_one_line(done, 1, "train.svm", "index 0", "files of the model", "--first-index")
 
 
 def test_evaluate_and_predict_take_the_test_part_of_a_file_that_was_fitted(tmp_path):

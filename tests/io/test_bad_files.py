@@ -112,7 +112,7 @@ ARRAYS = [
     ({"X": X, "y": Y[:5]}, "holds 5 labels 'y', but there are 6 rows"),
     ({"X": X, "y": np.eye(6)}, "labels 'y' have shape (6, 6)"),
     ({"X": X, "y": np.arange(6) * 1j}, "labels 'y' are of type complex128"),
-    ({"X": X, "y": np.array([b"a", b"\xff"] * 3)}, "'utf-8' codec can't decode"),
+    ({"X": X, "y": np.array([b"a", b"\xff"] * 3)}, "the label of row 1 is not UTF-8 text"),
     ({"x": Y, "y": Y}, "has no matrix of features"),
 ]
 TABLES = [
@@ -146,7 +146,7 @@ def test_wrong_widths(tmp_path):
         open_rows([tmp_path / "a.npy", tmp_path / "b.npy"])
     refused(tmp_path / "a.npy", "has 2 features per row, expected 3", n_features=3)
     path = write(tmp_path / "a.svm", "1 1:1\n1 9:1\n")
-    refused(path, "has index 9", n_features=5)
+    refused(path, "has index 9, but with 5 features indices from 1 end at 5", n_features=5)
     refused(write(path, "1 1:1\n1 0:1\n"), "has index 0, but first_index is 1", first_index=1)
     refused(write(path, "# nothing\n\n"), "has no rows")
 

@@ -253,6 +253,24 @@ def test_a_position_is_not_taken_for_a_name_in_the_first_row(tmp_path):
     assert whole(rows).X.tolist() == [[0, 7.5], [2, 8.5], [1, 9.5]]
 
 
+def test_text_above_numbers_is_a_header_whatever_its_words(tmp_path):
+    """The column of the label may be called like one of its classes."""
+    path = tmp_path / "a.csv"
+    path.write_text("x,spam\n0.5,spam\n1.5,ham\n")
+    rows = open_rows(path, labels=1)
+    assert (rows.feature_names, whole(rows).labels.tolist()) == (("x",), ["spam", "ham"])
+    path.write_text("how are you,greeting\nhi,parting\n")
+    with pytest.raises(DataFileError, match="has no column '7'"):
+        open_rows(path, labels=7)
+
+
+def test_a_number_that_is_no_position_is_a_name(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("2019,2020,2021\n0.5,1,2\n1.5,2,1\n")
+    rows = open_rows(path, labels="2021")
+    assert (rows.feature_names, whole(rows).labels.tolist()) == (("2019", "2020"), [2, 1])
+
+
 def test_the_first_of_rows_that_are_all_text_is_not_lost(tmp_path):
     path, given = tmp_path / "a.csv", {"features": False, "columns": ["0"], "labels": 1}
     path.write_text("how are you,greeting\nhi,greeting\nbye,parting\n")
@@ -288,9 +306,13 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4], noise=X)
     assert "features 'X_train', labels 'y_train' (recognised)" in open_rows(path).description
-    for given in ({"features": "X_test"}, {"part": "test"}):
+    for given in ({"features": "X_test"}, {"part": "test"}, {"labels": "y_test"}):
         rows = open_rows(path, **given)
         assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
+    assert open_rows(path, labels="y_train", part="test").n_rows == 5
+    np.save(tmp_path / "y.npy", y)
+    rows = open_rows(path, features="X_train", labels_file=tmp_path / "y.npy")
+    assert "recognised" not in rows.description  # a file of one array
     assert not open_rows(path, features="noise").has_labels
     assert not open_rows(path, labels=False).has_labels
     np.savez(path, one=X, two=X)

@@ -93,6 +93,7 @@ DECIDED = [
     # Floats become text one by one, whatever the batch; here these are of two rows.
     ([npz], [3.0, 4.0, 2.5, -0.0, 1e20], ["3"], ["3", "4", "2.5", "0", "1" + 20 * "0"]),
     ([npz], np.array([0.1, 2], np.float32), ["x"], ["0.1", "2"]),
+    (ARRAYS, [1, 2**24 + 1], np.array([1, 2], np.float32), "row 1 has the label '16777217'"),
 ]
 
 

@@ -31,11 +31,15 @@ def test_texts_are_predicted_as_their_rows_are(problem):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_a_model_given_texts_visits_as_many_clusters(problem):
+def test_a_model_given_texts_visits_as_many_clusters_and_leaves_the_other_alone(problem):
     _, _, hasher, classifier, _ = problem
     model = classifier.packed()
     model.n_probe = 1
-    assert model.with_text(hasher.features_).n_probe == 1
+    found = model.with_text(hasher.features_)
+    assert found.n_probe == 1
+    found.summary["text_column"] = "title"
+    assert model.text is None
+    assert "text_column" not in model.summary
 
 
 @pytest.mark.parametrize(

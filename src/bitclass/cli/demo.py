@@ -1,4 +1,4 @@
-"""`bitclass demo`: reads 2,200 characters in typefaces it has not seen, beside linear models.
+"""`bitclass demo`: reads 2,200 characters in unseen typefaces, compared with linear models.
 
 The typefaces are those that come with matplotlib; rows are gradient features of drawn characters.
 """
@@ -62,8 +62,8 @@ def command(
     """Read 2,200 characters in three typefaces after learning nine others.
 
     The typefaces come with matplotlib. Prints accuracy, training time, prediction time and model
-    size beside nearest centroid, ridge and logistic regression, and draws characters that were
-    read right and wrong, with their codes. Takes one or two minutes.
+    size, compared with nearest centroid, ridge and logistic regression, and draws characters that
+    were read correctly and wrongly, with their codes. Takes one or two minutes.
     """
     faces = load_faces()
     if out.suffix.lower() != ".png":

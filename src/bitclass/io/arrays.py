@@ -105,11 +105,16 @@ def _is_numeric(dtype: np.dtype[Any]) -> bool:
 
 def _as_text(path: Path, values: NDArray[Any]) -> NDArray[Any]:
     """Bytes in UTF-8, or objects that are str, as an array of str."""
-    texts = [value.decode() if isinstance(value, bytes) else value for value in values.tolist()]
-    for row, text in enumerate(texts):
+    texts = []
+    for row, value in enumerate(values.tolist()):
+        try:
+            text = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError:
+            raise DataFileError(f"{path}: the label of row {row} is not UTF-8 text") from None
         if not isinstance(text, str):
             kind = type(text).__name__
             raise DataFileError(f"{path}: the label of row {row} is {kind}, not text")
+        texts.append(text)
     return np.array(texts, dtype=np.str_)
 
 

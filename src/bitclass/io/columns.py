@@ -204,12 +204,12 @@ def choose_arrays(
     is_guessed = False
     if not features and request.features is not False:
         features = [_feature_array(path, shapes, numeric, request.labels, request.part)]
-        is_guessed = len(names) > 1
+        is_guessed = True
     label = None if request.labels is False else request.labels
     if request.labels is None:
         label = _label_array(path, names, features)
         is_guessed = is_guessed or label is not None
-    return features, label, ["recognised"] if is_guessed else []
+    return features, label, ["recognised"] if is_guessed and len(names) > 1 else []
 
 
 def _feature_array(
@@ -221,11 +221,12 @@ def _feature_array(
 ) -> str:
     matrices = [n for n, shape in shapes.items() if len(shape) == 2 and n in numeric and n != label]
     called = [name for name in matrices if _FEATURES.fullmatch(name.rsplit("/", 1)[-1])]
-    # Of X_train and X_test, or X and X_test, take the part that is wanted.
+    # The part of the labels; or else, of X_train (or X) and X_test, the part that is wanted.
+    own = [name for name in called if isinstance(label, str) and _place(name) == _place(label)]
     plain = [name for name in called if (_part(name) in ("test", "te")) == (part == "test")]
     # A matrix of a single row or column is a vector in MATLAB, unless there is nothing else.
     large = [name for name in matrices if 1 not in shapes[name]]
-    candidates = plain or called or large or matrices or list(shapes)
+    candidates = own or plain or called or large or matrices or list(shapes)
     if len(candidates) == 1:
         return candidates[0]
     if not matrices:
@@ -241,16 +242,18 @@ def _label_array(path: Path, names: Sequence[str], features: Sequence[str]) -> s
     candidates = [name for name in names if name not in features and is_label_name(name)]
     if features:
         # y_test belongs to X_test, and train/y to train/X.
-        folder, part = features[0].rpartition("/")[0], _part(features[0])
-        candidates = [
-            name for name in candidates if name.rpartition("/")[0] == folder and _part(name) == part
-        ]
+        candidates = [name for name in candidates if _place(name) == _place(features[0])]
     if len(candidates) > 1 or (not candidates and not features):
         raise DataFileError(
             f"{path}: several arrays may be the labels, name one with labels=: "
             f"{listed(candidates or names)}"
         )
     return candidates[0] if candidates else None
+
+
+def _place(name: str) -> tuple[str, str | None]:
+    """Folder and part of an array, which features and their labels share."""
+    return name.rpartition("/")[0], _part(name)
 
 
 def _part(name: str) -> str | None:

@@ -86,8 +86,12 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
         ]
     if dtype.kind == "U":
         return np.array(texts)[inverse]
-    parsed = [_parsed(text, dtype) for text in texts]
+    with np.errstate(over="ignore"):
+        parsed = [_parsed(text, dtype) for text in texts]
     wrong = np.array([value is None for value in parsed])[inverse]
+    converted = np.array([value or 0 for value in parsed], dtype=dtype)[inverse]
+    if labels.dtype.kind in "iu":  # of which float32 cannot hold all
+        wrong |= converted != labels
     if wrong.any():
         row = int(np.argmax(wrong))
         kinds = {"i": "integers", "u": "integers", "f": "numbers", "b": "True and False"}
@@ -95,7 +99,7 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
             f"{path}: row {first_row + row} has the label {str(labels[row])!r:.60}, but the other "
             f"labels or the model's classes are {kinds.get(dtype.kind, f'of type {dtype}')}"
         )
-    return np.array(parsed, dtype=dtype)[inverse]
+    return converted
 
 
 def _parsed(text: str, dtype: np.dtype[Any]) -> Any:

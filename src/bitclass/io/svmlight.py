@@ -101,11 +101,14 @@ def set_widths(files: Sequence[Any], request: Request) -> None:
     expected = request.n_features or (len(request.feature_names or ()) or None)
     for file in files:
         if file.low >= 0 and file.low < first_index:
-            raise DataFileError(f"{file.path}: has index 0, but first_index is 1")
+            raise DataFileError(
+                f"{file.path}: has index 0, but first_index is 1, as given or in the files of the "
+                "model; change it with --first-index"
+            )
         if expected is not None and file.high - first_index >= expected:
             raise DataFileError(
-                f"{file.path}: has index {file.high}, but with {expected} features indices end at "
-                f"{expected - 1 + first_index}"
+                f"{file.path}: has index {file.high}, but with {expected} features indices from "
+                f"{first_index} end at {expected - 1 + first_index}"
             )
         file.first_index, file.n_features = first_index, expected or width
         guessed = "" if request.first_index is not None else " (guessed)"

@@ -154,17 +154,22 @@ def _guess_header(path: Path, records: Sequence[Sequence[str]], request: Request
     values = [int(numeral) for numeral in numerals] if plain else []
     distinct = plain and len(set(values)) == len(values)
     asked_for = [*request.columns, *([request.labels] if request.labels else [])]
-    if any(name in texts.values() for name in asked_for):  # a numeral may be a position
+    positions = set(map(str, range(-len(first), len(first))))
+    if any(name in first and name not in positions for name in asked_for):
         return True
     if request.feature_names and set(request.feature_names) <= set(first):
         return True
+    columns = itertools.zip_longest(*records[1:], fillvalue="")
+    below = ([field for field in column if field] for column in columns)
+    if not numerals and any(fields and all(map(_is_numeral, fields)) for fields in below):
+        return True  # text above numbers
     for row in records[1:]:
         if any(row[place].strip() == text for place, text in texts.items() if place < len(row)):
             return False  # a class that occurs again
     has_label = any(is_label_name(text) for text in texts.values())
     if not numerals:
         only_texts = not any(map(_is_numeral, itertools.chain(*records[1:])))
-        by_position = bool(asked_for) and all(map(_PLAIN_INTEGER.fullmatch, asked_for))
+        by_position = bool(asked_for) and positions.issuperset(asked_for)
         if only_texts and by_position and not has_label:
             raise DataFileError(f"{path}: {_HEADER_OR_ROW}")
         return True
