@@ -42,8 +42,9 @@ std::atomic<const Level*>& level_in_use() {
 }  // namespace
 
 const std::vector<Level>& available_levels() {
-    static const std::vector<Level> levels = find_levels();
-    return levels;
+    // Never freed: a daemon thread may still predict while the process ends.
+    static const auto* levels = new std::vector<Level>(find_levels());
+    return *levels;
 }
 
 const Level& current_level() { return *level_in_use().load(std::memory_order_relaxed); }

@@ -200,7 +200,7 @@ def test_a_model_is_no_statistics_file(refused):
 @pytest.mark.parametrize(("content", "reader"), [(ANCHORS, load), (MEANS, load_statistics)])
 def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, content, reader):
     for name in ANCHOR_TENSORS:
-        refused(without_tensor(content, name), f"'{name}' is missing beside", reader)
+        refused(without_tensor(content, name), f"'{name}' is missing, which", reader)
     for name, dtype, value, message in (
         ("anchors", "<f4", 3e38, "'anchors' must hold numbers from -1e.09 to 1e.09"),
         ("anchor_centre", "<f4", np.nan, "'anchor_centre' must hold finite numbers"),

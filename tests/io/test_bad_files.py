@@ -234,6 +234,7 @@ def test_wrong_arguments(tmp_path):
         ({"first_index": 2}, "first_index must be 0 or 1"),
         ({"n_features": 0}, "n_features must be positive"),
         ({"labels": True}, "labels must be a name"),
+        ({"features": False, "labels": False}, "nothing to read"),
         ({"features": []}, "features must name at least one"),
         ({"features": np.array([])}, "features must name at least one"),
         ({"labels_file": []}, "labels_file must name at least one file"),

@@ -70,7 +70,7 @@ def test_predicting_a_loaded_model_imports_neither_scikit_learn_nor_scipy(proble
 def test_a_file_without_one_of_its_tensors_is_refused(problem, tmp_path, name):
     path = tmp_path / "altered.safetensors"
     path.write_bytes(without_tensor(problem[2].read_bytes(), name))
-    with pytest.raises(ModelFileError, match=f"'{name}' is missing beside"):
+    with pytest.raises(ModelFileError, match=f"'{name}' is missing, which"):
         load(path)
 
 

@@ -124,6 +124,8 @@ def open_rows(
         named = [features] if isinstance(features, str | int) else list(features)
         if features is True or not named:
             raise ValueError("features must name at least one array or column")
+    if features is False and labels is False and labels_file is None and not columns:
+        raise ValueError("features and labels are False and there are no columns: nothing to read")
     request = Request(
         features=False if features is False else tuple(map(str, named)),
         labels=False if labels_file is not None else label,

@@ -81,7 +81,7 @@ def create_server(
 
 
 def serve_in_thread(app: Service, listener: socket.socket) -> Callable[[], None]:
-    """Serve in a thread of this process; what is returned answers all requests, and ends it."""
+    """Serve in a thread of this process; returns a function that answers open requests and stops."""
     started = threading.Event()
     server = create_server(app, on_start=started.set)
     thread = threading.Thread(

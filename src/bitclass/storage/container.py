@@ -151,7 +151,7 @@ class Container:
             beside = expected.beside
             if beside and (beside in self.tensors) != (name in self.tensors):
                 missing, there = (beside, name) if name in self.tensors else (name, beside)
-                raise ModelFileError(f"tensor {missing!r} is missing beside {there!r}")
+                raise ModelFileError(f"tensor {missing!r} is missing, which {there!r} needs")
             if name not in self.tensors:
                 if expected.required and not beside:
                     raise ModelFileError(f"tensor {name!r} is missing")
