@@ -81,7 +81,7 @@ def create_server(
 
 
 def serve_in_thread(app: Service, listener: socket.socket) -> Callable[[], None]:
-    """Serve in a thread of this process; returns a function that answers open requests and stops."""
+    """Serve in a thread of this process; returns what answers open requests and stops it."""
     started = threading.Event()
     server = create_server(app, on_start=started.set)
     thread = threading.Thread(
