@@ -112,7 +112,7 @@ class _Note(ProgressColumn):
 
 
 class ShownProgress:
-    """Bars on a terminal; in a pipe, one line per epoch of refinement."""
+    """Bars on a terminal; in a pipe, one line per step, such as an epoch of refinement."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -138,9 +138,13 @@ class ShownProgress:
             note += f"mean cross-entropy {record.objective:.3f}"
         else:
             note += f"held-out accuracy {record.accuracy:.2%}"
-        self("refining", record.epoch, record.n_epochs, note=note)
+        self.step("refining", record.epoch, record.n_epochs, note)
+
+    def step(self, name: str, done: int, total: int, note: str) -> None:
+        """Show a step of a task, and what it does."""
+        self(name, done, total, note=note)
         if self._progress.disable:
-            print(f"bitclass: refining: {note}", file=sys.stderr, flush=True)
+            print(f"bitclass: {name}: {note}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -5,10 +5,10 @@ The typefaces are those that come with matplotlib; rows are gradient features of
 
 from __future__ import annotations
 
-import sys
 import time
 import unicodedata
 import warnings
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.cli.console import show_table, size
+from bitclass.cli.console import show_table, shown_progress, size
 from bitclass.cli.data import check_outputs
 from bitclass.cli.errors import UsageError
 from bitclass.codes import unpack
@@ -48,6 +48,7 @@ _SGD_EPOCHS = 3
 _TIMED_ROUNDS = 3
 _SHOWN_ROWS = 8
 _SHOWN_CLASSES = 3
+_STEPS = 8
 _RIGHT, _WRONG, _INK, _PALE = "#1a7f37", "#c93c37", "#1f2430", "#8a8f9c"
 
 
@@ -69,44 +70,50 @@ def command(
     if out.suffix.lower() != ".png":
         raise UsageError(f"{out}: --out must end in .png")
     check_outputs({"--out": out}, [])
-    _tell("drawing characters")
-    classes, drawings = draw_characters(faces, n_characters)
-    _tell("computing features")
-    rng = np.random.default_rng(0)
-    learned = [drawings[name] for _ in range(_COPIES) for name in _LEARNED_FACES]
-    X = np.concatenate([_gradient_features(_resampled(images, rng)) for images in learned])
-    y = np.tile(np.arange(len(classes)), len(learned))
-    test_images = np.concatenate([_resampled(drawings[name]) for name in _UNSEEN_FACES])
-    X_test = _gradient_features(test_images)
-    y_test = np.tile(np.arange(len(classes)), len(_UNSEEN_FACES))
+    with shown_progress() as progress:
+        numbers = count()
 
-    best = BinaryCodeClassifier(256, random_state=0)
-    # The best of 5 penalties of ridge, and of 16 settings of SGD (4 penalties, 1 or 3 passes, raw
-    # or standardised; compared on 50 classes), chosen on the test faces, which favours them:
-    # bitclass has its defaults. SGD needs standardised features here.
-    sgd = make_pipeline(
-        StandardScaler(),
-        SGDClassifier(
-            "log_loss", alpha=1e-5, max_iter=_SGD_EPOCHS, tol=None, n_jobs=-1, random_state=0
-        ),
-    )
-    table = []
-    for name, method, share in (
-        ("bitclass, 128 bits", BinaryCodeClassifier(128, random_state=0), 1),
-        ("bitclass, 256 bits", best, 1),
-        ("nearest centroid", NearestCentroid(), 1),
-        ("ridge, 1/2 of the rows", RidgeClassifier(alpha=0.01), 2),
-        ("logistic SGD, 1/6 of the rows", sgd, 6),
-    ):
-        _tell(f"training: {name}")
-        n_rows = len(y) // share
-        table.append([name, *_measured(method, X[:n_rows], y[:n_rows], X_test, y_test)])
-    _tell("drawing the picture")
-    codes = [ord(name[0]) for name in classes]
-    images = _resampled(drawings[_LEARNED_FACES[0]])
-    figure = _drawn(best, X_test, y_test, test_images, images, codes)
-    with atomic_write(out) as file:
-        figure.savefig(file, format="png", dpi=150)
+        def step(note: str) -> None:
+            progress.step("demo", next(numbers), _STEPS, note)
+
+        step("drawing characters")
+        classes, drawings = draw_characters(faces, n_characters)
+        step("computing features")
+        rng = np.random.default_rng(0)
+        learned = [drawings[name] for _ in range(_COPIES) for name in _LEARNED_FACES]
+        X = np.concatenate([_gradient_features(_resampled(images, rng)) for images in learned])
+        y = np.tile(np.arange(len(classes)), len(learned))
+        test_images = np.concatenate([_resampled(drawings[name]) for name in _UNSEEN_FACES])
+        X_test = _gradient_features(test_images)
+        y_test = np.tile(np.arange(len(classes)), len(_UNSEEN_FACES))
+
+        best = BinaryCodeClassifier(256, random_state=0)
+        # The best of 5 penalties of ridge, and of 16 settings of SGD (4 penalties, 1 or 3 passes,
+        # raw or standardised; compared on 50 classes), chosen on the test faces, which favours
+        # them: bitclass has its defaults. SGD needs standardised features here.
+        sgd = make_pipeline(
+            StandardScaler(),
+            SGDClassifier(
+                "log_loss", alpha=1e-5, max_iter=_SGD_EPOCHS, tol=None, n_jobs=-1, random_state=0
+            ),
+        )
+        table = []
+        for name, method, share in (
+            ("bitclass, 128 bits", BinaryCodeClassifier(128, random_state=0), 1),
+            ("bitclass, 256 bits", best, 1),
+            ("nearest centroid", NearestCentroid(), 1),
+            ("ridge, 1/2 of the rows", RidgeClassifier(alpha=0.01), 2),
+            ("logistic SGD, 1/6 of the rows", sgd, 6),
+        ):
+            step(f"training: {name}")
+            n_rows = len(y) // share
+            table.append([name, *_measured(method, X[:n_rows], y[:n_rows], X_test, y_test)])
+        step("drawing the picture")
+        codes = [ord(name[0]) for name in classes]
+        images = _resampled(drawings[_LEARNED_FACES[0]])
+        figure = _drawn(best, X_test, y_test, test_images, images, codes)
+        with atomic_write(out) as file:
+            figure.savefig(file, format="png", dpi=150)
     show_table(
         f"{len(classes):,} classes, {X.shape[1]} features; {len(y):,} rows in "
         f"{len(_LEARNED_FACES)} typefaces to learn from, {len(y_test):,} in "
@@ -123,10 +130,6 @@ def command(
         f"has its defaults. Picture: {out}",
         highlight=False,
     )
-
-
-def _tell(stage: str) -> None:
-    print(f"bitclass: {stage}", file=sys.stderr, flush=True)
 
 
 def _measured(method: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> list[str]:
