@@ -378,7 +378,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                 if groups is not None:
                     groups = np.unique(groups[counts], return_inverse=True)[1]
             batch = _with_weight(X, labels, weights)
-            check_class_count(np.unique(to_host(batch[1])))  # before the work
+            check_class_count(to_host(batch[1]))  # before the work
             # Rows of weight 0 may bring classes of their own.
             known = None if weights is None else np.unique(to_host(labels))
             with training_threads(self.n_jobs):

@@ -359,10 +359,10 @@ def check_class_weight(class_weight: Any, labels: NDArray[Any]) -> None:
         )
 
 
-def check_class_count(seen: NDArray[Any]) -> None:
-    """Refuse fewer than two classes."""
-    if len(seen) < 2:
-        found = f"1 class: {seen.tolist()[0]!r}" if len(seen) else "none"
+def check_class_count(labels: NDArray[Any]) -> None:
+    """Refuse labels (n,) of fewer than two classes."""
+    if not np.any(labels != labels[:1]):
+        found = f"1 class: {labels[:1].tolist()[0]!r}" if len(labels) else "none"
         raise ValueError(
             f"y must have samples (of positive weight) of at least 2 classes, found {found}"
         )

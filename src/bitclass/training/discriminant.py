@@ -512,7 +512,7 @@ def temperature_of_errors(error: float, n_classes: int, n_bits: int) -> float:
     apart.
     """
     error = min(max(error, 1e-9), 0.49)
-    log_odds = math.log1p(-error) - math.log(max(error, 1e-12))
+    log_odds = math.log1p(-error) - math.log(error)
     independent = min(1.0, (n_classes - 1) / n_bits)
     return 2.0 / (log_odds * independent)
 
