@@ -56,10 +56,10 @@ def make_rows(n: int, d: int, n_classes: int, n_partitions: int) -> tuple[da.Arr
 
     def features(block_info: Any = None) -> Any:
         start, stop = block_info[None]["array-location"][0]
-        own = np.arange(start, stop) % n_classes
+        y = np.arange(start, stop) % n_classes
         centres = np.random.default_rng(1).standard_normal((n_classes, d), dtype=np.float32)
         noise = np.random.default_rng(start + 2).standard_normal((stop - start, d))
-        return centres[own] + noise.astype(np.float32)
+        return centres[y] + noise.astype(np.float32)
 
     X = da.map_blocks(features, chunks=(chunks, (d,)), dtype=np.float32, meta=meta)
     return X, da.arange(n, chunks=(chunks,)) % n_classes

@@ -99,8 +99,8 @@ def measured(what: str, n_classes: int, d: int, n_bits: int) -> dict[str, Any]:
     found |= {"seconds": seconds / n, "cpu_seconds": cpu / n, "peak_mb": peak_mb()}
     if what == "fit":
         classifier.save(path)
-        own = np.random.default_rng(3).integers(n_classes, size=N_TEST)
-        np.savez(rows, X=class_rows(own, d, seed=4), y=own)
+        y = np.random.default_rng(3).integers(n_classes, size=N_TEST)
+        np.savez(rows, X=class_rows(y, d, seed=4), y=y)
     return found
 
 

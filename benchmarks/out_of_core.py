@@ -45,9 +45,9 @@ def make_files(folder: Path, n: int, d: int) -> tuple[Path, Path]:
     array = open_memmap(features, mode="w+", dtype=np.float32, shape=(n, d))
     noise = 3 * rng.standard_normal((BLOCK, d), dtype=np.float32)
     for start in range(0, n, BLOCK):
-        own = labels[start : start + BLOCK]
+        y = labels[start : start + BLOCK]
         # The noise of a block is another's, shifted: drawing it would take longer than the rest.
-        array[start : start + BLOCK] = centres[own] + np.roll(noise, start // BLOCK, 1)[: len(own)]
+        array[start : start + BLOCK] = centres[y] + np.roll(noise, start // BLOCK, 1)[: len(y)]
     array.flush()
     del array
     np.save(folder / "y.npy", labels)

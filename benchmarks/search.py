@@ -41,8 +41,8 @@ def derived(n_classes: int) -> Codes:
     model.fit(class_rows(labels, 128, seed=0), labels)
     blocks = np.array_split(np.arange(n_classes), 1 + n_classes // 50_000)
     weights = np.concatenate([model.encode(class_rows(block, 128, noise=0.0)) for block in blocks])
-    own = np.random.default_rng(3).integers(n_classes, size=N_QUERIES)
-    return weights, model.encode(class_rows(own, 128, seed=4))
+    y = np.random.default_rng(3).integers(n_classes, size=N_QUERIES)
+    return weights, model.encode(class_rows(y, 128, seed=4))
 
 
 def characters(folder: Path) -> Codes | None:

@@ -424,24 +424,24 @@ std::size_t training_width(std::size_t n_bits) {
     return packed_width(n_bits);
 }
 
-nb::object half_margins_of(nb::handle codes, nb::handle weights, nb::handle own, int n_threads) {
+nb::object half_margins_of(nb::handle codes, nb::handle weights, nb::handle y, int n_threads) {
     const std::size_t n_bits = 8 * AnyArray(codes, "codes", {kAny, kAny}).shape(1);
     const std::size_t n_bytes = training_width(std::min(n_bits, kMaxTrainingBits));
     const Codes rows(codes, "codes", {kAny, n_bytes});
     const Codes classes(weights, "weights", {kAny, n_bytes});
-    const Labels labels(own, "own", {rows.shape(0)});
+    const Labels labels(y, "y", {rows.shape(0)});
     const NewArray<std::int16_t> half(rows.shape(0), classes.shape(0));
     without_gil([&] { half_margins(rows_of(rows), rows_of(classes), labels.data(), half.data(), n_threads); });
     return half.object;
 }
 
-void add_pair_sums(nb::handle codes, nb::handle weights, std::size_t bit, nb::handle own, nb::handle row_weights,
+void add_pair_sums(nb::handle codes, nb::handle weights, std::size_t bit, nb::handle y, nb::handle row_weights,
                    nb::handle tables, nb::handle sums, int n_threads) {
     const std::size_t n_bits = AnyArray(tables, "tables", {kAny, kAny}).shape(1) / 2;
     const Codes rows(codes, "codes", {kAny, training_width(n_bits)});
     const Codes classes(weights, "weights", {kAny, packed_width(n_bits)});
     const std::size_t n = rows.shape(0), n_classes = classes.shape(0);
-    const Labels labels(own, "own", {n});
+    const Labels labels(y, "y", {n});
     const Doubles factors(row_weights, "row_weights", {n});
     const Doubles values(tables, "tables", {kAny, 2 * n_bits + 1});
     const Array<double> totals(sums, "sums", {2, values.shape(0), n_classes, n_classes});
@@ -462,13 +462,13 @@ double flip_bits_of(nb::handle H, nb::handle g, nb::handle w, int n_threads) {
     return flip_bits(matrix.data(), slopes.data(), signs.data(), n_classes, n_threads);
 }
 
-nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle own, nb::handle row_weights,
+nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle y, nb::handle row_weights,
                         std::size_t n_bits, nb::handle values, double log_step, int n_threads) {
     const std::size_t n_bytes = training_width(n_bits);
     const Codes rows(codes, "codes", {kAny, n_bytes});
     const Codes classes(weights, "weights", {kAny, n_bytes});
     const std::size_t n = rows.shape(0);
-    const Labels labels(own, "own", {n});
+    const Labels labels(y, "y", {n});
     const Doubles factors(row_weights, "row_weights", {n});
     const Doubles losses(values, "values", {4 * n_bits + 1});
     // The powers exp(log_step * r) have exponents that fit an integer. A NaN is refused as well.

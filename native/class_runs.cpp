@@ -29,19 +29,19 @@ void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_c
     }
 }
 
-std::vector<ClassRun> class_runs(const std::intptr_t* own, std::size_t n, std::size_t n_classes) {
+std::vector<ClassRun> class_runs(const std::intptr_t* y, std::size_t n, std::size_t n_classes) {
     constexpr std::size_t kAtOnce = 16;
     std::vector<ClassRun> runs;
     for (std::size_t begin = 0; begin < n;) {
-        require_classes(own + begin, 1, n_classes, "own");
+        require_classes(y + begin, 1, n_classes, "y");
         std::size_t end = begin + 1;
         for (; end + kAtOnce <= n; end += kAtOnce) {
             std::intptr_t different = 0;
-            for (std::size_t i = 0; i < kAtOnce; ++i) different |= own[end + i] ^ own[begin];
+            for (std::size_t i = 0; i < kAtOnce; ++i) different |= y[end + i] ^ y[begin];
             if (different != 0) break;
         }
-        while (end < n && own[end] == own[begin]) ++end;
-        runs.push_back({static_cast<std::size_t>(own[begin]), begin, end});
+        while (end < n && y[end] == y[begin]) ++end;
+        runs.push_back({static_cast<std::size_t>(y[begin]), begin, end});
         begin = end;
     }
     return runs;
@@ -49,9 +49,9 @@ std::vector<ClassRun> class_runs(const std::intptr_t* own, std::size_t n, std::s
 
 void require_ascending(const std::vector<ClassRun>& runs) {
     for (std::size_t i = 1; i < runs.size(); ++i) {
-        if (runs[i].own < runs[i - 1].own) {
-            throw std::invalid_argument("own: expected ascending class indices, found " + std::to_string(runs[i].own) +
-                                        " after " + std::to_string(runs[i - 1].own));
+        if (runs[i].y < runs[i - 1].y) {
+            throw std::invalid_argument("y: expected ascending class indices, found " + std::to_string(runs[i].y) +
+                                        " after " + std::to_string(runs[i - 1].y));
         }
     }
 }

@@ -12,7 +12,7 @@ namespace bitclass {
 
 // Rows [begin, end) all belong to one class.
 struct ClassRun {
-    std::size_t own;
+    std::size_t y;
     std::size_t begin;
     std::size_t end;
 };
@@ -20,8 +20,8 @@ struct ClassRun {
 // Throws unless each label lies in [0, n_classes).
 void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_classes, const char* name);
 
-// Neighbouring rows of one class, in row order; own is checked.
-std::vector<ClassRun> class_runs(const std::intptr_t* own, std::size_t n, std::size_t n_classes);
+// Neighbouring rows of one class, in row order; y is checked.
+std::vector<ClassRun> class_runs(const std::intptr_t* y, std::size_t n, std::size_t n_classes);
 
 // Row numbers ordered by label, rows of one label in row order; empty where the rows are so already.
 std::vector<std::size_t> order_by_label(const std::intptr_t* labels, std::size_t n);

@@ -16,8 +16,8 @@ constexpr std::size_t kMinEntriesForThreads = 1 << 16;
 
 }  // namespace
 
-void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own, std::int16_t* half, int n_threads) {
-    require_classes(own, codes.n, weights.n, "own");
+void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* y, std::int16_t* half, int n_threads) {
+    require_classes(y, codes.n, weights.n, "y");
     const TrainingKernels& loops = kernels().training;
     const std::size_t n_classes = weights.n;
     const std::size_t n_pieces = pieces_of(codes.n_bytes);
@@ -35,7 +35,7 @@ void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own
             const std::size_t n_rows = std::min(kTileRows, chunk_end - begin);
             for (std::size_t i = 0; i < n_rows; ++i) {
                 rows[i] = begin + i;
-                classes[i] = static_cast<std::size_t>(own[begin + i]);
+                classes[i] = static_cast<std::size_t>(y[begin + i]);
             }
             loops.prepare_rows(codes.codes, codes.n_bytes, rows, n_rows, weights.codes, classes, row_pieces.data(),
                                own_distances);

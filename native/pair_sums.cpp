@@ -92,7 +92,7 @@ public:
     }
 
     void run(int n_threads) {
-        const std::vector<ClassRun> runs = class_runs(rows_.own, rows_.n, rows_.n_classes);
+        const std::vector<ClassRun> runs = class_runs(rows_.y, rows_.n, rows_.n_classes);
         require_ascending(runs);
         const std::vector<Task> tasks = make_tasks(runs, rows_.n_classes);
         if (rows_.n * rows_.n_classes < kMinLookupsForThreads) n_threads = 1;
@@ -102,14 +102,14 @@ public:
 private:
     double* sums_of(const Task& task, std::size_t k) const {
         const std::size_t side = task.bit > 0 ? 0 : 1;
-        return sums_ + ((side * tables_.n_tables + k) * rows_.n_classes + task.run.own) * rows_.n_classes;
+        return sums_ + ((side * tables_.n_tables + k) * rows_.n_classes + task.run.y) * rows_.n_classes;
     }
 
     void do_task(const Task& task) const {
         // The own column is summed with the others, which costs less than going around it, and then
         // put back as it was.
         std::vector<double> own_sums(tables_.n_tables);
-        for (std::size_t k = 0; k < tables_.n_tables; ++k) own_sums[k] = sums_of(task, k)[task.run.own];
+        for (std::size_t k = 0; k < tables_.n_tables; ++k) own_sums[k] = sums_of(task, k)[task.run.y];
         std::vector<std::uint32_t> row_pieces(kTileRows * n_pieces_);
         TileRows rows;
         for (std::size_t next = task.run.begin; next < task.run.end;) {
@@ -118,8 +118,8 @@ private:
                 add_tile(task, rows, row_pieces.data(), column, std::min(kTileColumns, task.end_column - column));
             }
         }
-        if (task.begin_column <= task.run.own && task.run.own < task.end_column) {
-            for (std::size_t k = 0; k < tables_.n_tables; ++k) sums_of(task, k)[task.run.own] = own_sums[k];
+        if (task.begin_column <= task.run.y && task.run.y < task.end_column) {
+            for (std::size_t k = 0; k < tables_.n_tables; ++k) sums_of(task, k)[task.run.y] = own_sums[k];
         }
     }
 
@@ -137,7 +137,7 @@ private:
             rows.unit_weights &= rows.weights[i] == 1.0;
         }
         std::size_t classes[kTileRows];
-        std::fill_n(classes, kTileRows, task.run.own);
+        std::fill_n(classes, kTileRows, task.run.y);
         loops_.prepare_rows(codes_.codes, codes_.n_bytes, rows.rows, n, weights_.codes, classes, row_pieces,
                             rows.own_distances);
         return next;
@@ -146,7 +146,7 @@ private:
     void add_tile(const Task& task, const TileRows& rows, const std::uint32_t* row_pieces, std::size_t column,
                   std::size_t n_columns) const {
         alignas(64) std::uint16_t indices[kTileRows * kTileColumns];
-        const std::uint16_t* bases = bases_.of(weight_bits_[task.run.own], task.bit) + column;
+        const std::uint16_t* bases = bases_.of(weight_bits_[task.run.y], task.bit) + column;
         const std::uint16_t limit = static_cast<std::uint16_t>(2 * tables_.n_bits);
         for (std::size_t c = 0; c < n_columns; c += kPieceColumns) {
             loops_.indices_from_codes({pieces_.data() + (column + c) * n_pieces_, n_pieces_, row_pieces, rows.n,

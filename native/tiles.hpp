@@ -47,7 +47,7 @@ struct TrainingKernels : RowKernels<float>, RowKernels<double> {
     // Doubled pieces of the listed rows of codes (n, n_bytes), and their Hamming distances to the
     // weights of their own classes, listed as the rows are.
     void (*prepare_rows)(const std::uint8_t* codes, std::size_t n_bytes, const std::size_t* rows, std::size_t n_rows,
-                         const std::uint8_t* weights, const std::size_t* own, std::uint32_t* row_pieces,
+                         const std::uint8_t* weights, const std::size_t* y, std::uint32_t* row_pieces,
                          std::uint16_t* own_distances);
 
     // B-step, margins (C, kLanes): out[j][lane] = 2 * min(margins[classes[j]][lane] + lane_base[lane], limit).

@@ -20,7 +20,7 @@ struct PackedRows {
     std::size_t n_bytes;
 };
 
-void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* own, std::int16_t* half, int n_threads);
+void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* y, std::int16_t* half, int n_threads);
 
 struct PairTables {
     const double* values;  // (n_tables, 2 * n_bits + 1)
@@ -29,7 +29,7 @@ struct PairTables {
 };
 
 struct TrainingRows {
-    const std::intptr_t* own;   // (n,) ascending
+    const std::intptr_t* y;     // (n,) ascending
     const double* row_weights;  // (n,)
     std::size_t n;
     std::size_t n_classes;
@@ -45,7 +45,7 @@ double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n
 struct CodeUpdate {
     PackedRows codes;
     PackedRows weights;
-    const std::intptr_t* own;   // (n,)
+    const std::intptr_t* y;     // (n,)
     const double* row_weights;  // (n,)
     std::size_t n_bits;
     const double* values;  // (4 * n_bits + 1,)

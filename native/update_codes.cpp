@@ -157,7 +157,7 @@ private:
         std::uint16_t own_margins[kLanes];
         CodeTile tile{pieces_.data(),
                       n_pieces_,
-                      shared_.weight_pieces.data() + block.own * n_pieces_,
+                      shared_.weight_pieces.data() + block.y * n_pieces_,
                       1,
                       shared_.no_row_base.data(),
                       own_distances,
@@ -175,7 +175,7 @@ private:
         shared_.loops.indices_from_codes(tile);
         // The own class never counts for the largest margin, and its bit never differs from its own.
         const std::int16_t lowest = static_cast<std::int16_t>(-static_cast<int>(update_.n_bits));
-        std::fill_n(margins_.data() + block.own * kLanes, kLanes, lowest);
+        std::fill_n(margins_.data() + block.y * kLanes, kLanes, lowest);
         std::fill_n(top_, kLanes, std::int16_t{0});
         find_top();
     }
@@ -186,7 +186,7 @@ private:
 
     void update_bit(const ClassRun& block, std::size_t k, LogSum& decrease) {
         std::uint8_t* column = columns_.data() + k / 8 * kLanes;
-        const bool own_bit = (update_.weights.codes[block.own * n_bytes_ + k / 8] >> k % 8 & 1) != 0;
+        const bool own_bit = (update_.weights.codes[block.y * n_bytes_ + k / 8] >> k % 8 & 1) != 0;
         const std::uint32_t* others = shared_.classes.begin(k, !own_bit);
         const std::size_t n_others = shared_.classes.size(k, !own_bit);
 
@@ -265,9 +265,9 @@ void update_codes(const CodeUpdate& update, int n_threads) {
     require_padding(update.codes, update.n_bits, "codes");
     require_padding(update.weights, update.n_bits, "weights");
     std::vector<ClassRun> blocks;
-    for (const ClassRun& run : class_runs(update.own, update.codes.n, update.weights.n)) {
+    for (const ClassRun& run : class_runs(update.y, update.codes.n, update.weights.n)) {
         for (std::size_t begin = run.begin; begin < run.end; begin += kLanes) {
-            blocks.push_back({run.own, begin, std::min(run.end, begin + kLanes)});
+            blocks.push_back({run.y, begin, std::min(run.end, begin + kLanes)});
         }
     }
     const SharedTables shared(update);

@@ -140,9 +140,9 @@ class Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Self:
         """Learn from X of shape (n, d) and labels y of shape (n,)."""
         mean = X.mean(axis=0, dtype=np.float64)
-        _, own = np.unique(y, return_inverse=True)
+        _, y = np.unique(y, return_inverse=True)
         rng = np.random.default_rng(self.random_state)
-        projection = self._learn(X - mean.astype(X.dtype), own, rng)
+        projection = self._learn(X - mean.astype(X.dtype), y, rng)
         self.projection_ = projection.astype(np.float32)
         self.intercept_ = -(mean @ self.projection_).astype(np.float32)
         return self
@@ -155,7 +155,7 @@ class Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return codes
 
     def _learn(
-        self, X: NDArray[Any], own: NDArray[np.intp], rng: np.random.Generator
+        self, X: NDArray[Any], y: NDArray[np.intp], rng: np.random.Generator
     ) -> NDArray[np.float64]:
         """P (d, n_bits) from centred rows X (n, d) and class indices own (n,)."""
         raise NotImplementedError
@@ -165,7 +165,7 @@ class LSHEncoder(Encoder):
     """Locality-sensitive hashing: signs of Gaussian random projections."""
 
     def _learn(
-        self, X: NDArray[Any], own: NDArray[np.intp], rng: np.random.Generator
+        self, X: NDArray[Any], y: NDArray[np.intp], rng: np.random.Generator
     ) -> NDArray[np.float64]:
         return rng.standard_normal((X.shape[1], self.n_bits))
 
@@ -179,9 +179,9 @@ class CCAITQEncoder(Encoder):
     """
 
     def _learn(
-        self, X: NDArray[Any], own: NDArray[np.intp], rng: np.random.Generator
+        self, X: NDArray[Any], y: NDArray[np.intp], rng: np.random.Generator
     ) -> NDArray[np.float64]:
-        directions = canonical_directions(X, own, self.n_bits)
+        directions = canonical_directions(X, y, self.n_bits)
         V = (X @ directions.astype(X.dtype)).astype(np.float64)
         start, _ = np.linalg.qr(rng.standard_normal((self.n_bits, self.n_bits)))
         rotation = start[: V.shape[1]]
@@ -192,13 +192,13 @@ class CCAITQEncoder(Encoder):
 
 
 def canonical_directions(
-    X: NDArray[Any], own: NDArray[np.intp], max_directions: int
+    X: NDArray[Any], y: NDArray[np.intp], max_directions: int
 ) -> NDArray[np.float64]:
     """Canonical directions (d, k) of centred rows X (n, d), each scaled by its correlation."""
     covariance = gram(X) / len(X)
     covariance[np.diag_indices_from(covariance)] += 1e-4 * np.trace(covariance)
     factor = scipy.linalg.cholesky(covariance, lower=True)
-    between = class_sums(X, own) / np.sqrt(np.bincount(own) * len(X))[:, None]
+    between = class_sums(X, y) / np.sqrt(np.bincount(y) * len(X))[:, None]
     whitened = scipy.linalg.solve_triangular(factor, between.T, lower=True)
     left, correlations, _ = scipy.linalg.svd(whitened, full_matrices=False)
     k = int(np.count_nonzero(correlations[:max_directions] > 1e-6 * correlations[0]))
@@ -224,24 +224,24 @@ class SDHEncoder(Encoder):
     max_rounds = 5
 
     def _learn(
-        self, X: NDArray[Any], own: NDArray[np.intp], rng: np.random.Generator
+        self, X: NDArray[Any], y: NDArray[np.intp], rng: np.random.Generator
     ) -> NDArray[np.float64]:
         regularised = gram(X)
         regularised[np.diag_indices_from(regularised)] += self.hash_penalty
         factor = scipy.linalg.cho_factor(regularised, lower=True, overwrite_a=True)
         B = signs(rng.standard_normal((len(X), self.n_bits))).astype(np.float32)
         for _ in range(self.max_rounds):
-            W = self.classifier_step(B, own)
+            W = self.classifier_step(B, y)
             P = scipy.linalg.cho_solve(factor, cross(X, B))
-            if not self.code_step(B, W, P, X, own):
+            if not self.code_step(B, W, P, X, y):
                 break
         return np.asarray(scipy.linalg.cho_solve(factor, cross(X, B)))
 
-    def classifier_step(self, B: NDArray[np.float32], own: NDArray[np.intp]) -> NDArray[np.float64]:
+    def classifier_step(self, B: NDArray[np.float32], y: NDArray[np.intp]) -> NDArray[np.float64]:
         """W (r, C), a ridge regression of the class indicators on the codes B (n, r)."""
         regularised = gram(B)
         regularised[np.diag_indices_from(regularised)] += self.penalty
-        return np.asarray(scipy.linalg.solve(regularised, class_sums(B, own).T, assume_a="pos"))
+        return np.asarray(scipy.linalg.solve(regularised, class_sums(B, y).T, assume_a="pos"))
 
     def code_step(
         self,
@@ -249,7 +249,7 @@ class SDHEncoder(Encoder):
         W: NDArray[np.float64],
         P: NDArray[np.float64],
         X: NDArray[Any],
-        own: NDArray[np.intp],
+        y: NDArray[np.intp],
         max_sweeps: int = 10,
     ) -> bool:
         """Update B (n, r) in place, bit by bit; return whether any bit changed.
@@ -261,7 +261,7 @@ class SDHEncoder(Encoder):
         any_changed = False
         for rows in gen_batches(len(B), ROWS_PER_BLOCK):
             codes = B[rows].astype(np.float64)
-            target = W.T[own[rows]] + self.fidelity * (X[rows] @ P.astype(X.dtype))
+            target = W.T[y[rows]] + self.fidelity * (X[rows] @ P.astype(X.dtype))
             product = codes @ G
             for _ in range(max_sweeps):
                 n_changed = 0
@@ -300,7 +300,7 @@ def cross(X: NDArray[Any], B: NDArray[np.float32]) -> NDArray[np.float64]:
     return total
 
 
-def class_sums(X: NDArray[Any], own: NDArray[np.intp]) -> NDArray[np.float64]:
+def class_sums(X: NDArray[Any], y: NDArray[np.intp]) -> NDArray[np.float64]:
     """Sum (C, d) of the rows X (n, d) of each class."""
-    indicator = scipy.sparse.csr_matrix((np.ones(len(own)), (own, np.arange(len(own)))))
+    indicator = scipy.sparse.csr_matrix((np.ones(len(y)), (y, np.arange(len(y)))))
     return np.asarray(indicator @ X)

@@ -170,11 +170,11 @@ def test_every_bit_takes_the_sign_of_smaller_loss_and_ties_keep_it(problem, scal
     expected = codes.copy()
     for k in range(n_bits):
         for i in range(len(labels)):
-            row, own = expected[i : i + 1], labels[i : i + 1]
+            row, y = expected[i : i + 1], labels[i : i + 1]
             flipped = row.copy()
             flipped[0, k] *= -1
-            present = objective(row, weights, own, name, scale)
-            other = objective(flipped, weights, own, name, scale)
+            present = objective(row, weights, y, name, scale)
+            other = objective(flipped, weights, y, name, scale)
             if other < present - 1e-9 * max(abs(present), abs(other)):
                 expected[i] = flipped[0]
     np.testing.assert_array_equal(found, expected)

@@ -126,14 +126,14 @@ def test_a_centre_may_come_without_a_scale(put, standardise):
 def test_sums_of_squares_and_of_classes(put):
     random = np.random.default_rng(0)
     Z = random.standard_normal((300, 2100)).astype(np.float32)
-    own = random.integers(7, size=300)
+    y = random.integers(7, size=300)
     gram, by_class = put(np.zeros((2100, 2100))), put(np.zeros((7, 2100), dtype=np.float32))
     add_gram([put(Z[:100]), put(Z[100:])], gram)
-    class_sums(put(Z), put(own), np.full(300, 2.0), by_class)
+    class_sums(put(Z), put(y), np.full(300, 2.0), by_class)
     wrong = np.abs(to_host(gram) - Z.T.astype(np.float64) @ Z)
     assert wrong.max() < 5.0  # bfloat16 rounds by 1/256
     assert wrong.mean() < 0.1
-    np.testing.assert_allclose(to_host(by_class), 2.0 * np.eye(7)[own].T @ Z, atol=1e-4)
+    np.testing.assert_allclose(to_host(by_class), 2.0 * np.eye(7)[y].T @ Z, atol=1e-4)
 
 
 @pytest.mark.parametrize("smallest", [1.0, 1e-4, 0.0])

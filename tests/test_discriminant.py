@@ -27,16 +27,16 @@ D = 8
 def problem(seed=0, n=400, n_classes=6, d=D):
     """Correlated features of uneven classes, and weights that are numbers of copies."""
     rng = np.random.default_rng(seed)
-    own = np.sort(np.concatenate([np.arange(n_classes), rng.integers(0, n_classes, n - n_classes)]))
-    rng.shuffle(own)
-    X = 2 * rng.standard_normal((n_classes, d))[own] + rng.standard_normal((n, d))
-    return X @ rng.standard_normal((d, d)) + 5.0, own, rng.integers(1, 4, n).astype(float)
+    y = np.sort(np.concatenate([np.arange(n_classes), rng.integers(0, n_classes, n - n_classes)]))
+    rng.shuffle(y)
+    X = 2 * rng.standard_normal((n_classes, d))[y] + rng.standard_normal((n, d))
+    return X @ rng.standard_normal((d, d)) + 5.0, y, rng.integers(1, 4, n).astype(float)
 
 
 def summed(parts, shift=0.0, scale=1.0, n_bits=24, d=D):
     statistics = Statistics(DiscriminantCodes(n_bits, 5), np.full(d, shift), np.full(d, scale))
-    for X, own, weights in parts:
-        statistics.add(X, own, weights)
+    for X, y, weights in parts:
+        statistics.add(X, y, weights)
     return statistics
 
 
@@ -44,12 +44,12 @@ def codes(statistics):
     return statistics.starting.class_codes(statistics.sums()).astype(int)
 
 
-def scatters(X, own, weights):
+def scatters(X, y, weights):
     """Scatter within and between classes, (d, d) each, of rows that are copied by their weights."""
     times = weights.astype(int)
-    X, own = np.repeat(X, times, axis=0), np.repeat(own, times)
-    means = np.array([X[own == c].mean(axis=0) for c in range(own.max() + 1)])
-    within, between = X - means[own], means[own] - X.mean(axis=0)
+    X, y = np.repeat(X, times, axis=0), np.repeat(y, times)
+    means = np.array([X[y == c].mean(axis=0) for c in range(y.max() + 1)])
+    within, between = X - means[y], means[y] - X.mean(axis=0)
     return within.T @ within / len(X), between.T @ between / len(X), means, X
 
 
@@ -57,8 +57,8 @@ def scatters(X, own, weights):
 @pytest.mark.parametrize("alpha", [1e-4, 0.1])
 def test_the_first_directions_are_those_of_linear_discriminant_analysis(n_classes, alpha):
     """Also against a dense generalised eigenproblem of the rows themselves."""
-    X, own, weights = problem(n_classes=n_classes)
-    within, between, means, repeated = scatters(X, own, weights)
+    X, y, weights = problem(n_classes=n_classes)
+    within, between, means, repeated = scatters(X, y, weights)
     deviations = repeated.std(axis=0)
     units = np.outer(deviations, deviations)
     penalised = within / units
@@ -67,7 +67,7 @@ def test_the_first_directions_are_those_of_linear_discriminant_analysis(n_classe
     q = min(n_classes - 1, D)
     expected = expected[:, ::-1][:, :q] / deviations[:, None]
 
-    coordinates = coordinates_of(scatter_of(summed([(X, own, weights)]).sums()), alpha, D)
+    coordinates = coordinates_of(scatter_of(summed([(X, y, weights)]).sums()), alpha, D)
     assert coordinates.n_discriminant == q
     found = coordinates.transform
     # The same subspace: nothing is left of either after a regression on the other.
@@ -87,8 +87,8 @@ def test_the_first_directions_are_those_of_linear_discriminant_analysis(n_classe
 
 @pytest.mark.parametrize("n_bits", [1, 3, 5, 24])
 def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_of_means(n_bits):
-    X, own, _ = problem()
-    statistics = summed([(X, np.arange(len(own)) % 6, None)])
+    X, y, _ = problem()
+    statistics = summed([(X, np.arange(len(y)) % 6, None)])
     scatter = scatter_of(statistics.sums())
     coordinates = coordinates_of(scatter, 0.01, n_bits)
     Q, t, weights = discriminant_projection(coordinates, n_bits, seed=1)
@@ -115,12 +115,12 @@ def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_
 
 @given(st.integers(0, 1000), st.sampled_from([2, 5, 40]), st.floats(-2, 2), st.floats(-30, 30))
 def test_units_and_zero_of_the_features_do_not_matter(seed, n_classes, log_unit, shift):
-    X, own, weights = problem(seed, n_classes=n_classes)
+    X, y, weights = problem(seed, n_classes=n_classes)
     unit = 10.0 ** (log_unit * np.linspace(-1, 1, D))
-    plain = codes(summed([(X, own, weights)]))
+    plain = codes(summed([(X, y, weights)]))
     for other in (
-        summed([(X * unit + shift * unit, own, weights)]),
-        summed([(X, own, weights)], shift=3.0, scale=0.2),  # what the sums are counted from
+        summed([(X * unit + shift * unit, y, weights)]),
+        summed([(X, y, weights)], shift=3.0, scale=0.2),  # what the sums are counted from
     ):
         assert np.mean(plain == codes(other)) > 0.98, "but for means at the border"
 
@@ -128,9 +128,9 @@ def test_units_and_zero_of_the_features_do_not_matter(seed, n_classes, log_unit,
 @pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize("kernel", [None, "rbf"])
 def test_threads_change_no_bit_of_a_model(refine, kernel):
-    X, own, _ = problem(n=9000, n_classes=20, d=30)
+    X, y, _ = problem(n=9000, n_classes=20, d=30)
     given = {"refine": refine, "kernel": kernel, "n_anchors": 100}
-    one, two = (make(64, n_jobs=n, **given).fit(X.astype(np.float32), own) for n in (1, 2))
+    one, two = (make(64, n_jobs=n, **given).fit(X.astype(np.float32), y) for n in (1, 2))
     assert_same_model(one, two)
 
 
@@ -141,12 +141,12 @@ def test_threads_change_no_bit_of_a_model(refine, kernel):
 
 @pytest.mark.parametrize("refine", [False, "auto"])
 def test_classes_of_one_row_and_features_without_meaning_do_no_harm(refine):
-    X, own, _ = problem(n=700)
+    X, y, _ = problem(n=700)
     X = np.hstack([X, X[:, :2], np.full((700, 1), 7.3), np.zeros((700, 1))])
-    X, own = np.vstack([X, X[:1] + 50.0]), np.append(own, 6)  # a class of one row
-    classifier = make(32, refine=refine).fit(X, own)
+    X, y = np.vstack([X, X[:1] + 50.0]), np.append(y, 6)  # a class of one row
+    classifier = make(32, refine=refine).fit(X, y)
     assert np.isfinite(classifier.projection_).all()
-    assert classifier.score(X, own) > 0.9
+    assert classifier.score(X, y) > 0.9
     alone = make(32).fit(X[:9], np.arange(9))
     assert np.isfinite(alone.projection_).all()
     assert len(np.unique(alone.weights_, axis=0)) == 9
@@ -194,22 +194,22 @@ def test_a_matrix_without_cholesky_factor_is_told_from_a_lack_of_memory(monkeypa
 
 
 def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best(monkeypatch):
-    X, own, _ = problem(n=3000, n_classes=10)
-    statistics = summed([(X, own, None)])
+    X, y, _ = problem(n=3000, n_classes=10)
+    statistics = summed([(X, y, None)])
     scatter = scatter_of(statistics.sums())
     Z = statistics.sums().standardised_rows(X[:500], np.arange(500))
-    found = best_alpha(scatter, Z, own[:500])
+    found = best_alpha(scatter, Z, y[:500])
     accuracies = {}
     for alpha in module._ALPHAS:
         transform = coordinates_of(scatter, alpha, D).transform
         rows, means = (Z - scatter.mean) @ transform, scatter.centred(slice(None)) @ transform
         nearest = ((rows[:, None] - means[None]) ** 2).sum(axis=2).argmin(axis=1)
-        accuracies[alpha] = np.mean(nearest == own[:500])
+        accuracies[alpha] = np.mean(nearest == y[:500])
     good = [a for a in accuracies if accuracies[a] >= max(accuracies.values()) - 0.02]
     assert found == max(good)
     assert len(set(accuracies.values())) > 1
     # The first rows, of one class where rows are sorted, do not decide: here no penalty suits them.
-    odd = np.concatenate([(own[:100] + 5) % 10, own[100:500]])
+    odd = np.concatenate([(y[:100] + 5) % 10, y[100:500]])
     monkeypatch.setattr(module, "_MAX_ALPHA_ROWS", 100)
     assert best_alpha(scatter, Z, odd) < 1.0
     assert best_alpha(scatter, Z[:100], odd[:100]) == 1.0
@@ -217,8 +217,8 @@ def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best(monkeypat
 
 @pytest.mark.parametrize(("n", "expected"), [(20, 8 / 14), (6, 1.0), (100_000, 1e-4)])
 def test_the_penalty_without_rows_held_out_falls_with_their_number(n, expected):
-    X, own, _ = problem(n=n)
-    found = default_alpha(summed([(X, own, None)]).sums())
+    X, y, _ = problem(n=n)
+    found = default_alpha(summed([(X, y, None)]).sums())
     assert found == pytest.approx(expected, rel=1e-3)
 
 
@@ -234,8 +234,8 @@ def test_few_classes_have_weights_that_differ_in_many_bits(n_classes, seed):
 
 
 def test_coordinates_of_rows_are_about_the_mean_and_give_the_scores_of_their_hash_function():
-    X, own, weights = problem()
-    coordinates = coordinates_of(scatter_of(summed([(X, own, weights)], 1.0, 2.0).sums()), 0.1, D)
+    X, y, weights = problem()
+    coordinates = coordinates_of(scatter_of(summed([(X, y, weights)], 1.0, 2.0).sums()), 0.1, D)
     A = coordinates.rows(X)
     np.testing.assert_allclose(weights @ A / weights.sum(), 0.0, atol=1e-4)
     Q, t, _ = discriminant_projection(coordinates, 24, seed=1)

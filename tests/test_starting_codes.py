@@ -15,15 +15,15 @@ from bitclass.training.starting_codes import MeanCodes, ProjectionCodes, RandomC
 
 def problem(seed=0, n=300, d=6, n_classes=8):
     rng = np.random.default_rng(seed)
-    own = np.arange(n) % n_classes
-    X = rng.standard_normal((n_classes, d))[own] * 2 + rng.standard_normal((n, d))
-    return X @ rng.standard_normal((d, d)), own, rng.integers(1, 4, n).astype(float)
+    y = np.arange(n) % n_classes
+    X = rng.standard_normal((n_classes, d))[y] * 2 + rng.standard_normal((n, d))
+    return X @ rng.standard_normal((d, d)), y, rng.integers(1, 4, n).astype(float)
 
 
 def summed(parts, shift=0.0, scale=1.0, d=6, n_bits=40, seed=5):
     statistics = Statistics(MeanCodes(n_bits, seed), np.full(d, shift), np.full(d, scale))
-    for X, own, weights in parts:
-        statistics.add(X, own, weights)
+    for X, y, weights in parts:
+        statistics.add(X, y, weights)
     return statistics
 
 
@@ -38,10 +38,10 @@ def mostly_equal(a, b):
 
 def test_codes_of_means_are_signs_of_projections_of_uncorrelated_means():
     """By the definition, with the rows themselves in the place of sums."""
-    X, own, weights = problem()
-    statistics = summed([(X, own, weights)])
+    X, y, weights = problem()
+    statistics = summed([(X, y, weights)])
     times = weights.astype(int)
-    repeated, labels = np.repeat(X, times, axis=0), np.repeat(own, times)
+    repeated, labels = np.repeat(X, times, axis=0), np.repeat(y, times)
     Z = (repeated - repeated.mean(axis=0)) / repeated.std(axis=0)
     factor = np.linalg.cholesky(Z.T @ Z / len(Z) + 0.03 * np.eye(6))
     white = np.linalg.solve(factor, Z.T).T
@@ -51,26 +51,26 @@ def test_codes_of_means_are_signs_of_projections_of_uncorrelated_means():
     assert mostly_equal(codes(statistics), np.where(means @ drawn >= 0, 1, -1))
     # Every row starts with the code of its class.
     sums = statistics.starting.code_sums(statistics.sums())
-    np.testing.assert_array_equal(sums, codes(statistics) * np.bincount(own, weights)[:, None])
+    np.testing.assert_array_equal(sums, codes(statistics) * np.bincount(y, weights)[:, None])
 
 
 @given(st.integers(0, 1000), st.floats(-2, 2), st.floats(-30, 30))
 def test_units_and_zero_of_the_features_do_not_matter(seed, log_unit, shift):
-    X, own, weights = problem(seed)
+    X, y, weights = problem(seed)
     unit = 10.0 ** (log_unit * np.linspace(-1, 1, 6))
-    plain = codes(summed([(X, own, weights)]))
-    assert mostly_equal(plain, codes(summed([(X * unit + shift * unit, own, weights)])))
+    plain = codes(summed([(X, y, weights)]))
+    assert mostly_equal(plain, codes(summed([(X * unit + shift * unit, y, weights)])))
     # Nor does what the sums are counted from.
-    assert mostly_equal(plain, codes(summed([(X, own, weights)], shift=3.0, scale=0.2)))
+    assert mostly_equal(plain, codes(summed([(X, y, weights)], shift=3.0, scale=0.2)))
 
 
 def test_classes_without_rows_and_features_without_meaning_do_no_harm():
-    X, own, weights = problem()
-    plain, more = summed([(X, own, weights)]), summed([(X, own, weights)])
-    more.add(X[:0], own[:0], classes=np.array([-1, 3, 100]))
+    X, y, weights = problem()
+    plain, more = summed([(X, y, weights)]), summed([(X, y, weights)])
+    more.add(X[:0], y[:0], classes=np.array([-1, 3, 100]))
     np.testing.assert_array_equal(codes(plain), codes(more))
     X = np.column_stack([X, X[:, 0], np.full(300, 4.0)])
-    assert set(np.unique(codes(summed([(X, own, weights)], d=8)))) == {-1, 1}
+    assert set(np.unique(codes(summed([(X, y, weights)], d=8)))) == {-1, 1}
 
 
 def test_sums_that_no_rows_can_have_are_told():

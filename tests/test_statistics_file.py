@@ -30,9 +30,9 @@ def batches(rng, classes, n=4, weighted=True):
     centres = 4 * rng.standard_normal((len(classes), D)).astype(np.float32)
     for at in range(n):
         # Later batches bring classes that earlier ones did not have.
-        own = rng.integers(0, min(len(classes), 3 + at), 50)
-        X = rng.standard_normal((50, D)).astype(np.float32) + centres[own]
-        yield X, classes[own], rng.uniform(0.5, 2, 50) if weighted else None
+        y = rng.integers(0, min(len(classes), 3 + at), 50)
+        X = rng.standard_normal((50, D)).astype(np.float32) + centres[y]
+        yield X, classes[y], rng.uniform(0.5, 2, 50) if weighted else None
 
 
 def assert_same(a, b):

@@ -46,11 +46,11 @@ void indices_from_codes(const CodeTile& tile) {
 }
 
 void prepare_rows(const std::uint8_t* codes, std::size_t n_bytes, const std::size_t* rows, std::size_t n_rows,
-                  const std::uint8_t* weights, const std::size_t* own, std::uint32_t* row_pieces,
+                  const std::uint8_t* weights, const std::size_t* y, std::uint32_t* row_pieces,
                   std::uint16_t* own_distances) {
     for (std::size_t i = 0; i < n_rows; ++i) {
         const std::uint8_t* code = codes + rows[i] * n_bytes;
-        const std::uint8_t* weight = weights + own[i] * n_bytes;
+        const std::uint8_t* weight = weights + y[i] * n_bytes;
         int distance = 0;
         for (std::size_t at = 0; at < n_bytes; at += 8) {
             const std::size_t width = n_bytes - at < 8 ? n_bytes - at : 8;

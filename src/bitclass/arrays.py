@@ -261,23 +261,21 @@ def add_gram(blocks: Iterable[Array], gram: Array) -> None:
     gram += xp.triu(total) + xp.triu(total, k=1).T
 
 
-def class_sums(
-    Z: Array, own: Array, sample_weight: NDArray[np.float64] | None, total: Array
-) -> None:
-    """Add rows (n, d) times their weights to the rows of `total` (C, d) that `own` (n,) tells."""
+def class_sums(Z: Array, y: Array, sample_weight: NDArray[np.float64] | None, total: Array) -> None:
+    """Add rows (n, d) times their weights to row `y[i]` of `total` (C, d)."""
     if not is_foreign(Z):
-        class_sums_of_numpy(Z, own, sample_weight, total)
+        class_sums_of_numpy(Z, y, sample_weight, total)
         return
-    xp, own = namespace(Z), like(own, Z)
+    xp, y = namespace(Z), like(y, Z)
     Z = xp.astype(Z, total.dtype, copy=False)
     if sample_weight is not None:
         Z = Z * xp.astype(like(sample_weight[:, None], Z), Z.dtype)
     if _library(Z) == "torch":
-        total.index_add_(0, own, Z)
+        total.index_add_(0, y, Z)
     elif _library(Z) == "cupy":
-        sys.modules["cupy"].add.at(total, own, Z)
+        sys.modules["cupy"].add.at(total, y, Z)
     else:
-        is_own = own[None, :] == xp.arange(total.shape[0], device=device(Z))[:, None]
+        is_own = y[None, :] == xp.arange(total.shape[0], device=device(Z))[:, None]
         total += xp.astype(is_own, Z.dtype) @ Z
 
 

@@ -193,14 +193,14 @@ def check_groups(groups: ArrayLike, n_rows: int) -> NDArray[np.intp]:
     if found.shape != (n_rows,):
         raise ValueError(f"groups must have shape (n_samples,) = {(n_rows,)}, found {found.shape}")
     try:
-        names, own = np.unique(found, return_inverse=True)
+        names, index = np.unique(found, return_inverse=True)
     except TypeError as error:
         raise ValueError(f"groups must hold labels of one type: {error}") from None
     if found.dtype.kind == "f" and np.isnan(found).any():
         raise ValueError("groups must not hold NaN")
     if len(names) < 2:
         raise ValueError(f"groups must hold at least 2 groups, found {len(names)}")
-    return own
+    return index
 
 
 def check_continuation(
@@ -284,8 +284,8 @@ def check_rows(
         to_host(sample_weight), checked, dtype=np.float64, copy=True, ensure_non_negative=True
     )
     if estimator.class_weight is not None:
-        classes, own = np.unique(to_host(labels), return_inverse=True)
-        weights *= _class_weights(estimator.class_weight, classes, own, weights)[own]
+        classes, y = np.unique(to_host(labels), return_inverse=True)
+        weights *= _class_weights(estimator.class_weight, classes, y, weights)[y]
     wrong = (weights > MAX_SAMPLE_WEIGHT) | ((weights > 0) & (weights < MIN_SAMPLE_WEIGHT))
     if wrong.any():
         raise ValueError(
@@ -317,7 +317,7 @@ def _stays_there(estimator: Any, X: Any) -> bool:
 def _class_weights(
     class_weight: Mapping[Any, float] | str,
     classes: NDArray[Any],
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Weights of classes (C,): those of a dict, 1 for classes not in it, or balancing ones.
@@ -326,11 +326,11 @@ def _class_weights(
     ----------
     class_weight : dict or "balanced"
     classes : (C,) labels
-    own : (n,) class index of each sample
+    y : (n,) class index of each sample
     weights : (n,) sample weights, which "balanced" takes into account
     """
     if isinstance(class_weight, str):
-        totals = np.bincount(own, weights=weights, minlength=len(classes))
+        totals = np.bincount(y, weights=weights, minlength=len(classes))
         balancing: NDArray[np.float64] = weights.sum() / np.where(totals > 0, totals, 1.0)
         return balancing / len(classes)
     found = np.array([class_weight.get(label, 1.0) for label in classes.tolist()], dtype=float)

@@ -159,8 +159,8 @@ def problem(n=300, d=6, n_classes=4, seed=0, noise=1.0, dtype=np.float32):
     """Rows around a centre for each class, and their classes' numbers."""
     centres = 2.0 * np.random.default_rng(17).standard_normal((n_classes, d))
     rng = np.random.default_rng(seed)
-    own = rng.permutation(np.arange(n) % n_classes)
-    return (centres[own] + noise * rng.standard_normal((n, d))).astype(dtype), own
+    y = rng.permutation(np.arange(n) % n_classes)
+    return (centres[y] + noise * rng.standard_normal((n, d))).astype(dtype), y
 
 
 def assert_one_line(done, code, *words):

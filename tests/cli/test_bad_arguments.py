@@ -33,18 +33,18 @@ PREDICT = ("predict", "m.safetensors")
 
 def _files(folder):
     """Good files and bad ones, and links to them."""
-    X, own = problem(60, 6)
-    np.savez(folder / "good.npz", X=X, y=own)
-    np.savez(folder / "narrow.npz", X=X[:, :4], y=own)
+    X, y = problem(60, 6)
+    np.savez(folder / "good.npz", X=X, y=y)
+    np.savez(folder / "narrow.npz", X=X[:, :4], y=y)
     np.savez(folder / "one_class.npz", X=X, y=np.zeros(60, int))
     np.savez(folder / "unlabelled.npz", X=X)
     np.save(folder / "X.npy", X)
-    np.save(folder / "y.npy", own)
+    np.save(folder / "y.npy", y)
     columns = {f"f{j}": X[:, j] for j in range(6)}
-    pq.write_table(pa.table(columns | {"label": own}), folder / "columns.parquet")
+    pq.write_table(pa.table(columns | {"label": y}), folder / "columns.parquet")
     spoiled = X.copy()
     spoiled[41, 2] = np.nan
-    np.savez(folder / "nan.npz", X=spoiled, y=own)
+    np.savez(folder / "nan.npz", X=spoiled, y=y)
     (folder / "no_model.safetensors").write_bytes(b"this is no model" * 100)
     for name in ("progress", "saved"):
         (folder / name).mkdir()
@@ -52,7 +52,7 @@ def _files(folder):
         shutil.copy(folder / "good.npz", folder / name)
     (folder / "symbolic.npz").symlink_to("good.npz")
     os.link(folder / "good.npz", folder / "hard.npz")
-    days = np.array(["2020-02-29", "2021-03-01"], dtype="M8[D]")[own % 2]
+    days = np.array(["2020-02-29", "2021-03-01"], dtype="M8[D]")[y % 2]
     BinaryCodeClassifier(8, loss="hinge").fit(X, days).save(folder / "dates.safetensors")
 
 
@@ -181,8 +181,8 @@ def test_no_permission(folder):
 
 def test_a_limit_on_the_size_of_files(tmp_path):
     """The model takes about 2 MB, and the statistics in a checkpoint more."""
-    X, own = problem(80, 1200)
-    np.savez(tmp_path / "wide.npz", X=X, y=own)
+    X, y = problem(80, 1200)
+    np.savez(tmp_path / "wide.npz", X=X, y=y)
     (tmp_path / "m").write_bytes(b"the model of before")
     (tmp_path / "progress").mkdir()
     before = contents(tmp_path)

@@ -46,8 +46,8 @@ def fit(forks, tmp_path):
 
 @pytest.mark.parametrize("loss", ["hinge", "exponential"])
 def test_a_run_killed_at_any_moment_ends_with_the_same_model(fit, tmp_path, loss):
-    X, own = problem(ROWS, 12, n_classes=9, noise=3.0)
-    np.savez(tmp_path / "train.npz", X=X, y=own)
+    X, y = problem(ROWS, 12, n_classes=9, noise=3.0)
+    np.savez(tmp_path / "train.npz", X=X, y=y)
     seed = random.randrange(1 << 32)
     print("seed", seed)
     moments = random.Random(seed)
@@ -85,8 +85,8 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_model(fit, tmp_path, loss
 
 
 def test_a_checkpoint_of_another_run_is_refused(fit, tmp_path):
-    X, own = problem(ROWS, 12, n_classes=9)
-    np.savez(tmp_path / "train.npz", X=X, y=own)
+    X, y = problem(ROWS, 12, n_classes=9)
+    np.savez(tmp_path / "train.npz", X=X, y=y)
     seconds = fit("undisturbed", "hinge").seconds
     saved = tmp_path / "model-progress" / "statistics.safetensors"
     while not saved.exists():
@@ -98,7 +98,7 @@ def test_a_checkpoint_of_another_run_is_refused(fit, tmp_path):
     assert_one_line(other, 1, saved.name, "another run", "parameters")
 
     # The same name, number and width of rows, but other rows.
-    np.savez(tmp_path / "train.npz", X=X[::-1], y=own)
+    np.savez(tmp_path / "train.npz", X=X[::-1], y=y)
     done = bitclass(*given, "--scale", 0.3, "--no-refine", cwd=tmp_path)
     assert_one_line(done, 1, saved.name, "another run", "files")
     assert saved.read_bytes() == before

@@ -35,8 +35,8 @@ FORMATS = ("npz", "csv")
 
 
 def rows(seed, n):
-    X, own = problem(n, n_classes=7, seed=seed, noise=2.0)
-    return X, NAMES[own]
+    X, y = problem(n, n_classes=7, seed=seed, noise=2.0)
+    return X, NAMES[y]
 
 
 def columns(X, y, order=range(6), **more):
@@ -245,8 +245,8 @@ def test_evaluate_counts_truly(outputs, fitted):
     pairs = {(pair["class"], pair["predicted"]): pair["rows"] for pair in found["confused"]}
     wrong = np.sort((counts - np.diag(right)).ravel())[::-1]
     assert list(pairs.values()) == wrong[: len(pairs)].tolist()
-    for (own, predicted), n in pairs.items():
-        assert n == counts[np.searchsorted(NAMES, own), np.searchsorted(NAMES, predicted)]
+    for (actual, predicted), n in pairs.items():
+        assert n == counts[np.searchsorted(NAMES, actual), np.searchsorted(NAMES, predicted)]
     assert f"accuracy {found['accuracy']:.2%}" in outputs["table"]
 
 
@@ -294,8 +294,8 @@ def test_whoever_reads_may_stop_early(folder):
 
 def test_names_and_labels_are_shown_as_they_are(tmp_path):
     names = np.array(["[/b] :cat:", "[red]x[/red]", "esc\x1b[31m", "$", "e", "f", "g"])
-    X, own = problem(200, n_classes=7, noise=3.0)
-    np.savez(tmp_path / "x[b].npz", X=X, y=names[own])
+    X, y = problem(200, n_classes=7, noise=3.0)
+    np.savez(tmp_path / "x[b].npz", X=X, y=names[y])
     runs = [
         ("fit", "x[b].npz", "--model", "m[b].safetensors", "--bits", 16),
         ("evaluate", "m[b].safetensors", "x[b].npz"),
@@ -349,9 +349,9 @@ def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
 
     A model keeps that of its own files, also when it is updated.
     """
-    X, own = problem(200, 4)
+    X, y = problem(200, 4)
     pairs = [" ".join(f"{j}:{value}" for j, value in enumerate(x)) for x in X.tolist()]
-    rows = [f"{label} {pair}\n" for label, pair in zip(own, pairs, strict=True)]
+    rows = [f"{label} {pair}\n" for label, pair in zip(y, pairs, strict=True)]
     (tmp_path / "train.svm").write_text("".join(rows))
     few = [re.sub(r" 0:\S+", "", row) for row in rows]
     (tmp_path / "few.svm").write_text("".join(few))
@@ -373,21 +373,21 @@ def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
 
 def test_evaluate_and_predict_take_the_test_part_of_a_file_that_was_fitted(tmp_path):
     """The accuracy of the training part would be reported as if it were that of new rows."""
-    X, own = problem(200, 4)
-    parts = {"X_train": X[:150], "y_train": own[:150], "X_test": X[150:], "y_test": own[150:]}
+    X, y = problem(200, 4)
+    parts = {"X_train": X[:150], "y_train": y[:150], "X_test": X[150:], "y_test": y[150:]}
     np.savez(tmp_path / "a.npz", **parts)
     assert "150 x 4" in succeed("fit", "a.npz", "--model", "m", "--bits", 16, cwd=tmp_path)
     for given in ((), ("--features", "X_test")):
         facts = json.loads(succeed("evaluate", "m", "a.npz", *given, "--json", cwd=tmp_path))
         found = succeed("predict", "m", "a.npz", *given, cwd=tmp_path).split()[1:]
-        right = np.array(found, dtype=int) == own[150:]
+        right = np.array(found, dtype=int) == y[150:]
         assert (facts["rows"], facts["accuracy"]) == (50, right.mean())
 
 
 def test_the_types_of_labels_are_those_of_the_model(tmp_path):
     """A model with classes 1, 2 and 3A, and a test file with only 1 and 2."""
-    X, own = problem(200, n_classes=3)
-    text = np.array(["1", "2", "3A"])[own]
+    X, y = problem(200, n_classes=3)
+    text = np.array(["1", "2", "3A"])[y]
     pyarrow.csv.write_csv(columns(X, text.tolist()), tmp_path / "train.csv")
     few = text != "3A"
     pyarrow.csv.write_csv(columns(X[few], text[few].tolist()), tmp_path / "few.csv")

@@ -37,8 +37,8 @@ def in_terminal(*arguments, **options):
 
 
 def test_the_progress_of_a_fit_is_seen(tmp_path):
-    X, own = problem(150_000, 4)
-    np.savez(tmp_path / "train.npz", X=X, y=own)
+    X, y = problem(150_000, 4)
+    np.savez(tmp_path / "train.npz", X=X, y=y)
     code, shown = in_terminal("fit", "train.npz", "--model", "m.safetensors", cwd=tmp_path)
     assert code == 0, shown
     assert re.search(r"\x1b\[(1;)?3\d", shown), "no colours"

@@ -33,8 +33,8 @@ def hinge(X, y):
 
 @pytest.fixture(scope="module")
 def rows():
-    X, own = problem(600, 8, n_classes=6, noise=2.0)
-    return X, NAMES[own]
+    X, y = problem(600, 8, n_classes=6, noise=2.0)
+    return X, NAMES[y]
 
 
 @pytest.fixture(scope="module")
@@ -228,9 +228,9 @@ def test_updates_at_once_wait_for_each_other_and_lose_no_rows(folder, rows):
 
 
 def test_a_refined_model_keeps_its_hash_function(tmp_path):
-    X, own = problem(2000, 12, n_classes=12, noise=2.5)
-    np.savez(tmp_path / "train.npz", X=X[:1500], y=own[:1500])
-    np.savez(tmp_path / "one.npz", X=X[1500:1501], y=own[1500:1501])
+    X, y = problem(2000, 12, n_classes=12, noise=2.5)
+    np.savez(tmp_path / "train.npz", X=X[:1500], y=y[:1500])
+    np.savez(tmp_path / "one.npz", X=X[1500:1501], y=y[1500:1501])
     fit = ("fit", "train.npz", "--model", "m", "--keep-statistics", "--json")
     told = json.loads(succeed(*fit, cwd=tmp_path))
     assert told["refinement"]["epochs"] > 0, "not refined, so that nothing is shown"
@@ -239,7 +239,7 @@ def test_a_refined_model_keeps_its_hash_function(tmp_path):
     assert told["rows"] == 1501
     after = library.load(tmp_path / "m")
     np.testing.assert_array_equal(after.hash_function.projection, before.hash_function.projection)
-    test, labels = X[1500:], own[1500:]
+    test, labels = X[1500:], y[1500:]
     assert np.mean(after.predict(test) == labels) > np.mean(before.predict(test) == labels) - 0.01
 
 

@@ -167,11 +167,11 @@ def rescored(
 
 
 def half_margins(
-    codes: NDArray[np.uint8], weights: NDArray[np.uint8], own: NDArray[np.intp]
+    codes: NDArray[np.uint8], weights: NDArray[np.uint8], y: NDArray[np.intp]
 ) -> NDArray[np.int16]:
     """See :func:`bitclass._native.training.half_margins`."""
     distances = hamming(codes[:, None], weights[None])
-    own_distances = np.take_along_axis(distances, own[:, None], axis=1)
+    own_distances = np.take_along_axis(distances, y[:, None], axis=1)
     return (own_distances - distances).astype(np.int16)
 
 
@@ -179,18 +179,18 @@ def pair_sums(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],
     bit: int,
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     row_weights: NDArray[np.float64],
     tables: NDArray[np.float64],
     sums: NDArray[np.float64],
 ) -> None:
     """See :func:`bitclass._native.training.pair_sums`."""
     n_bits = (tables.shape[1] - 1) // 2
-    half = half_margins(codes, weights, own)
+    half = half_margins(codes, weights, y)
     bits = unpack(codes, bit + 1)[:, bit]
     weight_bits = unpack(weights, bit + 1)[:, bit]
-    for q in np.unique(own):
-        rows = slice(*np.searchsorted(own, [q, q + 1]))
+    for q in np.unique(y):
+        rows = slice(*np.searchsorted(y, [q, q + 1]))
         others = np.arange(half.shape[1]) != q
         step = ((weight_bits - weight_bits[q]) // 2)[others]
         for side, sign in enumerate((1, -1)):
@@ -229,7 +229,7 @@ def flip_bits(
 def update_codes(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     row_weights: NDArray[np.float64],
     n_bits: int,
     values: NDArray[np.float64],
@@ -238,17 +238,17 @@ def update_codes(
     """See :func:`bitclass._native.training.update_codes`."""
     bits = unpack(codes, n_bits)
     weight_bits = unpack(weights, n_bits)
-    half = half_margins(codes, weights, own).astype(np.int64)
+    half = half_margins(codes, weights, y).astype(np.int64)
     rows = np.arange(len(codes))
     top = np.zeros(len(codes), dtype=np.int64)
     log_decreases = np.full(n_bits, -np.inf)
     for k in range(n_bits):
         if log_step:
             of_others = half.copy()
-            of_others[rows, own] = -n_bits
+            of_others[rows, y] = -n_bits
             top = of_others.max(axis=1)
         # Flipping the bit moves a half margin by -(p - q) * b, so only where p and q differ.
-        step = (weight_bits[None, :, k] - weight_bits[own, k][:, None]) * bits[:, [k]]
+        step = (weight_bits[None, :, k] - weight_bits[y, k][:, None]) * bits[:, [k]]
         at = half - top[:, None] + 2 * n_bits
         present = _running_sum(np.where(step != 0, values[at], 0.0), axis=1)
         flipped = _running_sum(np.where(step != 0, values[at - step], 0.0), axis=1)

@@ -16,7 +16,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     """Good arguments, by name and in order, of each kernel that takes arrays."""
     p = Problem(n=6, n_classes=3, n_bits=10, seed=1)
     packed = {"codes": p.codes, "weights": p.weights}
-    rows = {"own": p.own, "row_weights": p.row_weights}
+    rows = {"y": p.y, "row_weights": p.row_weights}
     X = np.zeros((6, 4), np.float32)
     scores = {"scores": np.zeros((6, 10), np.float32), "intercept": np.zeros(10, np.float32)}
     csr = {
@@ -51,7 +51,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     sums = {"tables": np.zeros((1, 21)), "sums": np.zeros((2, 1, 3, 3))}
     problem = {"H": np.zeros((3, 3)), "g": np.zeros(3), "w": p.weight_bits}
     update = {"n_bits": 10, "values": np.zeros(41), "log_step": 0.0}
-    by_class = {"labels": p.own, "row_weights": p.row_weights, "sums": np.zeros((3, 4))}
+    by_class = {"labels": p.y, "row_weights": p.row_weights, "sums": np.zeros((3, 4))}
     found = {
         "nearest": (index.nearest, {"codes": p.codes}),
         "top_k": (index.top_k, {"codes": p.codes, "k": 2}),
@@ -64,11 +64,11 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "sparse_scores": (_kernels.sparse_scores, {**csr, "projection": step["projection"]}),
         "sparse_step": (_kernels.sparse_step, {**csr, **step}),
         "sparse scores": (_kernels.SparseProjection(*sparse.values()).scores, csr),
-        "half_margins": (_kernels.half_margins, {**packed, "own": p.own}),
+        "half_margins": (_kernels.half_margins, {**packed, "y": p.y}),
         "pair_sums": (_kernels.pair_sums, {**packed, "bit": 0, **rows, **sums}),
         "flip_bits": (_kernels.flip_bits, problem),
         "update_codes": (_kernels.update_codes, {**packed, **rows, **update}),
-        "group_rows": (_kernels.group_rows, {"labels": p.own, "codes": p.codes}),
+        "group_rows": (_kernels.group_rows, {"labels": p.y, "codes": p.codes}),
         "class_sums": (_kernels.class_sums, {"X": X, **by_class}),
     }
     called = {name: (call, {**given, "n_threads": 1}) for name, (call, given) in found.items()}
@@ -155,10 +155,10 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("rescore", "k", 3, "expected"),
         ("rescore", "n_candidates", 4, "expected"),
         ("int8 rescored", "k", 0, "expected"),
-        ("half_margins", "own", labels(0, 0, 0, 0, 0, 3), r".*\[0, 3\), found 3"),
-        ("pair_sums", "own", labels(0, 0, 1, 2, 1, 2), "expected ascending"),
-        ("pair_sums", "own", labels(-1, 0, 1, 1, 1, 2), ".*found -1"),
-        ("pair_sums", "own", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
+        ("half_margins", "y", labels(0, 0, 0, 0, 0, 3), r".*\[0, 3\), found 3"),
+        ("pair_sums", "y", labels(0, 0, 1, 2, 1, 2), "expected ascending"),
+        ("pair_sums", "y", labels(-1, 0, 1, 1, 1, 2), ".*found -1"),
+        ("pair_sums", "y", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
         ("pair_sums", "tables", np.zeros((1, 20)), "expected length 21"),
         ("pair_sums", "bit", 10, "expected an index below 10"),
         ("pair_sums", "codes", ONES, ".*zeros"),
@@ -168,7 +168,7 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("update_codes", "log_step", np.nan, ".*found nan"),
         ("update_codes", "log_step", -0.1, "expected"),
         ("update_codes", "log_step", 1000.1, ".*from 0 to 1000"),
-        ("update_codes", "own", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
+        ("update_codes", "y", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
         ("update_codes", "weights", ONES[:3], ".*zeros"),
         ("class_sums", "labels", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
     ],

@@ -31,11 +31,11 @@ def sizes(draw: st.DrawFn) -> dict[str, Any]:
 @given(size=sizes(), spread=st.booleans())
 def test_half_margins(level: str, size: dict[str, Any], spread: bool) -> None:
     p = Problem(**size)
-    p.rng.shuffle(p.own)
-    expected = reference.half_margins(p.codes, p.weights, p.own)
+    p.rng.shuffle(p.y)
+    expected = reference.half_margins(p.codes, p.weights, p.y)
     layout = strided if spread else np.asarray
     found = thread_limit(p.n_threads)(native.half_margins)(
-        layout(p.codes), layout(p.weights), layout(p.own)
+        layout(p.codes), layout(p.weights), layout(p.y)
     )
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == expected.dtype
@@ -50,7 +50,7 @@ def test_pair_sums(
     tables = p.rng.standard_normal((n_tables, 2 * p.n_bits + 1))
     expected = p.rng.standard_normal((2, n_tables, p.n_classes, p.n_classes))
     found = expected.copy()
-    reference.pair_sums(p.codes, p.weights, bit, p.own, p.row_weights, tables, expected)
+    reference.pair_sums(p.codes, p.weights, bit, p.y, p.row_weights, tables, expected)
     cuts = sorted(data.draw(st.lists(st.integers(0, p.n), max_size=3)))
     layout = strided if spread else np.asarray
     for begin, end in zip([0, *cuts], [*cuts, p.n], strict=True):
@@ -59,7 +59,7 @@ def test_pair_sums(
             layout(p.codes[rows]),
             layout(p.weights),
             bit,
-            layout(p.own[rows]),
+            layout(p.y[rows]),
             layout(p.row_weights[rows]),
             layout(tables),
             found,
@@ -70,7 +70,7 @@ def test_pair_sums(
 def test_pair_sums_of_many_rows_and_threads(level: str) -> None:
     p = Problem(n=5000, n_classes=130, n_bits=65, seed=3)
     tables = np.exp(np.linspace(-3, 3, 2 * p.n_bits + 1))[None]
-    arguments = (p.codes, p.weights, 7, p.own, p.row_weights, tables)
+    arguments = (p.codes, p.weights, 7, p.y, p.row_weights, tables)
     expected = np.zeros((2, 1, p.n_classes, p.n_classes))
     reference.pair_sums(*arguments, expected)
     for n_threads in (1, 2, 3, 7):
@@ -132,16 +132,16 @@ def test_flip_bits_ends_without_symmetry(level: str, flip: Any) -> None:
 def test_update_codes(level: str, size: dict[str, Any], scale: float, spread: bool) -> None:
     p = Problem(**size)
     if p.rng.random() < 0.3:
-        p.rng.shuffle(p.own)
+        p.rng.shuffle(p.y)
     layout = strided if spread else np.asarray
     for values, log_step in losses(p.n_bits, scale):
         expected, logs = reference.update_codes(
-            p.codes, p.weights, p.own, p.row_weights, p.n_bits, values, log_step
+            p.codes, p.weights, p.y, p.row_weights, p.n_bits, values, log_step
         )
         found, found_logs = thread_limit(p.n_threads)(native.update_codes)(
             layout(p.codes),
             layout(p.weights),
-            layout(p.own),
+            layout(p.y),
             layout(p.row_weights),
             p.n_bits,
             layout(values),
@@ -154,7 +154,7 @@ def test_update_codes(level: str, size: dict[str, Any], scale: float, spread: bo
 def test_update_codes_is_the_same_for_every_thread_count(level: str) -> None:
     p = Problem(n=3000, n_classes=20, n_bits=128, seed=5)
     values, log_step = losses(p.n_bits, 0.1)[1]
-    arguments = (p.codes, p.weights, p.own, p.row_weights, p.n_bits, values, log_step)
+    arguments = (p.codes, p.weights, p.y, p.row_weights, p.n_bits, values, log_step)
     expected, logs = thread_limit(1)(native.update_codes)(*arguments)
     for n_threads in (2, 3, 7):
         found, found_logs = thread_limit(n_threads)(native.update_codes)(*arguments)

@@ -15,9 +15,9 @@ class Problem:
         self.n, self.n_classes, self.n_bits, self.n_threads = n, n_classes, n_bits, n_threads
         signs = self.rng.integers(0, 2, (n_classes, n_bits)) > 0
         self.weights = pack(signs)
-        self.own = np.sort(self.rng.integers(0, n_classes, n)).astype(np.intp)
+        self.y = np.sort(self.rng.integers(0, n_classes, n)).astype(np.intp)
         noise = self.rng.random((n, n_bits)) < self.rng.choice([0.05, 0.3, 0.5])
-        self.codes = pack(signs[self.own] ^ noise)
+        self.codes = pack(signs[self.y] ^ noise)
         self.row_weights = self.rng.choice([0.0, 1.0, 1.0, 1.0, 0.37, 5.1], n)
         if self.rng.random() < 0.3:
             self.row_weights[:] = 1.0

@@ -18,7 +18,7 @@ def accuracy_held_out(classifier, X, y):
     """Accuracy of a fitted estimator on the rows that its refinement held out."""
     seed = int(check_random_state(classifier.random_state).randint(2**31 - 1))
     held_out = Split(classifier.statistics_, in_batches(X, y), len(y), seed, 1 << 30).held_out
-    return float(np.mean(classifier.predict(held_out.X) == classifier.classes_[held_out.own]))
+    return float(np.mean(classifier.predict(held_out.X) == classifier.classes_[held_out.y]))
 
 
 @given(st.integers(0, 10_000), st.integers(2, 9), st.floats(0.0, 1.0), st.sampled_from([3, 17, 40]))
@@ -208,7 +208,7 @@ def test_wrong_rows_of_hardly_any_weight_hardly_count(n, d):
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((10, d))
     y, labels = rng.integers(0, 10, n + 3000), rng.integers(0, 10, 1000)
-    X, test = (centres[own] + 3.5 * rng.standard_normal((len(own), d)) for own in (y, labels))
+    X, test = (centres[of] + 3.5 * rng.standard_normal((len(of), d)) for of in (y, labels))
     y[n:] = rng.integers(0, 10, 3000)
     order = rng.permutation(len(y))
     weight = np.where(np.arange(len(y)) < n, 1.0, 1e-6)[order]

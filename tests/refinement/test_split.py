@@ -33,8 +33,8 @@ def test_the_same_rows_are_drawn_from_any_batches(sizes, seed):
     for whole, parts in zip(samples[:3], samples[3:], strict=True):
         np.testing.assert_array_equal(whole.X, parts.X)
         np.testing.assert_array_equal(whole.X[:, 0], whole.rows)
-        np.testing.assert_array_equal(whole.own, parts.own)
-        np.testing.assert_array_equal(whole.own, y[whole.rows])
+        np.testing.assert_array_equal(whole.y, parts.y)
+        np.testing.assert_array_equal(whole.y, y[whole.rows])
         np.testing.assert_array_equal(whole.weights, parts.weights)
         np.testing.assert_array_equal(whole.weights, weights[whole.rows])
     held_out, first, second = (set(each.rows.tolist()) for each in samples[:3])
@@ -52,7 +52,7 @@ def test_no_class_is_held_out_by_more_than_half():
     y = np.concatenate([np.arange(300), np.repeat(np.arange(300, 400), 2), np.full(500, 400)])
     X = np.arange(len(y), dtype=np.float32)[:, None] * np.ones(2, np.float32)
     split = split_of(X, y)
-    counts = np.bincount(split.held_out.own, minlength=401)
+    counts = np.bincount(split.held_out.y, minlength=401)
     assert np.all(2 * counts <= np.bincount(y))
     assert counts[:300].sum() == 0
     assert counts[300:400].sum() > 0
@@ -157,7 +157,7 @@ def test_sums_without_the_rows_held_out_are_those_of_the_others(initial_codes):
     statistics = statistics_of(X, y, weights, initial_codes=initial_codes)
     out = Split(statistics, lambda: iter([(X, y, weights)]), len(y), 3, 1 << 30).held_out
     rest = np.setdiff1d(np.arange(len(y)), out.rows)
-    taken, _ = statistics.summed(out.X, statistics.classes[out.own], out.weights, out.rows)
+    taken, _ = statistics.summed(out.X, statistics.classes[out.y], out.weights, out.rows)
     found = statistics.sums().without(taken)
     # In the same units, which are those of the first rows that came.
     others = Statistics(statistics.starting, statistics.shift, statistics.scale)

@@ -23,10 +23,10 @@ def gradients(monkeypatch):
     return found
 
 
-def loss_of(codes, weights, own, row_weights, scale):
+def loss_of(codes, weights, y, row_weights, scale):
     """Cross-entropy of codes (m, r) and class weights (C, r), which need not be signs here."""
     total = 0.0
-    for code, label, row_weight in zip(codes, own, row_weights, strict=True):
+    for code, label, row_weight in zip(codes, y, row_weights, strict=True):
         scores = [scale * sum(w * b for w, b in zip(row, code, strict=True)) for row in weights]
         total += row_weight * (math.log(sum(map(math.exp, scores))) - scores[label])
     return total / len(codes)
@@ -54,9 +54,9 @@ def test_gradients_are_those_of_the_straight_through_rule(gradients, monkeypatch
     Q, t = model.projection.astype(float), model.intercept.astype(float)
     W = model.weights.astype(float)
     Z = rng.standard_normal((m, d)).astype(np.float32)
-    own = rng.integers(0, n_classes, m)
+    y = rng.integers(0, n_classes, m)
     row_weights = rng.uniform(0.1, 3.0, m).astype(np.float32) if weighted else None
-    model.step(Z, own, row_weights)
+    model.step(Z, y, row_weights)
 
     scores = Z.astype(float) @ Q + t
     of_rows = np.ones(m) if row_weights is None else row_weights
@@ -65,7 +65,7 @@ def test_gradients_are_those_of_the_straight_through_rule(gradients, monkeypatch
     for part, codes, scale in zip((share, 1 - share), kinds, sharpness(n_classes, r), strict=True):
 
         def loss(b, w, scale=scale):
-            return loss_of(b, w, own, of_rows, scale)
+            return loss_of(b, w, y, of_rows, scale)
 
         for entry in np.ndindex(m, r):
             by_code = slope(lambda b: loss(b, W), codes, entry)
@@ -130,12 +130,12 @@ def as_it_was(weights):
 
 def test_where_all_classes_happen_to_be_drawn_the_projection_moves_as_ever(monkeypatch, gradients):
     rng = np.random.default_rng(0)
-    Z, own = rng.standard_normal((40, 4)).astype(np.float32), rng.integers(0, 3, 40)
+    Z, y = rng.standard_normal((40, 4)).astype(np.float32), rng.integers(0, 3, 40)
     plain = start(np.random.default_rng(2))
     sampled = start(np.random.default_rng(2), refit=as_it_was(plain.weights))
     monkeypatch.setattr(steps, "_NEAREST_CLASSES", 3)
-    plain.step(Z, own)
-    sampled.step(Z, own)
+    plain.step(Z, y)
+    sampled.step(Z, y)
     np.testing.assert_array_equal(plain.projection, sampled.projection)
     assert len(gradients) == 3 + 2, "refitted weights have no gradient"
     np.testing.assert_array_equal(gradients[0], gradients[3])
@@ -165,9 +165,9 @@ def test_how_many_classes_a_step_scores_does_not_grow_with_their_number(n_classe
     rng = np.random.default_rng(0)
     model = start(rng, d=8, r=32, n_classes=n_classes, refit=as_it_was(None))
     for _ in range(20):
-        own, A = rng.integers(0, n_classes, 64), rng.standard_normal((64, 8)).astype(np.float32)
-        scored = model._scored_classes(A, own)
+        y, A = rng.integers(0, n_classes, 64), rng.standard_normal((64, 8)).astype(np.float32)
+        scored = model._scored_classes(A, y)
         assert np.all(np.diff(scored) > 0)
-        assert np.isin(own, scored).all()
+        assert np.isin(y, scored).all()
         assert np.isin(model.classify(A, rescored=False), scored).all()
         assert 64 + 400 < len(scored) <= 5 * 64 + 512

@@ -13,13 +13,13 @@ from bitclass.training.refinement.refine import fitted_temperature
 from problems import clusters
 
 
-def log_loss(model, X, own, temperature):
+def log_loss(model, X, y, temperature):
     """Cross-entropy of the probability of the predicted class and whether it is right.
 
     Half a row more is wrong, and is as sure as those that are right.
     """
     scores = model.scores(X)
-    right = scores.argmax(axis=1) == own
+    right = scores.argmax(axis=1) == y
     logits = scores / temperature
     sure = 1.0 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
     sure = np.minimum(sure, 1.0 - 1e-16)
@@ -42,18 +42,18 @@ def test_the_temperature_is_the_best_of_a_fine_grid(noise, n_classes):
 def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
     rng = np.random.default_rng(0)
     n, n_classes = 2000, 8000
-    X, own = rng.standard_normal((n, 4)).astype(np.float32), rng.integers(0, n_classes, n)
-    plain = make(16, refine=False).fit(X, own % 2).packed()
+    X, y = rng.standard_normal((n, 4)).astype(np.float32), rng.integers(0, n_classes, n)
+    plain = make(16, refine=False).fit(X, y % 2).packed()
     weights = rng.integers(0, 256, (n_classes, 2), dtype=np.uint8)
     model = PackedModel(np.arange(n_classes), weights, plain.hash_function)
-    own = np.where(rng.random(n) < 0.5, model.predict(X), own)
+    y = np.where(rng.random(n) < 0.5, model.predict(X), y)
     tracemalloc.start()
-    found = fitted_temperature(model, X, own)
+    found = fitted_temperature(model, X, y)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * n * n_classes
     for other in (0.9, 1.1):
-        assert log_loss(model, X, own, found) < log_loss(model, X, own, other * found)
+        assert log_loss(model, X, y, found) < log_loss(model, X, y, other * found)
 
 
 @pytest.mark.parametrize("rows", [np.asarray, scipy.sparse.csr_matrix])
@@ -61,11 +61,11 @@ def test_of_very_many_classes_not_only_the_first_are_calibrated(rows, monkeypatc
     """Of rows sorted by class, the first 300 are predicted right; there is room for 256."""
     X, y = clusters(600)
     model = make(refine=False).fit(X, y).packed()
-    own = model.predict(X)
-    own[300:] = (own[300:] + 1) % 6
-    of_all_rows = fitted_temperature(model, X, own)
+    y = model.predict(X)
+    y[300:] = (y[300:] + 1) % 6
+    of_all_rows = fitted_temperature(model, X, y)
     monkeypatch.setattr(refining, "_MAX_CALIBRATION_PAIRS", 0)
-    assert fitted_temperature(model, rows(X), own) == pytest.approx(of_all_rows, rel=0.2)
+    assert fitted_temperature(model, rows(X), y) == pytest.approx(of_all_rows, rel=0.2)
 
 
 @pytest.mark.parametrize("noise", [3.0, 6.0])

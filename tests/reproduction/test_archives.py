@@ -33,9 +33,9 @@ def put_cifar10(folder, **changed):
 
 def test_cifar10_gives_the_pixels_and_classes_that_were_put_in(tmp_path):
     assert unpack("cifar10", put_cifar10(tmp_path), tmp_path / "out") == (100, 20)
-    pixels, own = archives.cifar_rows(20, 10, 6)
+    pixels, y = archives.cifar_rows(20, 10, 6)
     for row in (0, 7):
-        label = archives.CIFAR10_CLASSES[own[row]].decode()
+        label = archives.CIFAR10_CLASSES[y[row]].decode()
         path = tmp_path / "out" / "test" / label / f"test_batch_{row:05d}.png"
         expected = pixels[row].reshape(3, 32, 32).transpose(1, 2, 0)
         np.testing.assert_array_equal(np.asarray(Pillow.open(path)), expected)

@@ -60,8 +60,8 @@ def test_lsh_codes_differ_as_often_as_the_angle_says():
     np.testing.assert_allclose(differing, angles / np.pi, atol=0.02)
 
 
-def sdh_objective(encoder, B, W, P, X, own):
-    Y = np.eye(own.max() + 1)[own]
+def sdh_objective(encoder, B, W, P, X, y):
+    Y = np.eye(y.max() + 1)[y]
     return (
         np.sum((Y - B @ W) ** 2)
         + encoder.penalty * np.sum(W**2)
@@ -71,19 +71,19 @@ def sdh_objective(encoder, B, W, P, X, own):
 
 @pytest.mark.parametrize("fidelity", [1e-5, 10.0])
 def test_each_step_of_sdh_lowers_its_objective(digits, fidelity):
-    X, own = digits[0].astype(np.float64), digits[1]
+    X, y = digits[0].astype(np.float64), digits[1]
     encoder = SDHEncoder(24)
     encoder.fidelity = fidelity
     B = signs(np.random.default_rng(0).standard_normal((len(X), 24))).astype(np.float32)
     gram = X.T @ X + encoder.hash_penalty * np.eye(X.shape[1])
     W, P, history = np.zeros((24, 10)), np.zeros((64, 24)), []
     for _ in range(3):
-        W = encoder.classifier_step(B, own)
-        history.append(sdh_objective(encoder, B, W, P, X, own))
+        W = encoder.classifier_step(B, y)
+        history.append(sdh_objective(encoder, B, W, P, X, y))
         P = np.linalg.solve(gram, X.T @ B)
-        history.append(sdh_objective(encoder, B, W, P, X, own))
-        encoder.code_step(B, W, P, X, own)
-        history.append(sdh_objective(encoder, B, W, P, X, own))
+        history.append(sdh_objective(encoder, B, W, P, X, y))
+        encoder.code_step(B, W, P, X, y)
+        history.append(sdh_objective(encoder, B, W, P, X, y))
     assert np.all(np.diff(history) <= 1e-7 * np.array(history[:-1]))
     assert history[-1] < 0.9 * history[0]
 
@@ -91,16 +91,16 @@ def test_each_step_of_sdh_lowers_its_objective(digits, fidelity):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_codes_of_sdh_end_where_no_single_bit_improves(seed):
     rng = np.random.default_rng(seed)
-    X, own = rng.standard_normal((12, 3)), np.arange(12) % 3
+    X, y = rng.standard_normal((12, 3)), np.arange(12) % 3
     B = signs(rng.standard_normal((12, 5))).astype(np.float32)
     encoder = SDHEncoder(5)
     encoder.fidelity = 0.1
-    W, P = encoder.classifier_step(B, own), rng.standard_normal((3, 5))
-    encoder.code_step(B, W, P, X, own, max_sweeps=1000)
-    best = sdh_objective(encoder, B, W, P, X, own)
+    W, P = encoder.classifier_step(B, y), rng.standard_normal((3, 5))
+    encoder.code_step(B, W, P, X, y, max_sweeps=1000)
+    best = sdh_objective(encoder, B, W, P, X, y)
     for i, k in np.ndindex(B.shape):
         B[i, k] *= -1
-        assert sdh_objective(encoder, B, W, P, X, own) >= best - 1e-6
+        assert sdh_objective(encoder, B, W, P, X, y) >= best - 1e-6
         B[i, k] *= -1
 
 

@@ -51,7 +51,7 @@ def _run(kernel: Callable[..., _T], *arguments: Any, changed: NDArray[Any] | Non
 def half_margins(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
 ) -> NDArray[np.int16]:
     """Half the margins of every row against every class.
 
@@ -59,20 +59,20 @@ def half_margins(
     ----------
     codes : (n, bytes) packed
     weights : (C, bytes) packed
-    own : (n,) index of each row's own class
+    y : (n,) index of each row's class
 
     Returns
     -------
-    (n, C) int16, ``Hamming(w_own, b) - Hamming(w_c, b)``; 0 in the column of the own class.
+    (n, C) int16, ``Hamming(w_y, b) - Hamming(w_c, b)``; 0 in the column of the own class.
     """
-    return _run(_kernels.half_margins, codes, weights, own)
+    return _run(_kernels.half_margins, codes, weights, y)
 
 
 def pair_sums(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],
     bit: int,
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     row_weights: NDArray[np.float64],
     tables: NDArray[np.float64],
     sums: NDArray[np.float64],
@@ -87,7 +87,7 @@ def pair_sums(
     codes : (n, bytes) packed
     weights : (C, bytes) packed
     bit : int, index of the bit
-    own : (n,) index of each row's own class, in ascending order
+    y : (n,) index of each row's class, in ascending order
     row_weights : (n,)
     tables : (K, 2r + 1); column j holds the value at half margin j - r
     sums : (2, K, C, C), changed in place
@@ -95,7 +95,7 @@ def pair_sums(
         is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
         left alone: a class has no margin to itself.
     """
-    _run(_kernels.pair_sums, codes, weights, bit, own, row_weights, tables, changed=sums)
+    _run(_kernels.pair_sums, codes, weights, bit, y, row_weights, tables, changed=sums)
 
 
 def flip_bits(
@@ -130,7 +130,7 @@ def flip_bits(
 def update_codes(
     codes: NDArray[np.uint8],
     weights: NDArray[np.uint8],
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     row_weights: NDArray[np.float64],
     n_bits: int,
     values: NDArray[np.float64],
@@ -142,7 +142,7 @@ def update_codes(
     ----------
     codes : (n, bytes) packed
     weights : (C, bytes) packed
-    own : (n,) index of each row's own class; fastest where rows of one class stand together
+    y : (n,) index of each row's class; fastest where rows of one class stand together
     row_weights : (n,)
     n_bits : int
     values : (4r + 1,) loss at half margins -2r .. 2r
@@ -158,7 +158,7 @@ def update_codes(
         (-inf where nothing changed); the same for every thread count, but not to the last bit
         what the twin returns
     """
-    return _run(_kernels.update_codes, codes, weights, own, row_weights, n_bits, values, log_step)
+    return _run(_kernels.update_codes, codes, weights, y, row_weights, n_bits, values, log_step)
 
 
 def group_rows(

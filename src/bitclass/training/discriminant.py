@@ -175,14 +175,14 @@ class Coordinates:
             anchors=sums.anchors,
         )
 
-    def drawn_rows(self, own: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.float32]:
-        """Rows (m, k) as the sums describe them: normal about the means of their classes `own`."""
+    def drawn_rows(self, y: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.float32]:
+        """Rows (m, k) as the sums describe them: normal about the means of their classes `y`."""
         scatter, lengths = self.scatter, self.scatter.lengths(self.alpha)
         # In the directions of the scatter coordinates are independent of each other.
         basis = (self.inverse @ scatter.vectors / lengths).T.astype(np.float32)
         deviations = (np.sqrt(scatter.values) / lengths).astype(np.float32)
-        noise = random.standard_normal((len(own), len(deviations)), dtype=np.float32) * deviations
-        return np.asarray(self.means[own] + noise @ basis, dtype=np.float32)
+        noise = random.standard_normal((len(y), len(deviations)), dtype=np.float32) * deviations
+        return np.asarray(self.means[y] + noise @ basis, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def _eigh(matrix: Array, q: int | None = None) -> tuple[Array, Array]:
 def best_alpha(
     scatter: Scatter,
     Z: NDArray[np.floating],
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     sample_weight: NDArray[np.float64] | None = None,
 ) -> float:
     """The largest penalty at which linear discriminant analysis is nearly at its best.
@@ -314,16 +314,16 @@ def best_alpha(
     ----------
     scatter : Scatter, without the rows Z
     Z : (n, d) held-out rows, as they are summed
-    own : (n,) index of each row's class
+    y : (n,) index of each row's class
     sample_weight : (n,), or None for ones
     """
     slack = _ALPHA_SLACK if scatter.sums.anchors is None else _KERNEL_ALPHA_SLACK
-    some = sample_rows(len(own), _MAX_ALPHA_ROWS)  # the first ones may be of a few classes only
-    xp, Z, own = namespace(Z), take(Z, some), own[some]
+    some = sample_rows(len(y), _MAX_ALPHA_ROWS)  # the first ones may be of a few classes only
+    xp, Z, y = namespace(Z), take(Z, some), y[some]
     weights = None if sample_weight is None else sample_weight[some]
     classes = np.arange(len(scatter.shares))
     if len(classes) > _MAX_ALPHA_CLASSES:  # the own classes, and as many others as fit
-        classes = np.unique(np.concatenate([own, classes[:: len(classes) // _MAX_ALPHA_CLASSES]]))
+        classes = np.unique(np.concatenate([y, classes[:: len(classes) // _MAX_ALPHA_CLASSES]]))
     centred = xp.astype(Z, xp.float64, copy=False) - like(scatter.mean, Z)
     rows = xp.astype(centred @ scatter.vectors, xp.float32)
     means = xp.astype(scatter.centred(classes) @ scatter.vectors, xp.float32)
@@ -332,7 +332,7 @@ def best_alpha(
         inverse = like((1.0 / scatter.lengths(alpha)).astype(np.float32), Z)
         white = means * inverse
         scores = (rows * inverse) @ white.T - 0.5 * xp.linalg.vecdot(white, white)
-        right = classes[to_host(xp.argmax(scores, axis=1))] == own
+        right = classes[to_host(xp.argmax(scores, axis=1))] == y
         accuracies[alpha] = float(np.average(right, weights=weights))
     return max(
         alpha

@@ -267,8 +267,8 @@ def start_row_codes(
         rows = sample_rows(X.shape[0], _CCA_ROWS)
         Z = dense_rows(X, rows)
         Z = (Z - centre.astype(Z.dtype)) / scale.astype(Z.dtype)
-        _, own = np.unique(labels[rows], return_inverse=True)  # index of each row's class
-        mapping = _cca_itq_mapping(Z, own, weights[rows], n_bits, random)
+        _, y = np.unique(labels[rows], return_inverse=True)  # index of each row's class
+        mapping = _cca_itq_mapping(Z, y, weights[rows], n_bits, random)
     return ProjectionCodes(mapping, centre, scale, kind)
 
 

@@ -459,8 +459,8 @@ class Statistics:
         codes : (n, bytes) packed starting codes, or None where they are not kept
         """
         found = namespace(labels).unique_inverse(labels)
-        # `own` (n,) is the index of each row's class.
-        classes, own = to_host(found.values), found.inverse_indices
+        # `y` (n,) is the index of each row's class.
+        classes, y = to_host(found.values), found.inverse_indices
         check_label_kinds(self.classes, classes)
         xp, place, d = namespace(X), device(X), len(self.shift)
         sums = Sums(
@@ -472,7 +472,7 @@ class Statistics:
                 dtype=xp.float32 if is_foreign(X) else xp.float64,
                 device=place,
             ),
-            np.bincount(to_host(own), sample_weight, minlength=len(classes)).astype(np.float64),
+            np.bincount(to_host(y), sample_weight, minlength=len(classes)).astype(np.float64),
             np.zeros((len(classes), self.code_sums.shape[1])),
             X.shape[0],
             self.shift,
@@ -489,11 +489,11 @@ class Statistics:
                 if self.starting.per_row:
                     codes = self.starting.row_codes(block, rows[part])
                     signs = unpack(codes, self.starting.n_bits).astype(np.float32)
-                    class_sums(signs, own[part], weights, sums.code_sums)
+                    class_sums(signs, y[part], weights, sums.code_sums)
                     if self.keep_codes:
                         kept.append(codes)
                 Z = sums.standardised(block)
-                class_sums(Z, own[part], weights, sums.feature_sums)
+                class_sums(Z, y[part], weights, sums.feature_sums)
                 if weights is not None:
                     if weights.min() < MIN_FLOAT32_WEIGHT or weights.max() > MAX_FLOAT32_WEIGHT:
                         Z = xp.astype(Z, xp.float64)

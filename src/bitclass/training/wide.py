@@ -11,7 +11,7 @@ is compared with the mean of the *other* rows of its class and with the means of
 of the batch, half of which are chosen for being near. Without leaving the row out of its own mean,
 the projection would learn to recognise rows it has seen.
 
-`own` (n,) is the index of each row's class throughout.
+`y` (n,) is the index of each row's class throughout.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class WideState:
     # Rows and classes
     # ---------------------------------------------------------------------------------------------
 
-    def start(self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64]) -> None:
+    def start(self, X: Features, y: NDArray[np.intp], sample_weight: NDArray[np.float64]) -> None:
         """Give the random projection a size, and the bits their thresholds, by sample rows."""
         scores = self.scores(X)
         deviation = _DEVIATION_BY_MEANS if self.by_means else 1.0
@@ -300,24 +300,24 @@ class WideState:
         self.projection *= np.float32(self._size)
         scores *= np.float32(self._size)
         # Half of the classes on either side of every threshold.
-        classes, means = _class_means(scores, own, sample_weight)
+        classes, means = _class_means(scores, y, sample_weight)
         self.intercept = -means.mean(axis=0).astype(np.float32)
         if not self.by_means:
             self._values[classes] = _latent(means + self.intercept)
 
     def add_to_sums(
-        self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64]
+        self, X: Features, y: NDArray[np.intp], sample_weight: NDArray[np.float64]
     ) -> None:
         """Add rows to the weights of their classes, and to sums of scores where these are weights.
 
-        Rows whose class `own` (n,) is -1 are left out.
+        Rows whose class `y` (n,) is -1 are left out.
         """
-        for start in range(0, len(own), _ROWS_TO_ADD):
-            rows = start + np.flatnonzero(own[start : start + _ROWS_TO_ADD] >= 0)
+        for start in range(0, len(y), _ROWS_TO_ADD):
+            rows = start + np.flatnonzero(y[start : start + _ROWS_TO_ADD] >= 0)
             if self.by_means:
-                _add_by_class(self._values, self.scores(X[rows]), own[rows], sample_weight[rows])
+                _add_by_class(self._values, self.scores(X[rows]), y[rows], sample_weight[rows])
             self.class_weights += np.bincount(
-                own[rows], sample_weight[rows], minlength=len(self.classes)
+                y[rows], sample_weight[rows], minlength=len(self.classes)
             )
 
     def add(
@@ -353,16 +353,16 @@ class WideState:
         self.__dict__.update(new.__dict__)
 
     def _take_in(
-        self, X: Features, own: NDArray[np.intp], sample_weight: NDArray[np.float64]
+        self, X: Features, y: NDArray[np.intp], sample_weight: NDArray[np.float64]
     ) -> None:
-        is_new = np.flatnonzero(self.class_weights[own] == 0)
+        is_new = np.flatnonzero(self.class_weights[y] == 0)
         if len(is_new) and not self.by_means:
             scores = self.scores(X[is_new])
-            classes, means = _class_means(scores, own[is_new], sample_weight[is_new])
+            classes, means = _class_means(scores, y[is_new], sample_weight[is_new])
             self._values[classes] = _latent(means)
-        self.add_to_sums(X, own, sample_weight)
+        self.add_to_sums(X, y, sample_weight)
         if not self.by_means:
-            sample = WideSample(X, own, sample_weight, np.arange(len(own)))
+            sample = WideSample(X, y, sample_weight, np.arange(len(y)))
             sample = sample.drawn(self.column_sums.mean_weight, self._random)
             if len(sample.rows):
                 list(self.learn([sample], len(sample.rows), later=True))
@@ -433,13 +433,11 @@ class WideState:
                 batch = self.columns.rows(sample.X[rows])
                 scores = _product(batch, self.projection)
                 scores += self.intercept
-                own, weight = sample.own[rows], sample.sample_weight[rows]
+                y, weight = sample.y[rows], sample.sample_weight[rows]
                 if self.by_means:
                     loss, by_scores = _gradient_by_means(scores, lengths, sharp, weight)
                 else:
-                    loss, by_scores, by_weights = _gradient(
-                        scores, own, self._values, sharp, weight
-                    )
+                    loss, by_scores, by_weights = _gradient(scores, y, self._values, sharp, weight)
                     rate = factor * LEARNING_RATE_OF_WEIGHTS
                     of_weights.move(self._values, by_weights, rate, step)
                     np.clip(self._values, -1.0, 1.0, out=self._values)
@@ -458,7 +456,7 @@ class WideState:
     def _planned(self, sample: WideSample, n_rows: int, later: bool) -> tuple[int, Schedule]:
         """Number of epochs, and the schedule of their steps."""
         if self.by_means:
-            n_classes = len(np.unique(sample.own[sample.rows]))
+            n_classes = len(np.unique(sample.y[sample.rows]))
             per_epoch = max(1, n_classes // _CLASSES_PER_STEP)
             return _EPOCHS_BY_MEANS, Schedule(per_epoch * _EPOCHS_BY_MEANS)
         per_epoch = n_rows // max(1, min(_ROWS_PER_STEP, n_rows))
@@ -480,9 +478,9 @@ class WideState:
             return
         # Rows by class, in random order within each.
         rows = self._random.permutation(sample.rows)
-        _, own, counts = np.unique(sample.own[rows], return_inverse=True, return_counts=True)
-        order = np.argsort(own, kind="stable")
-        rows, own, starts = rows[order], own[order], np.cumsum(counts) - counts
+        _, y, counts = np.unique(sample.y[rows], return_inverse=True, return_counts=True)
+        order = np.argsort(y, kind="stable")
+        rows, y, starts = rows[order], y[order], np.cumsum(counts) - counts
         if counts.max() < 2:
             return
         seeds = self._random.permutation(len(counts))
@@ -490,7 +488,7 @@ class WideState:
         renewed: int | None = None
         for start in range(0, max(1, len(seeds) // _CLASSES_PER_STEP) * n_seeds, n_seeds):
             if renewed is None or step >= max(renewed + _STEPS_TO_RENEW, renewed * 3 // 2):
-                codes, renewed = self._codes_of_classes(sample, rows, own), step
+                codes, renewed = self._codes_of_classes(sample, rows, y), step
                 index = HammingIndex(codes)
             step += 1
             some = seeds[start : start + n_seeds]
@@ -501,14 +499,14 @@ class WideState:
             yield rows[np.arange(int(lengths.sum())) + np.repeat(skipped, lengths)], lengths
 
     def _codes_of_classes(
-        self, sample: WideSample, rows: NDArray[np.intp], own: NDArray[np.intp]
+        self, sample: WideSample, rows: NDArray[np.intp], y: NDArray[np.intp]
     ) -> NDArray[np.uint8]:
         """Packed signs of the mean scores of classes, by some rows of each."""
-        sums = np.zeros((own[-1] + 1, self.n_bits), dtype=np.float32)
+        sums = np.zeros((y[-1] + 1, self.n_bits), dtype=np.float32)
         for start in range(0, len(rows), _ROWS_TO_ADD):
             part = rows[start : start + _ROWS_TO_ADD]
             scores, weight = self.scores(sample.X[part]), sample.sample_weight[part]
-            _add_by_class(sums, scores, own[start : start + _ROWS_TO_ADD], weight)
+            _add_by_class(sums, scores, y[start : start + _ROWS_TO_ADD], weight)
         return pack(sums >= 0)
 
     def _move(
@@ -534,15 +532,15 @@ class WideState:
 
 def _gradient(
     scores: NDArray[np.float32],
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     latent: NDArray[np.float32],
     sharp: tuple[float, float],
     sample_weight: NDArray[np.float64],
 ) -> tuple[Any, Any, Any]:
     """Loss of rows, and its gradient by their scores (m, r) and by latent weights (C, r)."""
-    shares = np.divide(sample_weight, len(own)).astype(np.float32)
+    shares = np.divide(sample_weight, len(y)).astype(np.float32)
     codes, values = signs(scores), np.tanh(scores, out=scores)
-    loss, by_scores, by_weights = cross_entropy(codes, values, signs(latent), own, shares, sharp)
+    loss, by_scores, by_weights = cross_entropy(codes, values, signs(latent), y, shares, sharp)
     # The slope of tanh, also instead of that of sign.
     by_scores -= by_scores * values * values
     return loss, by_scores, by_weights
@@ -566,21 +564,21 @@ def _gradient_by_means(
     sharp : factors of the scores in the softmax, by signs and by tanh
     sample_weight : (m,) of mean about 1
     """
-    own = np.repeat(np.arange(len(lengths)), lengths)
+    y = np.repeat(np.arange(len(lengths)), lengths)
     starts = np.cumsum(lengths) - lengths
     weights = sample_weight[:, None].astype(np.float32)
     weighted = scores * weights
     sums, totals = np.add.reduceat(weighted, starts), np.add.reduceat(weights, starts)
     means = np.divide(sums, totals, dtype=np.float32)
-    has_others = lengths[own] > 1
-    others_total = np.where(has_others[:, None], totals[own] - weights, np.float32(1))
-    others = np.divide(sums[own] - weighted, others_total, dtype=np.float32)
+    has_others = lengths[y] > 1
+    others_total = np.where(has_others[:, None], totals[y] - weights, np.float32(1))
+    others = np.divide(sums[y] - weighted, others_total, dtype=np.float32)
     values, of_classes, of_others = np.tanh(scores), signs(means), signs(others)
     n_compared = max(1, int(np.count_nonzero(has_others)))
     shares = (has_others * weights[:, 0] / n_compared).astype(np.float32)
 
-    at = (np.arange(len(own)), own)
-    log_likelihood = np.zeros(len(own), dtype=np.float32)
+    at = (np.arange(len(y)), y)
+    log_likelihood = np.zeros(len(y), dtype=np.float32)
     by_classes, by_others = np.zeros_like(means), np.zeros_like(scores)
     slopes = []
     for queries, factor, share in (
@@ -608,7 +606,7 @@ def _gradient_by_means(
     by_others *= (1.0 - np.tanh(others) ** 2) / others_total
     # The mean of the others has the scores of all rows of the class but one.
     by_classes += np.add.reduceat(by_others, starts)
-    by_scores += weights * (by_classes[own] - by_others)
+    by_scores += weights * (by_classes[y] - by_others)
     return -float(shares @ log_likelihood), by_scores
 
 
@@ -632,21 +630,21 @@ def _latent(means: NDArray[np.float32]) -> NDArray[np.float32]:
 def _add_by_class(
     sums: NDArray[np.float32],
     scores: NDArray[np.float32],
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     sample_weight: NDArray[np.float64],
 ) -> None:
     """Add weighted scores (n, r) to the sums (C, r) of their classes."""
-    order = np.argsort(own, kind="stable")
-    present, starts = np.unique(own[order], return_index=True)
+    order = np.argsort(y, kind="stable")
+    present, starts = np.unique(y[order], return_index=True)
     weighted = scores[order] * sample_weight[order, None].astype(np.float32)
     sums[present] += np.add.reduceat(weighted, starts, axis=0)
 
 
 def _class_means(
-    scores: NDArray[np.float32], own: NDArray[np.intp], sample_weight: NDArray[np.float64]
+    scores: NDArray[np.float32], y: NDArray[np.intp], sample_weight: NDArray[np.float64]
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """The classes that occur, and the mean scores (k, r) of their rows."""
-    classes, place = np.unique(own, return_inverse=True)
+    classes, place = np.unique(y, return_inverse=True)
     sums = np.zeros((len(classes), scores.shape[1]), dtype=np.float32)
     _add_by_class(sums, scores, place, sample_weight)
     return classes, np.divide(sums, np.bincount(place, sample_weight)[:, None], dtype=np.float32)
@@ -662,7 +660,7 @@ class WideSample:
     """Rows (n, d) in memory, and the numbers `rows` (m,) of those to learn from."""
 
     X: Features
-    own: NDArray[np.intp]
+    y: NDArray[np.intp]
     sample_weight: NDArray[np.float64]
     rows: NDArray[np.intp]
 
@@ -685,12 +683,12 @@ class _Pool:
     def __init__(
         self,
         passes: Rows,
-        own: NDArray[np.intp],
+        y: NDArray[np.intp],
         mean_weight: float,
         share: float,
         random: np.random.Generator,
     ) -> None:
-        self._passes, self._own, self._random = passes, own, random
+        self._passes, self._own, self._random = passes, y, random
         self._mean_weight, self._share = mean_weight, share
         self._kept: WideSample | None = None
 
@@ -743,17 +741,17 @@ def _stacked(blocks: Sequence[Features]) -> Features:
     return scipy.sparse.vstack(blocks, format="csr")
 
 
-def _held_out(own: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.intp]:
+def _held_out(y: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.intp]:
     """Rows to judge by: of classes with three rows or more, at most a fifth of each, at least 1."""
-    if len(own) < _MIN_ROWS_TO_HOLD_OUT:
+    if len(y) < _MIN_ROWS_TO_HOLD_OUT:
         return np.empty(0, dtype=np.intp)
-    order = random.permutation(len(own))
-    by_class = order[np.argsort(own[order], kind="stable")]
-    counts = np.bincount(own)
-    rank = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts, counts)
+    order = random.permutation(len(y))
+    by_class = order[np.argsort(y[order], kind="stable")]
+    counts = np.bincount(y)
+    rank = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
     most = np.where(counts >= 3, np.maximum(counts // 5, 1), 0)
     allowed = by_class[rank < np.repeat(most, counts)]
-    n = min(_MAX_HELD_OUT, int(_HELD_OUT_SHARE * len(own)), len(allowed))
+    n = min(_MAX_HELD_OUT, int(_HELD_OUT_SHARE * len(y)), len(allowed))
     return random.choice(allowed, n, replace=False)
 
 
@@ -781,17 +779,17 @@ def fit_wide(
     if n_features > MAX_COLUMNS:
         raise ValueError(f"X must have at most {MAX_COLUMNS:,} features, found {n_features:,}")
     column_sums, labels, weights, n_bytes = ColumnSums(n_features), [], [], 0
-    for X, y, weight in passes():
-        labels.append(y)
-        check_label_kinds(labels[0], y)
-        weights.append(np.ones(len(y)) if weight is None else weight)
+    for X, batch_labels, weight in passes():
+        labels.append(batch_labels)
+        check_label_kinds(labels[0], batch_labels)
+        weights.append(np.ones(len(batch_labels)) if weight is None else weight)
         column_sums.add(X, weights[-1])
         n_bytes += X.nbytes if isinstance(X, np.ndarray) else 12 * X.nnz
     all_labels, sample_weight = np.concatenate(labels), np.concatenate(weights)
     counts = sample_weight >= _MIN_WEIGHT * column_sums.mean_weight
     announced = all_labels if classes is None else np.concatenate([all_labels, classes])
     found = np.unique(announced)
-    own = np.searchsorted(found, all_labels)
+    y = np.searchsorted(found, all_labels)
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     random = np.random.default_rng([seed, 1])
     state = WideState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
@@ -802,14 +800,14 @@ def fit_wide(
         "sparse mini-batches"
     )
     share = min(1.0, settings.max_bytes // 4 / max(1, n_bytes))
-    pool = _Pool(passes, own, float(sample_weight[counts].mean()), share, random)
-    is_held_out = np.zeros(len(own), dtype=bool)
+    pool = _Pool(passes, y, float(sample_weight[counts].mean()), share, random)
+    is_held_out = np.zeros(len(y), dtype=bool)
     if settings.refine:
         can_judge = np.flatnonzero(counts)
-        is_held_out[can_judge[_held_out(own[can_judge], random)]] = True
+        is_held_out[can_judge[_held_out(y[can_judge], random)]] = True
     first = next(pool.samples(is_held_out))
     some = first.rows[:: 1 + len(first.rows) // _ROWS_TO_START]
-    state.start(first.X[some], first.own[some], first.sample_weight[some])
+    state.start(first.X[some], first.y[some], first.sample_weight[some])
     epoch, n_training = 0, int(np.count_nonzero(~is_held_out))
     if settings.refine and n_training > 1:
         n_per_sample = min(n_training, len(first.rows))
@@ -819,17 +817,17 @@ def fit_wide(
             if (settings.callback and settings.callback(progress)) or settings.out_of_time:
                 break
     for X, rows, weight in pool.batches():
-        state.add_to_sums(X, np.where(is_held_out[rows], -1, own[rows]), weight)
+        state.add_to_sums(X, np.where(is_held_out[rows], -1, y[rows]), weight)
     state.rescore = settings.default_rescore
     if np.count_nonzero(is_held_out) > 1:
         # Classes without rows are not in the model.
-        place = (np.cumsum(state.class_weights > 0) - 1)[own[is_held_out]]
+        place = (np.cumsum(state.class_weights > 0) - 1)[y[is_held_out]]
         numbers = np.flatnonzero(is_held_out)
         held_out = Sample(pool.rows(is_held_out), place, sample_weight[is_held_out], numbers)
         _judge(settings, state, held_out)
     state.facts |= {"taken": True, "epochs": epoch, "columns": n_columns}
     for X, rows, weight in pool.batches() if is_held_out.any() else ():
-        state.add_to_sums(X, np.where(is_held_out[rows], own[rows], -1), weight)
+        state.add_to_sums(X, np.where(is_held_out[rows], y[rows], -1), weight)
     return state
 
 
@@ -838,7 +836,7 @@ def _judge(settings: Settings, state: WideState, held_out: Sample) -> None:
     judged = with_short_list(state.model(settings.precision), held_out, settings.rescore)
     model = judged.model
     state.rescore = model.rescore
-    state.temperature = fitted_temperature(model, held_out.X, held_out.own, held_out.weights)
+    state.temperature = fitted_temperature(model, held_out.X, held_out.y, held_out.weights)
     state.facts = {"held_out_rows": len(held_out), "accuracy_after": judged.accuracy}
     settings.print_line(
         f"{judged.accuracy:.2%} of {len(held_out)} held-out rows; short list of {model.rescore}"

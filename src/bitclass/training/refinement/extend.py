@@ -159,12 +159,12 @@ def extend(
         random,
         refit,
     )
-    own = np.repeat(np.arange(n_classes), n_per_class)
+    y = np.repeat(np.arange(n_classes), n_per_class)
     for _ in range(_EPOCHS):
-        A = coordinates.drawn_rows(own, random)
+        A = coordinates.drawn_rows(y, random)
         for rows in mini_batches(n_rows, n_per_step, random):
-            targets = _targets(A[rows], own[rows], Q, t, weights, is_new)
-            refinement.step(A[rows], own[rows], targets=targets)
+            targets = _targets(A[rows], y[rows], Q, t, weights, is_new)
+            refinement.step(A[rows], y[rows], targets=targets)
     refinement.close()
     extended = refinement.projection, refinement.intercept, refinement.weights
     if not _tells_new_classes_apart(coordinates, extended, is_new, seed):
@@ -181,11 +181,11 @@ def _tells_new_classes_apart(
     """Whether rows drawn of new classes are recognised nearly as well as by discriminant codes."""
     random = np.random.default_rng([seed, 1])
     new = np.flatnonzero(is_new)
-    own = np.repeat(new, max(_ROWS_PER_CLASS_TO_JUDGE, _MIN_ROWS_TO_JUDGE // len(new)))
-    A = coordinates.drawn_rows(own, random)
+    y = np.repeat(new, max(_ROWS_PER_CLASS_TO_JUDGE, _MIN_ROWS_TO_JUDGE // len(new)))
+    A = coordinates.drawn_rows(y, random)
 
     def recall(Q: NDArray[Any], t: NDArray[Any], weights: NDArray[np.int8]) -> float:
-        return float(np.mean(np.argmax(np.tanh(A @ Q + t) @ weights.T, axis=1) == own))
+        return float(np.mean(np.argmax(np.tanh(A @ Q + t) @ weights.T, axis=1) == y))
 
     Q, t, weights = discriminant_projection(coordinates, len(extended[1]), seed)
     deviation = coordinates.score_deviation(Q)
@@ -195,7 +195,7 @@ def _tells_new_classes_apart(
 
 def _targets(
     A: NDArray[np.float32],
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     Q: NDArray[np.float32],
     t: NDArray[np.float32],
     weights: NDArray[np.int8],
@@ -203,17 +203,17 @@ def _targets(
 ) -> Targets:
     """Probabilities to learn: of rows of old classes those that the old model gives them.
 
-    `own` (m,) is the index of each row's class.
+    `y` (m,) is the index of each row's class.
     """
     n_classes, n_bits = weights.shape
     signs = weights[~is_new].astype(np.float32)
-    new_rows = np.flatnonzero(is_new[own])
+    new_rows = np.flatnonzero(is_new[y])
 
     def targets(codes: NDArray[np.float32], sharp: float) -> NDArray[np.float32]:
-        found = np.zeros((len(own), n_classes), dtype=np.float32)
+        found = np.zeros((len(y), n_classes), dtype=np.float32)
         found[:, ~is_new] = softmax(codes @ signs.T * sharp)
         found[new_rows] = 0.0
-        found[new_rows, own[new_rows]] = 1.0
+        found[new_rows, y[new_rows]] = 1.0
         return found
 
     by_signs, by_tanh = signs_and_tanh(A, Q, t)

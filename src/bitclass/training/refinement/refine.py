@@ -154,7 +154,7 @@ def refine(
         return None
     statistics.move_beside(held_out.X)
     sums = statistics.sums()
-    labels = sums.classes[held_out.own]
+    labels = sums.classes[held_out.y]
     out, _ = statistics.summed(held_out.X, labels, held_out.weights, held_out.rows)
     sums = sums.without(out)
 
@@ -162,7 +162,7 @@ def refine(
     alpha = settings.alpha
     if alpha is None:
         Z = sums.standardised_rows(held_out.X, np.arange(len(held_out)))
-        alpha = best_alpha(scatter, Z, held_out.own, held_out.weights)
+        alpha = best_alpha(scatter, Z, held_out.y, held_out.weights)
     coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits)
 
     def judged(
@@ -191,7 +191,7 @@ def refine(
     of_means = class_mean_weights(hash_function, sums)
     by_means = judged(hash_function, of_means, rescore=after.model.rescore)
     chosen = (after if taken else before).model
-    chosen.temperature = fitted_temperature(chosen, held_out.X, held_out.own, held_out.weights)
+    chosen.temperature = fitted_temperature(chosen, held_out.X, held_out.y, held_out.weights)
     settings.print_line(
         f"refinement: {before.accuracy:.2%} before, {after.accuracy:.2%} after, on "
         f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}; "
@@ -221,18 +221,18 @@ class Sample:
     Attributes
     ----------
     X : (m, d), as they are or whitened
-    own : (m,) index of each row's class
+    y : (m,) index of each row's class
     weights : (m,)
     rows : (m,) numbers of the rows, ascending
     """
 
     X: Array
-    own: NDArray[np.intp]
+    y: NDArray[np.intp]
     weights: NDArray[np.float64]
     rows: NDArray[np.intp]
 
     def __len__(self) -> int:
-        return len(self.own)
+        return len(self.y)
 
     def mean(self, values: NDArray[Any]) -> float:
         """Mean of one value per row, by the rows' weights."""
@@ -304,11 +304,11 @@ class Split:
     def _hold_out(self, share: float) -> tuple[Sample, int]:
         """Rows to hold out, and how many can be used; no class loses more than half its weight."""
         found, n_usable = self._choose(lambda rows: uniform(rows, self._seed, 0) < share)
-        own, available = found.own, self._sums.class_weights
-        lost = np.bincount(own, weights=found.weights, minlength=len(available))
-        stay = np.flatnonzero(_at_most_half(lost, available)[own])
+        y, available = found.y, self._sums.class_weights
+        lost = np.bincount(y, weights=found.weights, minlength=len(available))
+        stay = np.flatnonzero(_at_most_half(lost, available)[y])
         X, weights, rows = take(found.X, stay), found.weights[stay], found.rows[stay]
-        return Sample(X, own[stay], weights, rows), n_usable
+        return Sample(X, y[stay], weights, rows), n_usable
 
     def _hold_out_groups(self, groups: NDArray[np.intp], n_wanted: float) -> tuple[Sample, int]:
         """Whole groups, in random order; no class loses more than half of its weight to them.
@@ -320,8 +320,8 @@ class Split:
             for X, labels, weights in self._rows()
         ]
         labels, sample_weight = (np.concatenate(parts) for parts in zip(*everything, strict=True))
-        own = np.searchsorted(self._sums.classes, labels)
-        available = np.bincount(own, weights=sample_weight, minlength=len(self._sums.classes))
+        y = np.searchsorted(self._sums.classes, labels)
+        available = np.bincount(y, weights=sample_weight, minlength=len(self._sums.classes))
         by_group = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
         lost, is_held_out = np.zeros(len(available)), np.zeros(len(groups), dtype=bool)
         n_held_out = 0
@@ -329,7 +329,7 @@ class Split:
             rows = by_group[group]
             if n_held_out and n_held_out + len(rows) > n_wanted:
                 continue
-            classes, inverse = np.unique(own[rows], return_inverse=True)
+            classes, inverse = np.unique(y[rows], return_inverse=True)
             weights = lost[classes] + np.bincount(inverse, weights=sample_weight[rows])
             if _at_most_half(weights, available[classes]).all():
                 lost[classes] = weights
@@ -404,9 +404,9 @@ class Split:
         blocks = [transform(block) for block in _equal_blocks(chosen_rows())]
         if not parts:
             raise ValueError("batches must give the rows each time it is called, found none")
-        own, of_rows, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
+        y, of_rows, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
         X = _joined(blocks, statistics.n_features)
-        return Sample(X, own, of_rows, numbers), n_usable
+        return Sample(X, y, of_rows, numbers), n_usable
 
 
 def _at_most_half(lost: NDArray[Any], available: NDArray[Any]) -> NDArray[np.bool_]:
@@ -493,7 +493,7 @@ def _learn(
     for n_epochs, sample in enumerate(samples, start=1):
         _epoch(refinement, sample, n_per_step, random, settings)
         found = refinement.classify(A_held_out, rescored=settings.rescore != 0)
-        accuracy = held_out.mean(found == held_out.own)
+        accuracy = held_out.mean(found == held_out.y)
         best.offer(accuracy, refinement)
         facts["epochs"] = n_epochs
         settings.print_line(
@@ -553,13 +553,13 @@ def _epoch(
     settings: Settings,
 ) -> None:
     """Steps over the rows of a sample, in another order each time; see `mini_batches`."""
-    own, sample_weight = like(sample.own, sample.X), None
+    y, sample_weight = like(sample.y, sample.X), None
     if np.ptp(sample.weights) > 0:
         sample_weight = (sample.weights / sample.weights.mean()).astype(np.float32)
         sample_weight = like(sample_weight, sample.X)
     for rows in mini_batches(len(sample), n_per_step, random, sample.X):
         some = None if sample_weight is None else take(sample_weight, rows)
-        refinement.step(take(sample.X, rows), take(own, rows), some)
+        refinement.step(take(sample.X, rows), take(y, rows), some)
         if refinement.finished or settings.out_of_time:
             return
 
@@ -578,7 +578,7 @@ def with_short_list(model: PackedModel, held_out: Sample, rescore: int | None) -
     Of the lengths to choose from it is the first one, unless another is clearly better: on nearly
     all data a short list is better than none, by less than so few rows can tell.
     """
-    labels = model.classes[held_out.own]
+    labels = model.classes[held_out.y]
     right = {}
     for length in RESCORE_LENGTHS if rescore is None else (rescore,):
         model.rescore = length
@@ -655,7 +655,7 @@ def class_mean_weights(hash_function: HashFunction, sums: Sums) -> NDArray[np.in
 def fitted_temperature(
     model: PackedModel,
     X: NDArray[Any],
-    own: NDArray[np.intp],
+    y: NDArray[np.intp],
     sample_weight: NDArray[np.float64] | None = None,
 ) -> float:
     """Temperature that makes the probabilities of the predicted classes reliable.
@@ -668,16 +668,16 @@ def fitted_temperature(
     ----------
     model : PackedModel
     X : (n, d) array or CSR matrix
-    own : (n,) index of each row's class
+    y : (n,) index of each row's class
     sample_weight : (n,), or None for ones
     """
     # The first rows may be of a few classes only.
-    some = sample_rows(len(own), max(256, _MAX_CALIBRATION_PAIRS // len(model.classes)))
-    X, own = take(X, some), own[some]
+    some = sample_rows(len(y), max(256, _MAX_CALIBRATION_PAIRS // len(model.classes)))
+    X, y = take(X, some), y[some]
     sample_weight = None if sample_weight is None else sample_weight[some]
     if is_foreign(X):
         model, X = model.on_host(X)
-    listed, counts, right = _score_gaps(model, X, own)
+    listed, counts, right = _score_gaps(model, X, y)
     if listed.shape[1] == 1:
         counts[:, 0] -= 1.0  # the best class itself, which a short list has first
     steps = 2.0 * np.arange(counts.shape[1])
@@ -700,7 +700,7 @@ def fitted_temperature(
 
 
 def _score_gaps(
-    model: PackedModel, X: NDArray[Any], own: NDArray[np.intp]
+    model: PackedModel, X: NDArray[Any], y: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """By how much scores are below the best one: all that probabilities need.
 
@@ -711,7 +711,7 @@ def _score_gaps(
     right : (n,) whether the own class is the predicted one
     """
     m, width = model.n_rescored, model.n_bits + 1
-    n_rows = len(own)
+    n_rows = len(y)
     listed = np.zeros((n_rows, m + 1))
     counts = np.zeros((n_rows, width))
     right = np.empty(n_rows, dtype=bool)
@@ -722,7 +722,7 @@ def _score_gaps(
         part = slice(begin, begin + step)
         with thread_limit(1):  # for the kernels, on each thread of the pool
             gaps = model.scores(X[part])
-        right[part] = gaps.argmax(axis=1) == own[part]
+        right[part] = gaps.argmax(axis=1) == y[part]
         np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
         rows = np.arange(len(gaps))
         if m == len(model.classes):

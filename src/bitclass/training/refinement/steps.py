@@ -231,7 +231,7 @@ class Refinement:
     def step(
         self,
         A: Array,
-        own: Array,
+        y: Array,
         sample_weight: Array | None = None,
         targets: Targets | None = None,
     ) -> None:
@@ -240,7 +240,7 @@ class Refinement:
         Parameters
         ----------
         A : (m, k) rows
-        own : (m,) index of each row's class
+        y : (m,) index of each row's class
         sample_weight : (m,) of mean about 1, optional
         targets : probabilities to learn instead of the own class, where all are scored, on the host
         """
@@ -249,13 +249,13 @@ class Refinement:
         if sample_weight is not None:
             factors *= sample_weight
         if self._on_device:
-            drawn = own
+            drawn = y
             if not self._score_all:
                 drawn = like(self._random.integers(self._signs.shape[0], size=_RANDOM_CLASSES), A)
             factor = self._schedule.at(self._steps)
-            loss = self._step_on_device(A, own, factors, drawn, factor, self._steps)
+            loss = self._step_on_device(A, y, factors, drawn, factor, self._steps)
         else:
-            loss = self._host_step(A, own, factors, targets)
+            loss = self._host_step(A, y, factors, targets)
         self._losses.append(loss)
         if self._refit is not None and (
             self._steps % self._steps_between_refits == 0 or self.finished
@@ -267,20 +267,20 @@ class Refinement:
     def _host_step(
         self,
         A: NDArray[np.float32],
-        own: NDArray[np.intp],
+        y: NDArray[np.intp],
         factors: NDArray[np.float32],
         targets: Targets | None,
     ) -> float:
         """A step on the host, in parts on several threads, and its loss."""
         weights = self._signs
         if not self._score_all:
-            classes = self._scored_classes(A, own)
-            weights, own = weights[classes].astype(np.float32), np.searchsorted(classes, own)
-        bounds = np.linspace(0, len(own), _PARTS + 1).astype(int)
+            classes = self._scored_classes(A, y)
+            weights, y = weights[classes].astype(np.float32), np.searchsorted(classes, y)
+        bounds = np.linspace(0, len(y), _PARTS + 1).astype(int)
 
         def of_part(part: slice) -> tuple[Array, list[Array]]:
             some = None if targets is None else (targets[0][part], targets[1][part])
-            return self._gradients(A[part], own[part], factors[part], weights, targets=some)
+            return self._gradients(A[part], y[part], factors[part], weights, targets=some)
 
         parts = list(self._pool.map(of_part, [slice(*pair) for pair in pairwise(bounds)]))
         gradients = parts[0][1]
@@ -291,22 +291,22 @@ class Refinement:
         return sum(loss for loss, _ in parts)
 
     def _device_step(
-        self, A: Array, own: Array, factors: Array, drawn: Array, factor: float, step: int
+        self, A: Array, y: Array, factors: Array, drawn: Array, factor: float, step: int
     ) -> Array:
         """A step on a device, and its loss; of classes that come twice, the first is scored."""
         xp, weights, bias = self._xp, self._signs, None
         if not self._score_all:
             codes = signs(A @ self.projection + self.intercept)
             nearest = top_k(codes @ weights.T, min(_NEAREST_CLASSES, weights.shape[0]))[1]
-            classes = xp.sort(xp.concat([own, xp.reshape(nearest, (-1,)), drawn]))
+            classes = xp.sort(xp.concat([y, xp.reshape(nearest, (-1,)), drawn]))
             again = xp.astype(classes[1:] == classes[:-1], A.dtype)
             bias = xp.concat([xp.zeros_like(again[:1]), -1e9 * again])
-            weights, own = take(weights, classes), xp.searchsorted(classes, own)
-        loss, gradients = self._gradients(A, own, factors, weights, bias)
+            weights, y = take(weights, classes), xp.searchsorted(classes, y)
+        loss, gradients = self._gradients(A, y, factors, weights, bias)
         self._move(gradients, factor, step)
         return loss
 
-    def _scored_classes(self, A: NDArray[np.float32], own: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _scored_classes(self, A: NDArray[np.float32], y: NDArray[np.intp]) -> NDArray[np.intp]:
         """Which of very many classes a step scores, ascending.
 
         Those of the rows, those with the nearest codes, and some drawn at random.
@@ -316,12 +316,12 @@ class Refinement:
         codes = pack(A @ self.projection + self.intercept >= 0)
         nearest, _ = self._index.top_k(codes, min(_NEAREST_CLASSES, len(self._signs)))
         drawn = self._random.integers(len(self._signs), size=_RANDOM_CLASSES)
-        return np.unique(np.concatenate([own, nearest.ravel(), drawn]))
+        return np.unique(np.concatenate([y, nearest.ravel(), drawn]))
 
     def _gradients(
         self,
         A: Array,
-        own: Array,
+        y: Array,
         factors: Array,
         weights: Array,
         bias: Array | None = None,
@@ -333,7 +333,7 @@ class Refinement:
             codes,
             activations,
             weights,
-            own,
+            y,
             factors,
             self._sharpness,
             bias,
@@ -418,7 +418,7 @@ def cross_entropy(
     codes: Array,
     activations: Array,
     weights: Array,
-    own: Array,
+    y: Array,
     factors: Array,
     sharp: tuple[float, float],
     bias: Array | None = None,
@@ -432,7 +432,7 @@ def cross_entropy(
     ----------
     codes, activations : (m, r), signs of the rows' scores F and their tanh
     weights : (C, r), signs
-    own : (m,) index of each row's class
+    y : (m,) index of each row's class
     factors : (m,) shares of the rows in the loss
     sharp : factors of the scores in the softmax, by signs and by tanh
     bias : (C,), added to the scores of the classes, optional
@@ -449,7 +449,7 @@ def cross_entropy(
     by_tanh = softmax(activations @ weights.T * sharp[1], bias)
     # Slopes of the cross-entropies by the scores of the classes.
     if targets is None:
-        at = xp.arange(codes.shape[0], device=device(codes)), own
+        at = xp.arange(codes.shape[0], device=device(codes)), y
         log_likelihood = SHARE_OF_SIGNS * xp.log(by_signs[at] + _TINY)
         log_likelihood += (1.0 - SHARE_OF_SIGNS) * xp.log(by_tanh[at] + _TINY)
         loss = -(factors @ log_likelihood)
