@@ -116,6 +116,33 @@ def test_pandas_and_polars_frames(blobs):
     assert make().fit(frame, series).classes_.tolist() == list("abcdef")
 
 
+def test_an_arrow_table_is_taken_by_name(blobs):
+    X, y = blobs
+    pyarrow = pytest.importorskip("pyarrow")
+    names = [f"f{j}" for j in range(X.shape[1])]
+    table = pyarrow.table(dict(zip(names, X.T, strict=True)))
+    model = make(n_bits=32).fit(table, y)
+    expected = model.predict(table)
+    for rows in (table.select(names[::-1]), table.to_batches()[0].select(names[::-1])):
+        np.testing.assert_array_equal(model.packed().predict(rows), expected)
+    with pytest.raises(ValueError, match="X must have a column 'f0'"):
+        model.packed().predict(table.drop_columns(["f0"]))
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]", "UInt64", "boolean"])
+def test_labels_of_pandas_stay_what_they_are(blobs, dtype):
+    """They became floats, of which neighbouring large integers are one."""
+    X, y = blobs
+    pandas = pytest.importorskip("pandas")
+    labels = y > 0 if dtype == "boolean" else y + 2**53
+    given = pandas.Series(labels).astype(dtype)
+    for model in (make(n_bits=32).fit(X, given), make(n_bits=32).partial_fit(X, given)):
+        assert model.classes_.tolist() == np.unique(labels).tolist()
+        assert model.classes_.dtype.kind == given.dtype.kind
+    with pytest.raises(ValueError, match="NaN"):
+        make(n_bits=32).fit(X, given.mask(y == 0))
+
+
 def peak_of(call):
     tracemalloc.start()
     call()

@@ -290,12 +290,14 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
     feature_names : (d,) names of the features, or None
     """
     if feature_names is not None and hasattr(X, "columns"):
-        missing = [name for name in feature_names if name not in X.columns]
+        is_arrow = _library(X) == "pyarrow"  # whose columns are arrays
+        names = X.schema.names if is_arrow else X.columns
+        missing = [name for name in feature_names if name not in names]
         if missing:
             raise ValueError(
                 f"X must have a column {missing[0]!r}, which the model was fitted with"
             )
-        X = X[list(feature_names)]
+        X = X.select(list(feature_names)) if is_arrow else X[list(feature_names)]
     if hasattr(X, "tocsr"):
         X = X.tocsr()
     elif not isinstance(X, np.ndarray) and not hasattr(X, "indptr"):

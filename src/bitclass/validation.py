@@ -256,6 +256,9 @@ def check_rows(
     check_array(sample_weight, "sample_weight", beside=X)
     if not _stays_there(estimator, X):
         X, y = to_host(X), to_host(y)
+    kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
+    if kind is not None and kind.kind in "iub" and not y.isna().any():
+        y = y.to_numpy(dtype=kind)  # of pandas' own integers scikit-learn makes floats
     options = {"reset": reset, "ensure_all_finite": not is_foreign(X), **ACCEPTED}
     checked, labels = validate_data(estimator, _stand_in(X), _stand_in(y), **options)
     X = X if is_foreign(X) else checked
