@@ -25,6 +25,7 @@ from sklearn.metrics import confusion_matrix
 
 import bitclass as library
 from bitclass import BinaryCodeClassifier
+from bitclass.cli.predict import write_parquet
 from bitclass.codes import hamming
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
@@ -221,6 +222,26 @@ def test_predict_in_a_pipe_gives_json_lines_with_identifiers(folder, piped, kind
 def test_a_bad_pipe_is_one_line(folder, text, more, code, words):
     done = bitclass("predict", "csv.safetensors", "-", *more, cwd=folder, input=text)
     assert_one_line(done, code, *words)
+
+
+def test_missing_identifiers_are_written_as_missing(folder, tmp_path):
+    X, key = rows(1, 3)[0].astype(np.float64), [2**53 + 1, None, 3]
+    table = pa.table({"key": key} | {f"f{j}": X[:, j] for j in range(6)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    command = ("predict", folder / "csv.safetensors", tmp_path / "a.parquet", "--id", "key")
+    assert [line.split(",")[0] for line in succeed(*command).splitlines()[1:]] == [
+        str(2**53 + 1), "", "3"
+    ]  # fmt: skip
+    printed = succeed(*command, "--json").splitlines()
+    assert [json.loads(line, parse_constant=pytest.fail)["key"] for line in printed] == key
+    succeed(*command, "--out", tmp_path / "b.parquet")
+    assert pq.read_table(tmp_path / "b.parquet")["key"].to_pylist() == key
+
+
+def test_parquet_keeps_the_types_of_the_first_rows():
+    file = io.BytesIO()
+    write_parquet(file, [{"key": np.array([1, 2])}, {"key": np.array([None, None])}])
+    assert pq.read_table(file)["key"].to_pylist() == [1, 2, None, None]
 
 
 def test_evaluate_counts_truly(outputs, fitted):

@@ -54,6 +54,13 @@ def test_json_lines_and_files_of_lines_are_read(folder, tmp_path):
     assert printed.splitlines() == ["label", "flight", "weather"]
 
 
+def test_texts_are_copied_to_the_output(folder, tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text("text,n\nfly me to oslo,1\n")
+    printed = succeed("predict", folder / "model.safetensors", path, "--id", "n", "--id", "text")
+    assert printed.splitlines() == ["text,n,label", "fly me to oslo,1,flight"]
+
+
 def test_a_file_like_that_of_training_needs_no_option(folder, tmp_path):
     model = folder / "model.safetensors"
     succeed("predict", model, folder / "texts.csv", "--out", tmp_path / "found.csv")

@@ -243,7 +243,9 @@ def write_parquet(file: IO[Any], tables: Iterable[Columns]) -> None:
     with contextlib.ExitStack() as stack:
         writer: Any = None
         for columns in tables:
-            table = pyarrow.table({name: column(values) for name, values in columns.items()})
+            arrays = {name: column(values) for name, values in columns.items()}
+            # Of the types of the first table: a later one may have missing values only.
+            table = pyarrow.table(arrays, schema=writer.schema if writer else None)
             if writer is None:
                 writer = stack.enter_context(pyarrow.parquet.ParquetWriter(file, table.schema))
             writer.write_table(table)

@@ -141,13 +141,16 @@ class TableSource(Source):
         with reading(self.path, self.format_name):
             for batch in self._batches(start_row):
                 batch.validate(full=True)  # a damaged offset would crash what follows
-                columns = {
-                    name: batch.column(name).to_numpy(zero_copy_only=False)
-                    for name in self._columns
-                }
+                columns = {name: self._values(batch.column(name)) for name in self._columns}
                 X, labels = self._read_features(batch, row), self._read_labels(batch, row)
                 yield Batch(X, labels, row, columns)
                 row += batch.num_rows
+
+    def _values(self, column: Any) -> NDArray[Any]:
+        """A column that is passed on; as NumPy has it, missing integers and times would change."""
+        if column.null_count or self._pa.types.is_temporal(column.type):
+            return np.fromiter(column.to_pylist(), dtype=object, count=len(column))
+        return np.asarray(column.to_numpy(zero_copy_only=False))
 
     def _read_features(self, batch: Any, row: int) -> NDArray[Any] | None:
         if not self.features:

@@ -45,6 +45,8 @@ class TextFiles:
         Opened without features and with the column of the texts.
     column : str
         Name or position of this column.
+    keeps_column : bool, default=False
+        Whether it is among the further columns of a batch as well.
 
     Attributes
     ----------
@@ -54,8 +56,8 @@ class TextFiles:
     description : str
     """
 
-    def __init__(self, files: FileRows, column: str) -> None:
-        self._files = files
+    def __init__(self, files: FileRows, column: str, keeps_column: bool = False) -> None:
+        self._files, self._keeps_column = files, keeps_column
         self.column = column
         self.n_rows, self.has_labels = files.n_rows, files.has_labels
         self.paths, self.label_paths = files.paths, files.label_paths
@@ -75,7 +77,10 @@ class TextFiles:
         """
         for batch in self._files.batches(start_row, _TEXTS_PER_BATCH):
             columns = dict(batch.columns)
-            texts = columns.pop(next(iter(columns))).tolist()  # asked for as the first one
+            first = next(iter(columns))  # asked for as the first one
+            texts = columns[first].tolist()
+            if not self._keeps_column:
+                del columns[first]
             for i, text in enumerate(texts):
                 if not isinstance(text, (str, bytes)):
                     path, row = self._files.place_of(batch.first_row + i)
@@ -252,4 +257,4 @@ def open_texts(
         format=format,
         classes=classes,
     )
-    return TextFiles(files, column)
+    return TextFiles(files, column, keeps_column=column in columns)
