@@ -342,3 +342,33 @@ def test_further_columns_are_read_beside_the_features(tmp_path, extension):
     assert (rows.feature_names, [*whole(rows).columns]) == (("a", "b", "c"), ["city", "key"])
     with pytest.raises(DataFileError, match="has no column 'town'; there are: 'city'"):
         open_rows(path, columns=["town"])
+
+
+def test_columns_that_are_passed_on_keep_their_values(tmp_path):
+    """Integers beside a missing one became floats, times of nanoseconds integers without a zone."""
+    columns = {
+        "key": pa.array([2**53 + 1, None, 3]),
+        "time": pa.array([0, None, 10**9], pa.timestamp("ns", "Europe/Berlin")),
+        "note": pa.array(["a", None, ""]),
+    }
+    pa.parquet.write_table(pa.table({"a": FRAME.a, **columns}), tmp_path / "a.parquet")
+    found = whole(open_rows(tmp_path / "a.parquet", features=["a"], columns=list(columns))).columns
+    assert found["key"].tolist() == [2**53 + 1, None, 3]
+    assert list(map(str, found["time"])) == [
+        "1970-01-01 01:00:00+01:00", "None", "1970-01-01 01:00:01+01:00"
+    ]  # fmt: skip
+    assert found["note"].tolist() == ["a", None, ""]
+
+
+def test_text_like_a_date_stays_text_in_json_lines(tmp_path):
+    days = ["2020-01-31", "2020-02-01", "2020-01-31"]
+    path = written(tmp_path, ".jsonl", FRAME.assign(label=days, day=days))
+    batch = whole(open_rows(path, features=ABC, columns=["day"]))
+    assert (batch.labels.tolist(), batch.columns["day"].tolist()) == (days, days)
+
+
+@every_table
+def test_a_feature_of_the_model_that_is_text_cannot_be_left_out(tmp_path, extension):
+    path = written(tmp_path, extension, FRAME.assign(b="high"))
+    with pytest.raises(DataFileError, match=r"'b' is not a number .*; the model was fitted with"):
+        open_rows(path, feature_names=ABC)

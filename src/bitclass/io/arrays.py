@@ -127,6 +127,20 @@ def checked_csr(matrix: Any) -> Any:
     return csr_array(matrix)
 
 
+@contextmanager
+def _objects_refused(name: Path | str) -> Iterator[None]:
+    """Say what to do about arrays of objects, such as a column of text that pandas held."""
+    try:
+        yield
+    except ValueError as error:
+        if "object" not in str(error).lower():
+            raise
+        raise DataFileError(
+            f"{name}: holds pickled objects, which are not read; save text with "
+            "np.save(path, np.asarray(labels, dtype=str))"
+        ) from error
+
+
 class NpySource(ArraySource):
     """One array without a name, memory-mapped."""
 
@@ -141,7 +155,8 @@ class _Mapped:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        array = open_memmap(path, mode="r")
+        with _objects_refused(path):
+            array = open_memmap(path, mode="r")
         self.shape, self.dtype = array.shape, array.dtype
 
     def __getitem__(self, rows: slice | tuple[()]) -> NDArray[Any]:
@@ -188,7 +203,8 @@ class _Member:
 
     @cached_property
     def _whole(self) -> NDArray[Any]:
-        with self._archive.open(self._name) as stream:
+        name = f"{self._archive.filename}: {self._name}"
+        with _objects_refused(name), self._archive.open(self._name) as stream:
             return np.lib.format.read_array(stream, allow_pickle=False)
 
     def __getitem__(self, rows: slice | tuple[()]) -> NDArray[Any]:

@@ -95,7 +95,7 @@ def choose_columns(
             ]
         if not wanted and not any(kinds[name] in ("number", "list") for name in features):
             raise DataFileError(f"{path}: no column holds numbers; there are: {listed(candidates)}")
-    _check_numbers(path, {name: kinds[name] for name in features}, examples)
+    _check_numbers(path, {name: kinds[name] for name in features}, examples, bool(model_names))
     if request.labels is False:
         label = None
     elif label in features:
@@ -173,7 +173,9 @@ def _column_of_lists(path: Path, kinds: Mapping[str, str], names: Sequence[str])
     return lists
 
 
-def _check_numbers(path: Path, kinds: Mapping[str, str], examples: Mapping[str, str]) -> None:
+def _check_numbers(
+    path: Path, kinds: Mapping[str, str], examples: Mapping[str, str], of_model: bool
+) -> None:
     if len(kinds) > 1 and "list" in kinds.values():
         raise DataFileError(f"{path}: features are one column of lists, or columns of numbers")
     wrong = [name for name, kind in kinds.items() if kind not in ("number", "list")]
@@ -183,10 +185,9 @@ def _check_numbers(path: Path, kinds: Mapping[str, str], examples: Mapping[str, 
         found = (
             f"holds {examples[first]!r:.60}" if first in examples else f"is of type {kinds[first]}"
         )
-        raise DataFileError(
-            f"{path}: column {first!r} is not a number (it {found}); if it is no feature, leave it "
-            f"out with --features '{pattern}', or name the label with --labels"
-        )
+        advice = f"if it is no feature, leave it out with --features '{pattern}', or name the "
+        advice = "the model was fitted with it" if of_model else f"{advice}label with --labels"
+        raise DataFileError(f"{path}: column {first!r} is not a number (it {found}); {advice}")
 
 
 def choose_arrays(

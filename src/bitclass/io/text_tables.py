@@ -212,7 +212,12 @@ class JsonSource(TableSource):
         first = next(self._blocks(), None)
         if first is None:
             raise DataFileError(f"{self.path}: is empty")
-        self._schema = self._table(first).schema
+        schema, types = self._table(first).schema, self._pa.types
+        # JSON has no times: pyarrow takes text such as 2020-01-31 for one.
+        self._schema = self._pa.schema(
+            field.with_type(self._pa.string()) if types.is_timestamp(field.type) else field
+            for field in schema
+        )
 
     def _part_ends(self) -> list[int]:
         number, types = self._pa.float64(), self._pa.types
