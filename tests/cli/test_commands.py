@@ -308,9 +308,9 @@ def test_warnings_are_one_line(folder):
 
 def test_whoever_reads_may_stop_early(folder):
     np.save(folder / "long.npy", np.tile(rows(1, 90)[0], (2000, 1)))
-    command = f"'{COMMAND}' predict npz.safetensors long.npy | head -n 1"
+    command = f"{{ '{COMMAND}' predict npz.safetensors long.npy; echo $? >&2; }} | head -n 1"
     done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("label\n", "")
+    assert (done.stdout, done.stderr) == ("label\n", "0\n")
 
 
 def test_names_and_labels_are_shown_as_they_are(tmp_path):

@@ -38,7 +38,7 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
     # Commands select columns by name themselves.
     warnings.filterwarnings("ignore", "X does not have valid feature names")
     try:
-        code = command()
+        code = _called(command)
         # Now, while an error can still be reported; Python would print its own at exit.
         sys.stdout.flush()
         raise SystemExit(code)
@@ -58,6 +58,16 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
         _fail(f"{name}{error.strerror or error}", 1)
     except (ValueError, ImportError, MemoryError) as error:
         _fail(str(error) or type(error).__name__, 1)
+
+
+def _called(command: Callable[[], Any]) -> Any:
+    """Run a command; Typer itself exits with 1 where nobody reads the output any more."""
+    try:
+        return command()
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        raise
 
 
 def _discard_output() -> None:
