@@ -379,6 +379,10 @@ def test_statistics_of_another_model_are_refused(tmp_path, blobs):
     other = make(16).fit(X, y).statistics_
     with pytest.raises(ValueError, match="32 differs from the 16 bits"):
         BinaryCodeClassifier.load(tmp_path / "model", statistics=other)
+    for others in ((X[:, :5], y), (X, y + 100)):
+        other = make().fit(*others).statistics_
+        with pytest.raises(ValueError, match="statistics must be those of the model"):
+            BinaryCodeClassifier.load(tmp_path / "model", statistics=other)
 
 
 def test_golden_files_of_a_refined_model_continue_forever():

@@ -1006,6 +1006,12 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         settings = classifier._checked_settings(in_batches=True)
         codes = check_initial_codes(classifier.initial_codes, None, settings.n_bits)
         check_continuation(statistics, settings, codes)
+        n_features = statistics.n_features
+        if n_features != model.n_features or not np.isin(model.classes, statistics.classes).any():
+            raise ValueError(
+                f"statistics must be those of the model, which has {model.n_features} features; "
+                f"found those of {n_features} features and {len(statistics.classes)} classes"
+            )
         if fitted.is_refined and not statistics.class_weights_when_refined.any():
             # A file of version 0.1 does not tell; its sums are those of the model.
             known = np.isin(statistics.classes, model.classes)
