@@ -17,6 +17,7 @@ from altered_files import with_data, without_tensor
 from bitclass import BinaryCodeClassifier
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
+from bitclass.text import NgramHasher
 from bitclass.training import save_statistics, wide
 from cli.running import bitclass as run
 from format_reader import Reader
@@ -262,6 +263,25 @@ def test_later_batches_are_learned_and_bring_classes_and_columns():
     assert len(classifier.packed().hash_function.columns) > len(before.hash_function.columns)
     classifier.remove_classes(["class 0"])
     assert "class 0" not in classifier.predict(test)
+
+
+def long_texts(seed, n=600, n_classes=10, n_words=200):
+    """Texts of frequent words, and a few of each class's own."""
+    words = np.array([f"{i * 7919 % 99991:05d}"[::-1] for i in range(3000)])
+    rng, shares = np.random.default_rng(seed), 1.0 / np.arange(1, 3001)
+    y = rng.integers(0, n_classes, n)
+    chosen = rng.choice(3000, (n, n_words), p=shares / shares.sum())
+    own = np.random.default_rng(99).integers(0, 3000, (n_classes, 25))
+    chosen[:, :20] = own[y[:, None], rng.integers(0, 25, (n, 20))]
+    return [" ".join(words[row]) for row in chosen], y
+
+
+def test_long_texts_are_learned():
+    """Steps in hundreds of columns that all rows share once made all codes the same."""
+    (texts, y), (test, y_test) = long_texts(0), long_texts(1)
+    hasher = NgramHasher().fit(texts)
+    classifier = make().fit(hasher.transform(texts), y)
+    assert classifier.score(hasher.transform(test), y_test) > 0.9
 
 
 def test_later_batches_add_to_the_means_of_many_classes(by_means):

@@ -75,6 +75,9 @@ _MAX_LEARNED_CLASSES = 2048
 _LEARNING_RATE = 0.6  # in units of the root mean square of the projection at its start
 _EPOCHS, _MIN_STEPS, _MAX_EPOCHS, _MAX_VISITS = 5, 200, 40, 1_000_000
 _ROWS_PER_STEP = 256
+# Sparse rows that have more entries on average are learned in smaller steps: they share columns,
+# whose steps add up, and would drive the scores of all rows together to where tanh is flat.
+_ENTRIES_PER_ROW = 256
 # The same where weights are means.
 _LEARNING_RATE_BY_MEANS = 0.16
 _SHARPNESS_BY_MEANS = 0.7  # times that of learned weights
@@ -421,6 +424,9 @@ class WideState:
             sharp = _SHARPNESS_BY_MEANS * sharp[0], _SHARPNESS_BY_MEANS * sharp[1]
         else:
             of_weights = Adam(self._values)
+        if self.columns.centre is None:
+            entries = self.column_sums.counts[self.columns.kept].sum() / self.column_sums.n_rows
+            rate_of_columns *= min(1.0, _ENTRIES_PER_ROW / entries)
         schedule: Schedule | None = None
         step = 0
         for epoch, sample in enumerate(samples, start=1):
