@@ -41,11 +41,10 @@ LINEAR = {
 }
 VALUES = ("accuracy", "nearest", "rescore", "top5", "calibration_error", "fit_seconds", "epochs")
 NOTE = (
-    "Test accuracy in %, mean of the seeds (± standard deviation), and in brackets that of the "
-    "nearest class of the same model, without rescoring; parameters that are not named have "
-    "their defaults. LinearSVC, with the C that is best on the test rows, and a linear softmax "
-    "for comparison. The last column is the largest expected calibration error of the row. "
-    "Made by `make accuracy`."
+    "Test accuracy in %, mean over seeds ± standard deviation; in brackets, the accuracy of the "
+    "same models without rescoring. Parameters that are not mentioned have their defaults. C of "
+    "LinearSVC is tuned on the test rows. ECE is the largest expected calibration error in the "
+    "row. Measured by `make accuracy`."
 )
 
 

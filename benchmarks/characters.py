@@ -326,7 +326,7 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit("interrupted; run again to continue") from None
     threads = " or ".join(sorted({row["threads"] for row in rows}))
-    note = f"Every method with {threads} threads. Made by `make characters`."
+    note = f"All methods use {threads} threads. Measured by `make characters`."
     pages = tables(rows, incremental)
     title = "Han characters of two unseen typefaces"
     write_page("characters", title, note, pages, with_machine=False)

@@ -276,9 +276,9 @@ def main() -> None:
     rows = sweep(options.out, () if options.page else cells(options, device), VALUES, run)
     peak = next(row for row in rows if row["part"] == "limits")
     note = (
-        f"Made by `benchmarks/gpu.py`. {peak['card']}: {float(peak['bfloat16_tflops']):.0f} "
-        f"TFLOP/s in bfloat16, {float(peak['float32_tflops']):.0f} in float32, a copy moves "
-        f"{float(peak['copy_gb_per_s']):,.0f} GB/s."
+        f"Measured by `benchmarks/gpu.py`. {peak['card']}: {float(peak['bfloat16_tflops']):.0f} "
+        f"TFLOP/s in bfloat16, {float(peak['float32_tflops']):.0f} TFLOP/s in float32, "
+        f"{float(peak['copy_gb_per_s']):,.0f} GB/s for a copy."
     )
     keep = options.out == parser.get_default("out")
     write_page("gpu", "One GPU", note, tables(rows), with_machine=False, keep=keep)

@@ -21,8 +21,8 @@ from bitclass.storage import save
 from harness import checked, in_child, parse_options, peak_mb, pss_mb, random_model, write_page
 
 NOTE = (
-    "Training: peak memory of `fit` above its input, without refinement. Workers: memory per "
-    "worker process beyond that of a worker without a model; 2,048 features, 256 bits. "
+    "Training: peak memory of `fit` in addition to its input, without refinement. Workers: "
+    "additional memory per worker process because of the model; 2,048 features, 256 bits. "
     "Measured by `make memory`."
 )
 CASES = {

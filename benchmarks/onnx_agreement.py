@@ -19,12 +19,11 @@ from bitclass import BinaryCodeClassifier, PackedModel
 from harness import NAMES, load, parse_options, present, write_page
 
 NOTE = (
-    "Predictions of onnxruntime compared with those of the model, on test rows that neither has "
-    "seen. "
-    "*differ* counts rows with another label; *near a tie* counts those of them whose label also "
-    "changes when the row is changed by 1e-4 of its size. *probabilities* is the largest "
-    "difference of the probabilities of the best three classes, on rows that agree in these. "
-    "Models of texts cannot be written as ONNX files. Measured by `make onnx-agreement`."
+    "Predictions of onnxruntime compared with those of the model, on test rows. *differ* counts "
+    "rows with different labels; *near a tie* counts those of them whose label also changes if "
+    "the row is perturbed by a relative 1e-4. *probabilities* is the largest difference between "
+    "the probabilities of the best three classes, on rows for which these classes agree. Text "
+    "models cannot be exported to ONNX. Measured by `make onnx-agreement`."
 )
 
 

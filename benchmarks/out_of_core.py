@@ -124,8 +124,8 @@ def main() -> None:
             )
             print(results[-1], flush=True)
     note = (
-        f"{n:,} rows of {d:,} float32 features, {4 * n * d / 1e9:.1f} GB. The ratio is to a "
-        "plain read and training in memory. Measured by `make out-of-core`."
+        f"{n:,} rows of {d:,} float32 features, {4 * n * d / 1e9:.1f} GB. *ratio* is "
+        "relative to a plain read plus training in memory. Measured by `make out-of-core`."
     )
     title = "Training on a file larger than memory"
     write_page("out_of_core", title, note, {"": results}, keep=complete)

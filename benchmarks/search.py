@@ -171,7 +171,7 @@ def main() -> None:
     with threads_of_all(1):
         problems = {"Han characters": lambda: characters(options.characters)}
         if options.classes:
-            problems["derived"] = lambda: derived(options.classes)
+            problems["Synthetic"] = lambda: derived(options.classes)
         for name, make in problems.items():
             made = make()
             if made is None:
@@ -182,7 +182,10 @@ def main() -> None:
             title = f"{name}, {len(weights):,} classes"
             results[title] = measured(weights, codes, options.methods, options.rounds)
             results[f"{name}: classes visited by exact indices"] = [exact_indices(weights, codes)]
-    note = f"Short lists of {K} at {N_BITS} bits, one thread, CPU time: `make search`."
+    note = (
+        f"Short lists of {K} classes at {N_BITS} bits; CPU time on one thread. "
+        "Measured by `make search`."
+    )
     write_page("search", "Search among class codes", note, results, keep=complete)
 
 

@@ -35,12 +35,13 @@ LARGE_CLASSES, LARGE_BITS = 1_000_000, 1024
 N_WORKERS = 10
 LABELS = np.array([f"n{i:08d}" for i in range(N_CLASSES)])
 NOTE = (
-    f"{N_CLASSES:,} classes, {N_FEATURES} features, {N_BITS} bits; kept connections, one process "
-    "per service and one for all clients, in turn, medians of rounds; one thread per prediction on "
-    "both sides (`--jobs 1`, `OPENBLAS_NUM_THREADS=1`; with the default of OpenBLAS, LinearSVC "
-    "behind a pool of threads is many times slower). JSON: POST /predict. Binary: FP32 tensors of "
-    "the Open Inference Protocol. Memory: sum of the proportional set sizes (PSS), in which a page "
-    f"shared by n processes counts 1/n in each, after predictions in all processes; "
+    f"{N_CLASSES:,} classes, {N_FEATURES} features, {N_BITS} bits. Each service is one process, "
+    "all clients are another, and connections are kept alive. Services alternate; the results are "
+    "medians over rounds. Both sides use one thread per prediction (`--jobs 1`, "
+    "`OPENBLAS_NUM_THREADS=1`; with OpenBLAS's default, LinearSVC behind a thread pool is many "
+    "times slower). JSON: POST /predict. Binary: FP32 tensors of the Open Inference Protocol. "
+    "Memory: sum of the proportional set sizes (PSS), in which a page shared by n processes counts "
+    "1/n in each, after predictions in all processes; "
     f"{LARGE_CLASSES:,} classes, {LARGE_BITS:,} bits. Measured by `make serving`."
 )
 

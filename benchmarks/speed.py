@@ -36,9 +36,10 @@ from harness import (
 
 ALL_THREADS = len(os.sched_getaffinity(0))
 NOTE = (
-    "Ratios of medians in one run, peers and ours alternating, equal threads on both sides; "
-    "training of LinearSVC, a minute long and always on one thread, is timed once, between two "
-    "sets of ours. Measured by `make bench`."
+    "Ratios of median times in one run, alternating between the peer and bitclass, with the same "
+    "number of threads. Training LinearSVC takes a minute, always on one thread, and is timed "
+    "once, between two sets of bitclass runs. A ratio below *floor* is marked *missed*; *aim* is "
+    "the target. Measured by `make bench`."
 )
 #: A comparison: how many times faster ours is than a peer, and what is expected of it.
 Row = dict[str, Any]

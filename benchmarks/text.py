@@ -32,9 +32,9 @@ from bitclass.text import NgramHasher, TextRows, open_texts
 from harness import DATA, checked, in_child, parse_options, peak_mb, timed, write_page
 
 NOTE = (
-    "Accuracy in %, seconds of wall time, size of the model file (LinearSVC: of its coefficients), "
-    "peak memory of the process. CLINC-150 and the 100,000 columns on one thread, the others on "
-    "all cores. Measured by `make text`."
+    "Accuracy in %, wall time in seconds, size of the model file (for LinearSVC, of its "
+    "coefficients), and peak memory of the process. CLINC-150 and the comparison with LinearSVC "
+    "use one thread, the rest all cores. Measured by `make text`."
 )
 Texts = tuple[list[str], NDArray[Any], list[str], NDArray[Any]]
 Result = dict[str, Any]
@@ -141,7 +141,7 @@ def sentences() -> list[Result]:
                     "accuracy": round(100 * float(np.mean(model.predict(test) == y_test)), 2),
                     "fit s": round(seconds, 2),
                     "MB": round(path.stat().st_size / 1e6, 2),
-                    "us per text": round(microseconds(model.predict, test), 1),
+                    "µs per text": round(microseconds(model.predict, test), 1),
                 }
             )
     return results
@@ -183,8 +183,8 @@ def place_names() -> list[Result]:
             "method": "NgramHasher and bitclass, 256 bits",
             "accuracy": round(100 * float(np.mean(found.astype(str) == y_test)), 2),
             "file to model s": round(seconds, 1),
-            "us per name": round(1e6 * predicting / len(test), 1),
-            "us per single name": round(microseconds(model.predict, test), 1),
+            "µs per name": round(1e6 * predicting / len(test), 1),
+            "µs per single name": round(microseconds(model.predict, test), 1),
             "MB": round(size / 1e6, 1),
             "peak GB": round(peak_mb() / 1e3, 2),
         }
@@ -218,8 +218,8 @@ def fasttext_names() -> list[Result]:
                     "method": "fastText, " + ", ".join(f"{k} {v}" for k, v in settings.items()),
                     "accuracy": round(100 * float(np.mean(found == y_test)), 2),
                     "file to model s": round(seconds, 1),
-                    "us per name": round(1e6 * predicting / len(test), 1),
-                    "us per single name": None,
+                    "µs per name": round(1e6 * predicting / len(test), 1),
+                    "µs per single name": None,
                     "MB": round(path.stat().st_size / 1e6, 1),
                     "peak GB": round(peak_mb() / 1e3, 2),
                 }
