@@ -35,31 +35,31 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m reproduction", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run the evaluation, or resume it")
-    run.add_argument("--data", type=Path, help="folder of feature files; default: digits")
-    run.add_argument("--quick", action="store_true", help="use small data (about two minutes)")
+    run = commands.add_parser("run", help="run the evaluation, or what is missing of it")
+    run.add_argument("--data", type=Path, help="folder of feature files; without it, digits")
+    run.add_argument("--quick", action="store_true", help="small data, about two minutes")
     run.add_argument("--out", type=Path, default=Path("reproduction-results"))
     run.add_argument("--time-limit", type=_positive(float), default=600.0, help="seconds per cell")
-    run.add_argument("--seeds", type=_positive(int), help="number of seeds and splits")
+    run.add_argument("--seeds", type=_positive(int), help="seeds, and splits, of each number")
     for option, names in (("--methods", METHODS), ("--datasets", DATASETS)):
         run.add_argument(
             option, nargs="+", choices=names, metavar="NAME", help=f"some of {', '.join(names)}"
         )
     run.set_defaults(command=_run)
 
-    report = commands.add_parser("report", help="recreate the report from results.csv")
+    report = commands.add_parser("report", help="write the report again from results.csv")
     report.add_argument("folder", type=Path)
     report.set_defaults(command=lambda options: print(write_report(options.folder)))
 
-    fetch = commands.add_parser("download", help="download an archive and verify it")
+    fetch = commands.add_parser("download", help="fetch an archive and check it")
     fetch.add_argument("name", choices=DOWNLOADS)
     fetch.add_argument("folder", type=Path)
     fetch.set_defaults(command=lambda options: print(download(options.name, options.folder)))
 
     images = commands.add_parser("images", help="unpack the paper's images into class folders")
     images.add_argument("name", choices=ARCHIVES)
-    images.add_argument("source", type=Path, help="archive, or for ImageNet the folder of archives")
-    images.add_argument("folder", type=Path, help="receives folders train/CLASS and test/CLASS")
+    images.add_argument("source", type=Path, help="archive; for ImageNet the folder of archives")
+    images.add_argument("folder", type=Path, help="gets folders train/CLASS and test/CLASS")
     images.set_defaults(command=_images)
 
     gist = commands.add_parser("gist", help="GIST features of a folder of images")

@@ -71,7 +71,7 @@ def summary(claims: Sequence[Claim], of_paper: bool) -> str:
         f"{text}: {found.count(verdict)}"
         for verdict, text in (
             ("holds in part", "on some datasets only"),
-            ("does not hold", "on no dataset"),
+            ("does not hold", "on none"),
             ("not decided", "not decided"),
         )
         if verdict in found
@@ -339,7 +339,7 @@ def _nearly_linear(results: Results) -> Iterator[Finding]:
                 powers.append(Number(math.log(ratio.mean) / doublings, spread))
             holds = all_hold(decide(Number(-p.mean, p.spread), -NEARLY_LINEAR) for p in powers)
             power = max(powers)
-            text = f"exponent {power.mean:.2f} ± {power.spread:.2f}: {_seconds(found[0][1])} at "
+            text = f"power {power.mean:.2f} ± {power.spread:.2f}: {_seconds(found[0][1])} at "
             text += f"{found[0][0]} bits, {_seconds(longest)} at {last}"
             missing = [f"{n_bits} bits" for n_bits in late]
             yield _finding(data, name, text + _without(missing), unless_missing(holds, missing))
@@ -379,7 +379,7 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         partial(_close_to_svm, n_bits=256),
     ),
     (
-        f"Accuracy at {TABLE_BITS} bits is at least 2.4 points above every hashing method",
+        f"Accuracy at {TABLE_BITS} bits is 2.4 points or more above every hashing method",
         "+2.9, +2.4 and +2.8 points",
         _above_hashing,
     ),
@@ -389,7 +389,7 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         _above_hashing_at_all_lengths,
     ),
     (
-        "The formulation supports other losses: each of three others reaches at least half the "
+        "The formulation supports other losses: each of three more reaches at least half the "
         "accuracy of the paper's two",
         "two losses",
         _other_losses,
@@ -404,7 +404,7 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         "Figure 3",
         _objective_falls,
     ),
-    ("The alternation converges in fewer than 3 rounds", "fewer than 3", _few_rounds),
+    ("The alternation converges in less than 3 rounds", "less than 3", _few_rounds),
     (
         f"Bit flipping is within {CLOSE:g} point of the global optimum of each W-step, found "
         "by minimum cuts",
@@ -438,7 +438,7 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         partial(_hinge_trains_faster, HASHING, 28, prefix="sun"),
     ),
     (
-        "The hinge loss trains much faster (at least twice as fast) than the exponential loss",
+        "The hinge loss trains much faster, at least twice, than the exponential loss",
         "47, 7 and 7 times",
         partial(_hinge_trains_faster, ("paper-exponential",), 2),
     ),
@@ -453,7 +453,7 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         partial(_tests_faster, SVMS, 1),
     ),
     (
-        "Training time is nearly linear in the code length: it grows with an exponent of at most "
+        "Training time is nearly linear in the code length: it grows with at most its power "
         f"{NEARLY_LINEAR:g}",
         "Figure 5",
         _nearly_linear,
@@ -464,8 +464,8 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         _codes_smaller,
     ),
     (
-        "The model takes 3 times less memory than the SVM (ImageNet, SUN397)",
-        "3.1 times on both",
+        "The model takes 3 times less memory than that of the SVM (ImageNet, SUN397)",
+        "3.1 times, twice",
         _model_smaller,
     ),
 )

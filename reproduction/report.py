@@ -21,18 +21,18 @@ __all__ = ["machine", "save_run", "write_report"]
 _INTRODUCTION = """\
 ## How it was measured
 
-This report repeats the tables and figures of *Learning Binary Codes and Binary Weights for
-Efficient Classification* (Shen, Mu, Liu, Yang, Shen) and checks its claims. Every method runs on
-one thread, and features are standardised with the training rows. The SVMs are LibLinear's, with the
-best C from 1e-3 to 1e3 on held-out training rows, and are timed at that C; the hashing methods are
-followed by the same SVM. The *paper's method* is as published and starts from random codes.
-*bitclass defaults* is `BinaryCodeClassifier` with only the loss and the code length set.
+*Learning Binary Codes and Binary Weights for Efficient Classification* (Shen, Mu, Liu, Yang, Shen),
+its tables, figures and claims. Every method runs on one thread; features are standardised by the
+training rows. The SVMs are LibLinear's with the best C of 1e-3 to 1e3 on held-out training rows,
+timed at that C; the hashing methods are followed by the same SVM. The *paper's method* is as
+published and starts from random codes. *bitclass defaults* is `BinaryCodeClassifier` with nothing
+but loss and code length set.
 """
 _UNCERTAINTY = """\
-± is one standard deviation. For accuracies it covers seeds, splits and the finite test set; for
-times it covers seeds and is at least 10 %. Ratios of times are given with a range in brackets. A
-comparison is *not decided* if the threshold lies within the uncertainty, or if a missing result
-could change it. A claim *holds* if no dataset contradicts it and at least half of them confirm it.
+± is one standard deviation. Of accuracies: over seeds and splits, and of the finite test set. Of
+times: over seeds, and at least 10 %; a ratio of times has a range in brackets. A difference within
+its ±, or a ratio within its range, is *not decided*, and so is a comparison that a missing result
+could change. A claim *holds* where no dataset contradicts it and at least half of them confirm it.
 """
 
 
@@ -75,7 +75,7 @@ def write_report(folder: Path) -> Path:
     tables = [accuracy_table(results)] if results.real_datasets else []
     tables += [memory_table(results), *(table_1(results, name) for name in results.datasets)]
     parts = [
-        "# Reproduction of the paper's evaluation\n",
+        "# The paper's evaluation, run again\n",
         f"**The paper's method: {summary(claims, of_paper=True)}. "
         f"bitclass with its defaults: {summary(claims, of_paper=False)}.**\n",
         *(

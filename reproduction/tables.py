@@ -48,7 +48,7 @@ def table_1(results: Results, data: str) -> Table:
     if shape is not None:
         table.note = f"{shape[0]:,} training rows, {shape[1]:,} features, {shape[2]:,} classes."
     if column is not None:
-        table.note += f" *paper*: its results on {column}."
+        table.note += f" *Paper* is its {column}."
     fields = {"train_seconds": "training", "test_seconds": "test, per row"}
     if not DATASETS[data].synthetic:
         fields = {"accuracy": "accuracy, %"} | fields
@@ -97,10 +97,10 @@ def memory_table(results: Results) -> Table:
     """Memory of training features and of models: SVM, and the paper's method."""
     table = Table(
         "Table 2: memory, MB",
-        "Training features: float64 rows, as used by LibLinear, and packed codes. Models: float64 "
-        f"coefficients, and float32 projection with packed weights at {TABLE_BITS} bits. Peak: "
-        "process that trained the paper's method with hinge loss, including libraries. "
-        "1 MB = 2^20 bytes.",
+        "Training features: float64 rows as LibLinear takes them, and packed codes. Models: "
+        f"float64 coefficients; float32 projection and packed weights at {TABLE_BITS} bits. Peak: "
+        "of the process that trained the paper's method with hinge loss, libraries included. "
+        "MB are 2^20 bytes.",
         [
             "dataset",
             "features / codes",

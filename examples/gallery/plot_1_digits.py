@@ -2,13 +2,12 @@
 Codes and class weights of handwritten digits
 =============================================
 
-This example shows what the classifier learns: a binary code for every image and a binary weight
-vector of the same length for every class. Prediction searches for the nearest classes by Hamming
-distance.
+A first look at what the classifier learns: every image gets a binary code, every class a binary
+weight vector of the same length, and the predicted class is the nearest one by Hamming distance.
 """
 
 # %%
-# A :class:`~bitclass.BinaryCodeClassifier` is used like any other scikit-learn classifier.
+# A :class:`~bitclass.BinaryCodeClassifier` is used like any other classifier of scikit-learn.
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -23,15 +22,15 @@ classifier = BinaryCodeClassifier(n_bits=64, random_state=0).fit(X, y)
 print(f"accuracy on {len(y_test)} test images: {classifier.score(X_test, y_test):.3f}")
 
 # %%
-# Codes are packed into bytes: 64 bits take 8 bytes. The figure shows them unpacked, with one column
-# per bit and one line per image. Images of the same class share most of their bits.
+# Codes are packed: 64 bits are 8 bytes. Here they are unpacked: one column per bit, one line per
+# image. Images of one class share most of their bits.
 codes = unpack(classifier.encode(X_test), classifier.n_bits)
 figure, panels = plt.subplots(5, 1, figsize=(7, 5), sharex=True, layout="constrained")
 for digit, panel in enumerate(panels):
     panel.imshow(codes[y_test == digit][:10], cmap="Blues", aspect="auto", vmin=-2)
     panel.set_ylabel(f"digit {digit}")
     panel.set_yticks([])
-panels[0].set_title("codes of ten test images for each of five classes")
+panels[0].set_title("codes of ten test images of five classes")
 panels[-1].set_xlabel("bit")
 plt.show()
 
@@ -48,5 +47,5 @@ for row, panel in enumerate(panels):
 plt.show()
 
 # %%
-# The model is small: an int8 projection, and 8 bytes per class.
+# The model is small: a projection in 8-bit integers, and 8 bytes per class.
 print(classifier.packed())

@@ -2,16 +2,15 @@
 Hundreds of classes: characters of three alphabets
 ==================================================
 
-This example classifies more than 300 letters in a typeface that was not used for training. Accented
-letters differ by only a few pixels, so the two settings that matter most with many classes have a
-visible effect: the number of bits, and rescoring, which re-ranks the nearest classes by real-valued
-scores.
+Reading more than 300 letters in a typeface that was never seen in training. Accented letters differ
+by a few pixels, so the two settings that matter with many classes show: the number of bits, and
+rescoring, which ranks the nearest classes by real-valued scores.
 """
 
 # %%
-# ``typefaces.py``, next to this script in ``examples/gallery``, renders the images in typefaces
-# included with matplotlib, at varying sizes and positions. Letters that look the same in two
-# alphabets form one class.
+# The images are rendered from typefaces that come with matplotlib, at varying sizes and places, by
+# ``typefaces.py``, which is next to this script in ``examples/gallery``. Letters that look the
+# same in two alphabets are one class.
 import matplotlib.pyplot as plt
 import numpy as np
 from typefaces import TRAINING_FACES, UNSEEN_FACE, characters, render
@@ -25,8 +24,8 @@ X_test, y_test = render(letters, UNSEEN_FACE, 1, seed=99), np.array(letters)
 print(f"{len(letters)} classes, {len(X)} training images, {len(X_test)} test images")
 
 # %%
-# ``top_classes`` orders the short list by score. The class with the smallest distance in it is the
-# prediction without rescoring (``rescore=False``), as in the paper.
+# ``top_classes`` orders the short list by score. The smallest distance in it is that of the nearest
+# class, which ``rescore=False`` would predict, as the paper does.
 n_bits = [32, 64, 128]
 accuracies: dict[str, list[float]] = {"rescored short list": [], "nearest class": []}
 for r in n_bits:
@@ -47,7 +46,7 @@ panel.grid(alpha=0.3)
 plt.show()
 
 # %%
-# Most errors are between similar letters:
+# What is confused looks alike:
 wrong = np.flatnonzero(labels[:, 0] != y_test)
 some = wrong[:: len(wrong) // 6][:6]
 figure, panels = plt.subplots(1, 6, figsize=(8, 1.8), layout="constrained")
@@ -58,6 +57,6 @@ for row, panel in zip(some, panels, strict=True):
 plt.show()
 
 # %%
-# For most rows, the true class is among the five best.
+# The true class is among the five best of most rows.
 for k in (1, 5):
     print(f"top {k}: {np.mean((labels[:, :k] == y_test[:, None]).any(axis=1)):.3f}")

@@ -2,12 +2,12 @@
 New classes and new rows, without the earlier rows
 ==================================================
 
-The classifier keeps sums over its training rows rather than the rows themselves. ``partial_fit``
-adds rows of known or new classes to these sums.
+The classifier keeps sums over the rows that it has learned from, not the rows. ``partial_fit`` adds
+to them: more rows of known classes, or classes that did not exist before.
 """
 
 # %%
-# The classifier is first trained on the digits 0 to 6; 7, 8 and 9 are added one at a time.
+# Seven digits are known at first; 7, 8 and 9 arrive later.
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -27,7 +27,7 @@ for digit in (7, 8, 9):
     history.append((f"and {digit}", classifier.score(X_test[seen], y_test[seen])))
 
 # %%
-# For comparison, a classifier trained on all ten digits at once:
+# For comparison, a classifier that learned all ten digits at once:
 together = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X, y)
 history.append(("all at once", together.score(X_test, y_test)))
 
@@ -39,6 +39,6 @@ panel.set(ylim=(0.8, 1), ylabel="accuracy on the classes seen so far")
 plt.show()
 
 # %%
-# Classes can also be removed. The others keep their weights.
+# A class can also be removed. The others keep their weights.
 classifier.remove_classes([9])
 print(classifier.classes_)

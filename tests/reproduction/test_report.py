@@ -121,7 +121,7 @@ def test_claims_that_hold_are_reported_so():
         ("paper-hinge", 256, {"train_seconds": 100.0}, "nearly linear"),
         ("logistic", 128, {"accuracy": 0.3}, "other losses"),
         ("paper-mincut", 128, {"accuracy": 0.9}, "Bit flipping"),
-        ("paper-exponential", 128, {"n_rounds": 9}, "fewer than 3 rounds"),
+        ("paper-exponential", 128, {"n_rounds": 9}, "less than 3 rounds"),
         ("paper-exponential", 128, {"n_rises": 1}, "never rises"),
     ],
 )
