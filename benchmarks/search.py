@@ -171,7 +171,7 @@ def main() -> None:
     with threads_of_all(1):
         problems = {"Han characters": lambda: characters(options.characters)}
         if options.classes:
-            problems["synthetic"] = lambda: derived(options.classes)
+            problems["derived"] = lambda: derived(options.classes)
         for name, make in problems.items():
             made = make()
             if made is None:
