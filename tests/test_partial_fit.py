@@ -222,7 +222,7 @@ def test_new_classes_are_learned_with_the_penalty_of_the_refinement(
     monkeypatch.setattr(extend, "extend", lambda *arguments: given.append(arguments[4]))
     monkeypatch.setattr(extend, "default_alpha", lambda sums: 1 / 60)
     refined.refinement_["alpha"] = alpha
-    with pytest.warns(UserWarning, match="learned from the sums instead"):
+    with pytest.warns(UserWarning, match="fitted to the sums instead"):
         refined.partial_fit(hard(seed=3)[0][:5], np.full(5, 30)).solve()
     assert given == [expected]
 
