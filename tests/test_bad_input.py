@@ -104,7 +104,7 @@ def test_groups_are_checked_by_name(groups, message):
         (X.astype(complex), Y, "Complex data not supported"),
         (1e10 + 3 * X, Y, "mean 1e.10 and standard deviation 2.* in feature 0: rescale"),
         (1e-300 * X, Y, "standard deviation .*e-300 in feature 0: rescale"),
-        (1e-32 * X, Y, "deviation from 1e-30 to 1e.30, .* deviation .*e-3. in feature 0: rescale"),
+        (1e-32 * X, Y, "deviation from 1e-30 to 1e.30 .* deviation .*e-3. in feature 0: rescale"),
         (1e100 * X, Y, "mean within 1e.30 and 1e.07 standard .* in feature 0: rescale"),
     ],
 )
@@ -285,7 +285,7 @@ def test_predicting_goes_on_after_set_params(after):
 def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch):
     monkeypatch.setattr(regression, "MAX_CLASSES_OF_PROGRAMS", 2)
     given = {"n_bits": 8, "initial_codes": "means", "random_state": 0}
-    message = "'exponential' compares all pairs .* at most 2 of them, found 3; use loss='hinge'"
+    message = "'exponential' compares all pairs .* at most 2 classes, found 3; use loss='hinge'"
     with pytest.raises(ValueError, match=message):
         BinaryCodeClassifier(loss="exponential", **given).fit(X, Y)
     BinaryCodeClassifier(loss="hinge", **given).fit(X, Y)
@@ -294,7 +294,7 @@ def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("parameters", "category", "message"),
     [
-        ({"n_bits": 3}, CodeWarning, "had the weights of another class"),
+        ({"n_bits": 3}, CodeWarning, "had the same weights as another class"),
         ({"n_bits": 32, "refine": True}, UserWarning, "refine=True: the model was not refined"),
         (
             {"n_bits": 32, "loss": "exponential", "scale": 0.05, "max_iter": 1,
@@ -325,6 +325,6 @@ def test_warnings_point_at_the_line_of_the_caller(parameters, category, message,
 @pytest.mark.parametrize("refine", [False, True])
 def test_too_few_bits_are_told_with_and_without_refinement(refine):
     rows, labels = clusters(600)
-    with pytest.warns(CodeWarning, match="n_bits=1 makes only 2 patterns"):
+    with pytest.warns(CodeWarning, match="n_bits=1 allows only 2 patterns"):
         classifier = BinaryCodeClassifier(1, refine=refine, random_state=0).fit(rows, labels)
     assert not refine or classifier.refinement_["taken"]
