@@ -73,10 +73,10 @@ def test_classes_without_rows_and_features_without_meaning_do_no_harm():
     assert set(np.unique(codes(summed([(X, y, weights)], d=8)))) == {-1, 1}
 
 
-def test_sums_that_no_rows_can_have_are_told():
+def test_sums_that_no_rows_can_have_raise_an_error():
     statistics = summed([problem()])
     statistics.gram[0, 1] = statistics.gram[1, 0] = 1e6
-    with pytest.raises(ValueError, match="no rows can have: .* covariances are not positive"):
+    with pytest.raises(ValueError, match="not those of any rows: .* covariance is not positive"):
         codes(statistics)
 
 
