@@ -366,7 +366,7 @@ class OutOfMemoryError(RuntimeError):
     """As torch and CuPy name it."""
 
 
-@pytest.mark.parametrize("where", ["summed", "_absorb"])
+@pytest.mark.parametrize("where", ["summed", "_add_sums"])
 def test_out_of_memory_is_named_and_undone(put, digits, monkeypatch, where):
     X, y, *_ = digits
     classifier = make(16, refine=False).fit(put(X), put(y))

@@ -108,9 +108,9 @@ def test_merging_what_does_not_fit_is_refused():
 
     starting = projection(rng, 5, 8)
     for one, other, message in [
-        (starting, empty(projection(rng, 4, 8), d=4), "4 features cannot be merged .* of 5"),
+        (starting, empty(projection(rng, 4, 8), d=4), "4 features cannot be merged .* with 5"),
         (starting, empty(projection(rng, 5, 8)), "different starting codes"),
-        (starting, empty(starting, keep_codes=True), "hinge loss and of another"),
+        (starting, empty(starting, keep_codes=True), "hinge loss and for another"),
         (RandomCodes(8, 0), empty(RandomCodes(8, 1)), "different starting codes"),
         (MeanCodes(8, 0), empty(MeanCodes(9, 0)), "different starting codes"),
     ]:
@@ -213,7 +213,7 @@ def test_sums_that_leave_the_range_of_float64_are_refused():
     found, other = (summed(starting, (X, labels)) for starting in [projection(rng, 5, 12)] * 2)
     found.gram[0, 0] = other.gram[0, 0] = 1.7e308
     before = state(found)
-    with pytest.raises(ValueError, match="sums past the range of float64; .* not added"):
+    with pytest.raises(ValueError, match="sums that overflow float64; .* not added"):
         found.merge(other)
     assert state(found) == before
 
@@ -226,7 +226,7 @@ def test_sums_that_leave_the_range_of_float64_are_refused():
     ],
 )
 def test_labels_join_unless_a_common_type_would_merge_some(known, new):
-    with pytest.raises(ValueError, match="cannot be joined"):
+    with pytest.raises(ValueError, match="cannot be mixed"):
         statistics.joined_labels(known, new)
     assert statistics.joined_labels(np.array([1, 3]), np.array([2.5, 1.0])).tolist() == [1, 2.5, 3]
 

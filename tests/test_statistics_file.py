@@ -95,7 +95,7 @@ def test_what_rows_to_come_could_not_continue_from_is_not_saved(tmp_path):
     random = Statistics(RandomCodes(R, 0), np.zeros(D), np.ones(D), keep_codes=False)
     labels = np.array([np.str_("a"), np.str_("b")], dtype=object)
     random.add(np.zeros((0, D)), labels[:0], classes=labels)
-    with pytest.raises(ValueError, match="NumPy scalars inside an array of objects"):
+    with pytest.raises(ValueError, match="NumPy scalars inside an object array"):
         save_statistics(tmp_path / "statistics", random)
     assert os.listdir(tmp_path) == []
 

@@ -304,9 +304,9 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
         try:
             X = X.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"X must hold numbers: {error}") from None
+            raise ValueError(f"X must contain numbers: {error}") from None
     if X.dtype.kind not in "biuf":
-        raise ValueError(f"X must hold real numbers, found values of type {X.dtype}")
+        raise ValueError(f"X must contain real numbers, found values of type {X.dtype}")
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X must have shape (n, {n_features}), found {X.shape}")
     return X
