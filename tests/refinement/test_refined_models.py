@@ -135,7 +135,7 @@ def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of
     monkeypatch.setattr(refining.BestEpoch, "candidates", lambda best: 2 * candidates(best)[:1])
     answers = iter([0.5, of_last, *([] if of_best is None else [of_best]), 0.0])
     monkeypatch.setattr(
-        refining, "with_short_list", lambda model, *_: refining.Judged(model, next(answers))
+        refining, "with_short_list", lambda model, *_: refining.Evaluated(model, next(answers))
     )
     X, y = clusters()
     found = make().fit(X, y).refinement_
