@@ -256,8 +256,8 @@ VECTOR = np.ones(4, np.float32)
     ("arguments", "options", "message"),
     [
         ((PROJECTION.astype(float), INTERCEPT), {}, "projection: .*float32.*float64"),
-        ((PROJECTION[0], INTERCEPT), {}, "projection: expected 2 dimensions"),
-        ((PROJECTION[:0], INTERCEPT), {}, "projection: .*none of them 0"),
+        ((PROJECTION[0], INTERCEPT), {}, "projection: expected a non-empty matrix"),
+        ((PROJECTION[:0], INTERCEPT), {}, "projection: .*non-empty matrix"),
         ((PROJECTION + np.inf, INTERCEPT), {}, "projection: .*finite"),
         ((PROJECTION, INTERCEPT[:8]), {}, r"intercept: expected float64 of shape \(9,\)"),
         ((PROJECTION, INTERCEPT), {"precision": "int4"}, "precision: .*int4"),
