@@ -250,7 +250,7 @@ def test_the_hash_function_regresses_the_codes_of_the_samples_themselves(n_bits)
 
 def test_classes_that_share_weights_are_told_apart_and_regressed_anew():
     X, y = np.random.default_rng(0).standard_normal((200, 3)), np.arange(200) % 8
-    with pytest.warns(CodeWarning, match="had the weights of another class"):
+    with pytest.warns(CodeWarning, match="had the same weights as another class"):
         classifier = make(4, alpha=0.1, initial_codes="means").fit(X, y)
     assert len(np.unique(classifier.weights_, axis=0)) == 8
     expected = regression(X, classifier.weights_[y], 0.1)

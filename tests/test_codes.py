@@ -53,24 +53,24 @@ def test_padding_bits_are_zero_and_the_sign_of_zero_is_plus_one():
 # -------------------------------------------------------------------------------------------------
 
 
-def test_a_twin_changes_in_the_bit_its_samples_care_least_about():
+def test_duplicate_weights_change_in_the_bit_of_least_cost():
     weights = np.array([[1, 1, 1], [1, 1, 1]], dtype=np.int8)
     sums = np.array([[9.0, 9.0, 9.0], [9.0, 8.5, 9.0]])
     # |2 * sum - total| is 0, 0.5, 0 for the first bits: the cheapest is bit 0.
-    with pytest.warns(CodeWarning, match="1 of 2 .* 'b', those of 'a'; they were given"):
+    with pytest.warns(CodeWarning, match="1 of 2 .* 'b' and 'a'; they were assigned"):
         distinct = make_distinct(weights, sums, ["a", "b"])
     np.testing.assert_array_equal(distinct, [[1, 1, 1], [-1, 1, 1]])
     assert make_distinct(distinct, sums, ["a", "b"]) is distinct
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 40))
-def test_no_two_classes_share_a_pattern_while_a_spare_one_exists(seed, n_bits, n):
+def test_no_two_classes_share_a_pattern_while_an_unused_one_exists(seed, n_bits, n):
     rng = np.random.default_rng(seed)
     weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(n, n_bits))
     weights[: n // 2] = weights[0]
     repeated = len(np.unique(weights, axis=0)) < n
-    left = f"{n - 2**n_bits} of them still have, for n_bits={n_bits} makes only"
-    message = left if n > 2**n_bits else "nearest spare patterns"
+    left = f"{n - 2**n_bits} of them still do, because n_bits={n_bits} allows only"
+    message = left if n > 2**n_bits else "nearest unused patterns"
     with pytest.warns(CodeWarning, match=message) if repeated else nullcontext():
         distinct = make_distinct(weights, rng.standard_normal((n, n_bits)), list(range(n)))
     assert len(np.unique(distinct, axis=0)) == min(n, 2**n_bits)
