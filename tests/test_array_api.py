@@ -316,7 +316,7 @@ def test_bad_rows_are_refused_and_nothing_changes(put, digits):
     spoilt[7, 3] = np.nan
     for given, message in (
         ((put(X), put(y[:-1])), "inconsistent numbers of samples"),
-        ((put(X), put(y.astype(np.float64))), "y must hold integers"),
+        ((put(X), put(y.astype(np.float64))), "y must contain integers"),
         ((put(X[0]), put(y)), "Expected 2D array"),
         ((put(spoilt), put(y)), "X must"),
         ((put(X), put(np.zeros_like(y))), "at least 2 classes"),
@@ -341,7 +341,7 @@ def test_gradients_and_mixed_places_are_refused(digits):
     rows = torch.asarray(X).requires_grad_()
     with pytest.raises(ValueError, match="X must not require gradients"):
         classifier.fit(rows, torch.asarray(y))
-    with pytest.raises(ValueError, match="y must lie where X lies"):
+    with pytest.raises(ValueError, match="y must be an array of torch on .*, as X is"):
         classifier.fit(torch.asarray(X), array_api_strict.asarray(y))
     with pytest.raises(ValueError, match="X must not require gradients"):
         classifier.fit(X, y).predict(rows)
@@ -357,7 +357,7 @@ def test_a_device_without_float64_is_refused(put, digits, monkeypatch):
 
     monkeypatch.setattr(xp, "zeros", zeros)
     classifier = BinaryCodeClassifier(16)
-    with pytest.raises(ValueError, match="X lies on .*, which has no float64"):
+    with pytest.raises(ValueError, match="X is on .*, which has no float64"):
         classifier.fit(rows, put(y))
     assert not hasattr(classifier, "n_features_in_")
 
@@ -376,7 +376,7 @@ def test_out_of_memory_is_named_and_undone(put, digits, monkeypatch, where):
         raise OutOfMemoryError("tried to allocate 3 GiB")
 
     monkeypatch.setattr(Statistics, where, fail)
-    with pytest.raises(MemoryError, match="X: the device has too little memory"):
+    with pytest.raises(MemoryError, match="X: the device is out of memory"):
         classifier.partial_fit(put(X), put(y))
     assert attributes(classifier) == before
     assert classifier.statistics_.n_rows == n_rows

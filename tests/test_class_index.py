@@ -62,8 +62,8 @@ def test_it_is_copied_but_not_kept_in_files(tmp_path):
 
 
 @pytest.mark.parametrize("n_probe", [0, -1, 2.5, True, "all"])
-def test_what_is_no_number_of_clusters_is_refused(n_probe):
+def test_an_invalid_number_of_clusters_raises_an_error(n_probe):
     model = model_of(10, 0)
-    with pytest.raises(ValueError, match="n_probe must be None or an integer of at least 1"):
+    with pytest.raises(ValueError, match="n_probe must be None or a positive integer"):
         model.n_probe = n_probe
     assert model.n_probe is None
