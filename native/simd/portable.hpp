@@ -1,4 +1,4 @@
-// Any processor: vectors of 16 bytes as the compiler makes them.
+// Any processor: 16-byte vectors, compiled to whatever instructions there are.
 
 constexpr std::size_t kVectorBytes = 16;
 #include "vectors.hpp"
@@ -40,7 +40,7 @@ float float_of(Half x) {
 
 Floats floats_of(const Half* x) { return Floats{float_of(x[0]), float_of(x[1]), float_of(x[2]), float_of(x[3])}; }
 
-// Compilers know sums of products of 16-bit numbers.
+// Compilers have instructions for sums of products of 16-bit integers.
 struct Tile : ColumnTile<std::int16_t> {
     static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,
                          const std::int32_t* starts, std::int32_t* sums) {
@@ -52,7 +52,7 @@ struct Tile : ColumnTile<std::int16_t> {
     }
 
     static void quantise(const Floats* scaled, Row* quantised) {
-        // Floats of this size are integers: adding it rounds to the nearest, ties to even.
+        // Floats of this magnitude are integers: adding it rounds to the nearest, ties to even.
         constexpr float kRounder = 0x1.8p23f;
         float entries[kStep];
         std::memcpy(entries, scaled, sizeof entries);
