@@ -107,16 +107,16 @@ def device(X: Array) -> Any:
     return _compat().device(X) if is_foreign(X) else "cpu"
 
 
-def check_array(X: Any, name: str = "X", beside: Any = None) -> None:
-    """Raise an error if a foreign array requires gradients, or is not on the device of `beside`."""
+def check_array(X: Any, name: str = "X", reference: Any = None) -> None:
+    """Raise an error if X requires gradients, or is not on the device of `reference`."""
     if getattr(X, "requires_grad", False):
         raise ValueError(f"{name} must not require gradients: pass {name}.detach()")
-    if not is_foreign(X) or not is_foreign(beside):
+    if not is_foreign(X) or not is_foreign(reference):
         return
-    if namespace(X) is not namespace(beside) or device(X) != device(beside):
+    if namespace(X) is not namespace(reference) or device(X) != device(reference):
         raise ValueError(
-            f"{name} must be an array of {_library(beside)} on {device(beside)}, as X is, or a "
-            f"NumPy array; found {_library(X)} on {device(X)}"
+            f"{name} must be an array of {_library(reference)} on {device(reference)}, as X is, or "
+            f"a NumPy array; found {_library(X)} on {device(X)}"
         )
 
 

@@ -252,8 +252,8 @@ def check_rows(
     """Checked rows, labels and weights (None for ones), with class weights applied."""
     # For foreign arrays, the sums over the rows are checked to be finite: see `Statistics.add`.
     check_array(X)
-    check_array(y, "y", beside=X)
-    check_array(sample_weight, "sample_weight", beside=X)
+    check_array(y, "y", reference=X)
+    check_array(sample_weight, "sample_weight", reference=X)
     if not _stays_on_device(estimator, X):
         X, y = to_host(X), to_host(y)
     options = {"reset": reset, "ensure_all_finite": not is_foreign(X), **ACCEPTED}

@@ -175,12 +175,14 @@ class Coordinates:
             anchors=sums.anchors,
         )
 
-    def drawn_rows(self, y: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.float32]:
+    def synthetic_rows(
+        self, y: NDArray[np.intp], random: np.random.Generator
+    ) -> NDArray[np.float32]:
         """Random rows (m, k) of the classes `y`: normal with the means and scatter of the sums."""
-        scatter, lengths = self.scatter, self.scatter.lengths(self.alpha)
+        scatter, scale = self.scatter, self.scatter.deviations(self.alpha)
         # Coordinates along the eigenvectors of the scatter are independent of each other.
-        basis = (self.inverse @ scatter.vectors / lengths).T.astype(np.float32)
-        deviations = (np.sqrt(scatter.values) / lengths).astype(np.float32)
+        basis = (self.inverse @ scatter.vectors / scale).T.astype(np.float32)
+        deviations = (np.sqrt(scatter.values) / scale).astype(np.float32)
         noise = random.standard_normal((len(y), len(deviations)), dtype=np.float32) * deviations
         return np.asarray(self.means[y] + noise @ basis, dtype=np.float32)
 
@@ -216,11 +218,11 @@ class Scatter:
         """Centred means (m, d) of some classes; computed per call, as all would be a large copy."""
         return _centred(self.sums, self.mean, classes)
 
-    def n_clear(self, alpha: float) -> int:
+    def n_above(self, alpha: float) -> int:
         """Number of directions whose within-class variance exceeds the penalty."""
         return int(np.count_nonzero(self.values > alpha * self.mean_variance))
 
-    def lengths(self, alpha: float) -> NDArray[np.float64]:
+    def deviations(self, alpha: float) -> NDArray[np.float64]:
         """Within-class standard deviations, with `alpha` mean variances added to each variance."""
         return np.sqrt(self.values + max(alpha, _MIN_ALPHA) * self.mean_variance)
 
@@ -247,13 +249,13 @@ def scatter_of(sums: Sums, alpha: float | None = None) -> Scatter:
         weighted = _centred(sums, mean, part)
         weighted *= like(np.sqrt(shares[part])[:, None], weighted)
         between += weighted.T @ weighted
-    there = like(mean, between)
-    scatter = sums.gram / total - there[:, None] * there
+    device_mean = like(mean, between)
+    scatter = sums.gram / total - device_mean[:, None] * device_mean
     variances = np.array(to_host(xp.linalg.diagonal(scatter)))
     deviations = np.sqrt(np.where(sums.constant, 1.0, variances))
     scatter -= between
-    there = like(deviations, between)
-    scatter /= there[:, None] * there
+    scale = like(deviations, between)
+    scatter /= scale[:, None] * scale
     overall = float(np.mean(variances / deviations**2)) or 1.0  # 1 if all features are constant
     on_gpu = getattr(scatter, "is_cuda", False)
     if alpha is not None and alpha <= _MAX_ALPHA_OF_CHOLESKY and on_gpu:
@@ -262,14 +264,14 @@ def scatter_of(sums: Sums, alpha: float | None = None) -> Scatter:
         factors = _cholesky(scatter + penalty)
         if factors is not None:
             factor, inverse = factors
-            white, values = inverse.T / there[:, None], np.ones(len(mean))
-            return Scatter(mean, values, white, factor.T * there, between, shares, sums, 0.0)
+            white, values = inverse.T / scale[:, None], np.ones(len(mean))
+            return Scatter(mean, values, white, factor.T * scale, between, shares, sums, 0.0)
     values, vectors = _eigh(scatter)
     values = np.maximum(to_host(values)[::-1], 0.0)
     mean_variance = max(float(values.mean()), _MIN_SHARE_WITHIN * overall)
     vectors = xp.flip(vectors, axis=1)
-    inverse = vectors.T * there
-    vectors = vectors / there[:, None]
+    inverse = vectors.T * scale
+    vectors = vectors / scale[:, None]
     return Scatter(mean, values, vectors, inverse, between, shares, sums, mean_variance)
 
 
@@ -330,7 +332,7 @@ def best_alpha(
     means = xp.astype(scatter.centred(classes) @ scatter.vectors, xp.float32)
     accuracies = {}
     for alpha in _ALPHAS:
-        inverse = like((1.0 / scatter.lengths(alpha)).astype(np.float32), Z)
+        inverse = like((1.0 / scatter.deviations(alpha)).astype(np.float32), Z)
         white = means * inverse
         scores = (rows * inverse) @ white.T - 0.5 * xp.linalg.vecdot(white, white)
         right = classes[to_host(xp.argmax(scores, axis=1))] == y
@@ -344,7 +346,7 @@ def best_alpha(
 
 def coordinates_to_refine(scatter: Scatter, alpha: float, n_bits: int) -> Coordinates:
     """Coordinates that refinement works in: one per bit, and more that still improve accuracy."""
-    n_directions = max(n_bits + _EXTRA_COORDINATES, scatter.n_clear(alpha))
+    n_directions = max(n_bits + _EXTRA_COORDINATES, scatter.n_above(alpha))
     if scatter.sums.anchors is not None:  # with anchors, even directions of low variance help
         n_directions = len(scatter.values)
     return coordinates_of(scatter, alpha, n_directions)
@@ -361,10 +363,10 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
     n_directions : int
         Maximum number of coordinates; there are no more than features.
     """
-    lengths, vectors, d = scatter.lengths(alpha), scatter.vectors, len(scatter.values)
+    deviations, vectors, d = scatter.deviations(alpha), scatter.vectors, len(scatter.values)
     k, xp, n_classes = min(n_directions, d), namespace(vectors), len(scatter.shares)
     # Directions of the class means, in coordinates of unit within-class variance.
-    white = vectors / like(lengths, vectors)
+    white = vectors / like(deviations, vectors)
     between = white.T @ scatter.between @ white
     q = min(n_classes - 1, k)
     if n_classes < d:
@@ -377,11 +379,11 @@ def coordinates_of(scatter: Scatter, alpha: float, n_directions: int) -> Coordin
         rest[np.arange(k - q), np.arange(k - q)] = 1.0
         basis, _ = xp.linalg.qr(xp.concat([basis, like(rest, basis)], axis=1))
     transform = white @ basis
-    inverse = (basis.T * like(lengths, basis)) @ scatter.inverse
+    inverse = (basis.T * like(deviations, basis)) @ scatter.inverse
     means = xp.empty((n_classes, k), dtype=xp.float32, device=device(basis))
     for part in class_blocks(n_classes):
         means[part, :] = xp.astype(scatter.centred(part) @ transform, xp.float32)
-    variance = to_host((basis**2).T @ like(scatter.values / lengths**2, basis))
+    variance = to_host((basis**2).T @ like(scatter.values / deviations**2, basis))
     between_basis = to_host(between @ basis)
     variance += np.maximum(np.einsum("dk,dk->k", to_host(basis), between_basis), 0.0)
     return Coordinates(scatter, alpha, transform, inverse, q, means, np.sqrt(variance))

@@ -304,15 +304,15 @@ def _cross_validated(
     values = np.maximum(values, 0.0)
     coordinates = vectors.T @ cross
     usable = values > len(values) * np.finfo(np.float64).eps * values[-1]
-    lengths, strengths = values[usable], np.sum(coordinates[usable] ** 2, axis=1)
-    freedom_left = max(count - 1.0 - len(lengths), 0.0)
-    unexplained = max(code_variance - float(np.sum(strengths / lengths)), 0.0)
+    eigenvalues, squares = values[usable], np.sum(coordinates[usable] ** 2, axis=1)
+    freedom_left = max(count - 1.0 - len(eigenvalues), 0.0)
+    unexplained = max(code_variance - float(np.sum(squares / eigenvalues)), 0.0)
     if freedom_left == 0.0:  # the difference is rounding error
         unexplained = 0.0
     errors = []
     for alpha in _PENALTIES:
-        shrunk = lengths + alpha
-        left = unexplained + np.sum(strengths / lengths * (alpha / shrunk) ** 2)
+        shrunk = eigenvalues + alpha
+        left = unexplained + np.sum(squares / eigenvalues * (alpha / shrunk) ** 2)
         freedom = freedom_left + np.sum(alpha / shrunk)
         errors.append(left / freedom**2 if freedom > 0 else np.inf)
     best = float(_PENALTIES[int(np.argmin(errors))])

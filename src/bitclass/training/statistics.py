@@ -427,7 +427,7 @@ class Statistics:
             If the sums over the batch are not finite; the message names a row and a feature.
         """
         rows = np.arange(self.n_rows, self.n_rows + X.shape[0])
-        self.move_beside(X)
+        self.move_to_device_of(X)
         sums, codes = self.summed(X, labels, sample_weight, rows)
         sums.check(X, sample_weight)
         all_classes = sums.classes if classes is None else joined_labels(sums.classes, classes)
@@ -669,7 +669,7 @@ class Statistics:
             theirs = replace(theirs, feature_sums=theirs.feature_sums.copy())
         self._add_sums(theirs, other.classes, other._kept, other.weight_squares)
 
-    def move_beside(self, X: Features) -> None:
+    def move_to_device_of(self, X: Features) -> None:
         """Move the sums over features to the device of the rows X."""
         if namespace(X) is not namespace(self.gram) or device(X) != device(self.gram):
             moved = (like(to_host(sums), X) for sums in (self.gram, self.feature_sums))
@@ -677,7 +677,7 @@ class Statistics:
 
     def to_host(self) -> None:
         """Convert all sums to NumPy arrays."""
-        self.move_beside(self.shift)
+        self.move_to_device_of(self.shift)
 
     def remove_classes(self, labels: NDArray[Any]) -> None:
         """Remove classes.

@@ -162,7 +162,7 @@ def extend(
     )
     y = np.repeat(np.arange(n_classes), n_per_class)
     for _ in range(_EPOCHS):
-        A = coordinates.drawn_rows(y, random)
+        A = coordinates.synthetic_rows(y, random)
         for rows in mini_batches(n_rows, n_per_step, random):
             targets = _targets(A[rows], y[rows], Q, t, weights, is_new)
             refinement.step(A[rows], y[rows], targets=targets)
@@ -183,7 +183,7 @@ def _separates_new_classes(
     random = np.random.default_rng([seed, 1])
     new = np.flatnonzero(is_new)
     y = np.repeat(new, max(_EVALUATION_ROWS_PER_CLASS, _MIN_EVALUATION_ROWS // len(new)))
-    A = coordinates.drawn_rows(y, random)
+    A = coordinates.synthetic_rows(y, random)
 
     def recall(Q: NDArray[Any], t: NDArray[Any], weights: NDArray[np.int8]) -> float:
         return float(np.mean(np.argmax(np.tanh(A @ Q + t) @ weights.T, axis=1) == y))

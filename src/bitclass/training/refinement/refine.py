@@ -152,7 +152,7 @@ def refine(
     held_out = split.held_out
     if len(held_out) < 2:
         return None
-    statistics.move_beside(held_out.X)
+    statistics.move_to_device_of(held_out.X)
     sums = statistics.sums()
     labels = sums.classes[held_out.y]
     out, _ = statistics.summed(held_out.X, labels, held_out.weights, held_out.rows)
