@@ -1,4 +1,4 @@
-"""Bad input: an error names argument, value and what may be, before anything changes."""
+"""Bad input: errors name the argument, what was found and what is expected, before any change."""
 
 import pickle
 import warnings
@@ -132,16 +132,16 @@ def test_sample_weights_that_cannot_be_summed_are_refused(weight, message):
             getattr(BinaryCodeClassifier(8), method)(X, Y, sample_weight=np.full(20, weight))
 
 
-def test_features_of_any_size_that_float32_can_hold_learn(blobs):
+def test_features_of_any_magnitude_within_float32_can_be_learned(blobs):
     X, y = blobs
     X = X * 10.0 ** np.linspace(-25, 25, 20)
     assert BinaryCodeClassifier(64, random_state=0).fit(X, y).score(X, y) > 0.95
-    X = blobs[0] + 1e6  # an offset of digits that float64 has to spare
+    X = blobs[0] + 1e6  # float64 has enough digits for this offset
     assert BinaryCodeClassifier(64, random_state=0).fit(X, y).score(X, y) > 0.95
 
 
 # -------------------------------------------------------------------------------------------------
-# What fails changes nothing
+# A failure changes nothing
 # -------------------------------------------------------------------------------------------------
 
 
@@ -149,13 +149,13 @@ def test_features_of_any_size_that_float32_can_hold_learn(blobs):
     ("method", "form"),
     [("fit", np.asarray), ("fit_batches", np.float64), ("partial_fit", csr_array)],
 )
-def test_one_huge_value_is_named_and_destroys_nothing(blobs, method, form):
+def test_one_huge_value_is_named_and_leaves_the_estimator_unchanged(blobs, method, form):
     X, y = blobs
     classifier = BinaryCodeClassifier(16, random_state=0).fit(X, y)
     expected, before = classifier.predict(X), pickle.dumps(classifier)
     many, labels = np.tile(X, (30, 1)).astype(np.float32), np.tile(y, 30)
     outside = int(np.setdiff1d(np.arange(12_000), sample_rows(12_000, 10_000))[-1])
-    many[outside, 3] = 1e20  # past what float32 can square, and not in the start-up sample
+    many[outside, 3] = 1e20  # its square overflows float32, and it is not in the first sample
     given = (form(many), labels)
     if method == "fit_batches":
         given = (lambda start: iter([(form(many), labels)]),)
@@ -199,7 +199,7 @@ def test_a_first_call_that_fails_leaves_an_estimator_that_is_not_fitted(method):
 
 
 # -------------------------------------------------------------------------------------------------
-# Predicting
+# Prediction
 # -------------------------------------------------------------------------------------------------
 
 METHODS = ("predict", "predict_proba", "decision_function", "encode")
@@ -241,7 +241,7 @@ def test_a_deployed_model_takes_any_array_like():
 
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
-def test_float64_values_beyond_float32_are_told_or_answered_rightly(precision):
+def test_float64_values_beyond_float32_raise_or_are_predicted_correctly(precision):
     classifier = BinaryCodeClassifier(16, precision=precision, random_state=0).fit(X, Y)
     far = X.copy()
     far[3] *= 1e200
@@ -266,7 +266,7 @@ def test_top_classes_names_the_range_of_k(probabilities):
 
 
 @pytest.mark.parametrize("after", [{"n_bits": 64}, {"loss": "no such"}, {"kernel": "rbf"}])
-def test_predicting_goes_on_after_set_params(after):
+def test_prediction_works_after_set_params(after):
     classifier = BinaryCodeClassifier(8, random_state=0).fit(X, Y)
     expected = classifier.predict_proba(X)
     waiting = BinaryCodeClassifier(8, random_state=0, refine=False).partial_fit(X, Y)
@@ -323,7 +323,7 @@ def test_warnings_point_at_the_line_of_the_caller(parameters, category, message,
 
 
 @pytest.mark.parametrize("refine", [False, True])
-def test_too_few_bits_are_told_with_and_without_refinement(refine):
+def test_too_few_bits_warn_with_and_without_refinement(refine):
     rows, labels = clusters(600)
     with pytest.warns(CodeWarning, match="n_bits=1 allows only 2 patterns"):
         classifier = BinaryCodeClassifier(1, refine=refine, random_state=0).fit(rows, labels)

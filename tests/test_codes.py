@@ -1,4 +1,4 @@
-"""The bit contract, and codes no two of which agree."""
+"""Packing of codes, and resolution of duplicates."""
 
 from contextlib import nullcontext
 
@@ -35,7 +35,7 @@ def test_packing_loses_nothing_and_distances_are_inner_products(pair):
 
 
 @pytest.mark.parametrize("k", [0, 7, 8, 63, 64, 127])
-def test_bit_k_sits_in_byte_k_div_8_at_position_k_mod_8(k):
+def test_bit_k_is_in_byte_k_div_8_at_position_k_mod_8(k):
     codes = np.full((1, 128), -1, dtype=np.int8)
     codes[0, k] = 1
     packed = pack(codes)[0]
@@ -77,7 +77,7 @@ def test_no_two_classes_share_a_pattern_while_an_unused_one_exists(seed, n_bits,
 
 
 def one_class_after_the_other(weights, code_sums):
-    """Each class tries all patterns from the nearest on, whatever others have tried."""
+    """Each class tries all patterns, nearest first, whatever others have tried."""
     weights, n = weights.copy(), len(weights)
     total = code_sums.sum(axis=0)
     taken = set(map(bytes, weights))
@@ -95,7 +95,7 @@ def one_class_after_the_other(weights, code_sums):
 
 @pytest.mark.filterwarnings("ignore::bitclass.codes.CodeWarning")
 @given(st.integers(0, 10_000), st.integers(1, 4))
-def test_equal_classes_get_the_patterns_that_each_would_find_by_itself(seed, n_kinds):
+def test_equal_classes_get_the_patterns_of_a_separate_search_each(seed, n_kinds):
     rng = np.random.default_rng(seed)
     weights = rng.choice(np.array([-1, 1], dtype=np.int8), (n_kinds, 8))[
         rng.integers(n_kinds, size=40)
@@ -121,7 +121,7 @@ def test_very_many_equal_classes_do_not_try_the_same_patterns_again(monkeypatch)
     assert n_tried == n - 1
 
 
-def test_where_bits_abound_classes_are_alike_and_no_warning_is_given():
+def test_equal_classes_do_not_warn_if_there_are_many_bits():
     rng = np.random.default_rng(0)
     weights = np.repeat(rng.choice(np.array([-1, 1], dtype=np.int8), (200, 64)), 2, axis=0)
     distinct = make_distinct(weights, weights, np.arange(400))  # a warning is an error here
