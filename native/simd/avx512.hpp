@@ -61,7 +61,7 @@ struct Isa : IsaDefaults<Isa> {
         for (std::size_t w = 0; w < length; ++w) sum = add_products(sum, row[w], activations + 64 * w);
         return _mm512_reduce_add_epi32(sum);
     }
-    // Sums of four registers at a time, of the lanes with the same place in a quarter.
+    // Sums over the lanes of each quarter, for four registers.
     static __m512i sums_in_quarters(const __m512i* values) {
         const __m512i low =
             _mm512_add_epi32(_mm512_unpacklo_epi32(values[0], values[1]), _mm512_unpackhi_epi32(values[0], values[1]));

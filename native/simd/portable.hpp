@@ -24,8 +24,8 @@ struct Isa : IsaDefaults<Isa> {
 };
 
 float float_of(Half x) {
-    // The exponent and fraction of a half, moved to their places in a float, are too small by a
-    // power of two that makes up for the different bias; the product is exact, subnormals included.
+    // The exponent and fraction of a half, shifted to their positions in a float, are too small by a power of
+    // two, because the biases differ; the product with it is exact, including subnormals.
     const std::uint32_t magnitude = (x.bits & 0x7fffu) << 13;
     float value;
     std::memcpy(&value, &magnitude, sizeof(value));
@@ -57,7 +57,7 @@ struct Tile : ColumnTile<std::int16_t> {
         float entries[kStep];
         std::memcpy(entries, scaled, sizeof entries);
         for (std::size_t j = 0; j < kStep; ++j) {
-            const float least = (entries[j] > -kQuantisedMax ? entries[j] : -kQuantisedMax) + kRounder;  // of NaN too
+            const float least = (entries[j] > -kQuantisedMax ? entries[j] : -kQuantisedMax) + kRounder;  // also for NaN
             quantised[j] =
                 static_cast<Row>((least < kRounder + kQuantisedMax ? least : kRounder + kQuantisedMax) - kRounder);
         }
