@@ -216,7 +216,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     Notes
     -----
-    `fit` keeps the sums it was computed from, ``8 d^2 + 8 C d`` bytes, so that `partial_fit` can
+    `fit` keeps the sums over the rows, ``8 d^2 + 8 C d`` bytes, so that `partial_fit` can
     continue. Losses other than "hinge" with starting codes per sample ("projection", "cca_itq")
     also keep ``r / 8 + 16`` bytes per sample. Pickles and model files hold the model without the
     sums; to keep both, see `save` and `load`.
