@@ -1,4 +1,4 @@
-"""Files from an enemy: an error that names the file, or a valid model; no crash, hang or bloat."""
+"""Hostile files: an error that names the file, or a valid model; no crash, hang or memory bloat."""
 
 import json
 import os
@@ -42,7 +42,7 @@ ANCHOR_TENSORS = ("anchors", "anchor_centre", "anchor_scale", "anchor_gamma")
 
 @pytest.fixture
 def refused(tmp_path):
-    """Assert that a file of the given content is refused with a message."""
+    """Assert that a file with the given content is rejected with a message."""
 
     def check(content, message, reader=load):
         path = tmp_path / "model.safetensors"
@@ -57,7 +57,7 @@ def refused(tmp_path):
 
 
 def with_text(old, new):
-    """A file whose table is changed as a text."""
+    """A file whose header is changed as text."""
     table, data = split(TEXT)
     return join(json.dumps(table).replace(old, new, 1).encode(), data)
 
@@ -138,7 +138,7 @@ def test_a_header_that_safetensors_would_not_have_is_refused(refused, content, m
         ({**V2, "steepness": 0}, "steepness must be a positive number"),
     ],
 )
-def test_a_header_that_is_not_as_it_must_be_is_refused(refused, changes, message):
+def test_an_invalid_header_is_rejected(refused, changes, message):
     refused(with_header(TEXT, **changes), message)
     refused(with_header(TEXT, **changes), message, read_header)
 
@@ -182,23 +182,25 @@ def test_numbers_that_no_model_can_have_are_refused(refused, content, name, dtyp
         (b'["a","b","\\u0100"]', "|S4", "up to 255"),
     ],
 )
-def test_text_that_is_no_list_of_labels_is_refused(refused, text, dtype, message):
+def test_invalid_label_text_is_rejected(refused, text, dtype, message):
     refused(with_labels(OBJECTS, text, dtype), message)
 
 
-def test_limits_of_the_kernels_are_told(refused, tmp_path):
+def test_limits_of_the_kernels_raise_clear_errors(refused, tmp_path):
     d = 140_000  # int8 sums of so many features could overflow
     save(tmp_path / "wide", plain(np.ones((d, 1))), projection="int8")
     assert load(tmp_path / "wide").n_features == d
-    refused(with_header((tmp_path / "wide").read_bytes(), precision="int8"), "int8 precision takes")
+    refused(
+        with_header((tmp_path / "wide").read_bytes(), precision="int8"), "int8 precision supports"
+    )
 
 
-def test_a_model_is_no_statistics_file(refused):
+def test_a_model_file_is_not_a_statistics_file(refused):
     refused(TEXT, "expected a statistics file, found one of kind 'model'", load_statistics)
 
 
 @pytest.mark.parametrize(("content", "reader"), [(ANCHORS, load), (MEANS, load_statistics)])
-def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, content, reader):
+def test_invalid_anchors_are_rejected(refused, tmp_path, content, reader):
     for name in ANCHOR_TENSORS:
         refused(without_tensor(content, name), f"'{name}' is missing, which", reader)
     for name, dtype, value, message in (
@@ -229,12 +231,12 @@ def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, con
     ],
     ids=["keys", "integer", "brackets", "surrogates"],
 )
-def test_a_header_as_long_as_may_be_is_refused(refused, header):
+def test_huge_headers_are_rejected(refused, header):
     refused(join(header[: 4 << 20], b""), None)
 
 
 # -------------------------------------------------------------------------------------------------
-# Files that are cut off, spoiled at random, or claim what they do not have
+# Files that are truncated, randomly corrupted, or claim more than they contain
 # -------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +268,7 @@ def test_every_truncation_and_every_flipped_byte_of_the_header(tmp_path, name):
             reader(path)
 
 
-def test_two_thousand_spoiled_files_crash_nothing():
+def test_two_thousand_corrupted_files_do_not_crash():
     command = [sys.executable, str(FUZZER), "--n", "2000"]
     seed = os.environ.get("BITCLASS_FUZZ_SEED")
     done = subprocess.run(
@@ -278,7 +280,7 @@ def test_two_thousand_spoiled_files_crash_nothing():
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to see its memory")
 def test_a_small_file_cannot_claim_much_memory(tmp_path):
-    """With a limit on memory, so that what is claimed and not touched counts as well."""
+    """With a memory limit, so that memory that is allocated but not touched counts as well."""
     code = """
 import resource, sys
 import numpy
@@ -310,7 +312,7 @@ for path in sys.argv[2:]:
     assert len(done.stdout.splitlines()) == len(contents)
 
 
-def test_what_is_no_regular_file_is_refused(tmp_path):
+def test_a_path_that_is_not_a_regular_file_is_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load(tmp_path / "nowhere")
     with pytest.raises(IsADirectoryError):

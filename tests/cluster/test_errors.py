@@ -44,7 +44,7 @@ def with_entry(values, index, value):
     [
         ("X", 2, lambda X: X[:, :4], r"X must have shape \(n, 5\), found \(\d+, 4\)"),
         ("X", 1, lambda X: with_entry(X, (3, 2), np.nan), "Input X contains NaN"),
-        ("X", 0, lambda X: X.astype(str), "X must hold real numbers"),
+        ("X", 0, lambda X: X.astype(str), "X must contain real numbers"),
         ("X", 1, np.ravel, "X must have 2 dimensions"),
         ("X", 1, lambda X: with_entry(X, (3, 2), 1e20), ".* squares .* row 3 has 1e.20"),
         ("y", 2, lambda y: np.array(["a", "b"] * 20), "y has labels of type <U1, .* text and num"),

@@ -80,11 +80,11 @@ def test_a_file_without_one_of_its_tensors_is_refused(problem, tmp_path, name):
         ("text_ngrams", lambda v: [0, 4, 1, 2], "char_ngrams must be"),
         ("text_ngrams", lambda v: [1, 4, 1, 200], "word_ngrams must be"),
         ("text_ngrams", lambda v: [0, 0, 0, 0], "must not both be None"),
-        ("text_columns", lambda v: v[::-1], "columns must ascend"),
+        ("text_columns", lambda v: v[::-1], "columns must be ascending"),
         ("text_columns", lambda v: np.where(v == v[-1], 256, v), "below 256"),
-        ("text_idf", lambda v: -v, "idf must hold positive numbers"),
-        ("text_idf", lambda v: v * np.nan, "idf must hold positive numbers"),
-        ("text_idf", lambda v: np.full_like(v, 1e30), "idf must hold positive numbers"),
+        ("text_idf", lambda v: -v, "idf must contain positive numbers"),
+        ("text_idf", lambda v: v * np.nan, "idf must contain positive numbers"),
+        ("text_idf", lambda v: np.full_like(v, 1e30), "idf must contain positive numbers"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(problem, tmp_path, name, change, message):

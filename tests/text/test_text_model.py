@@ -73,8 +73,8 @@ def test_no_texts_give_no_labels_and_rows_of_numbers_are_still_taken(problem):
         (["fine", 3], TypeError, "expected str or bytes, found int in text 1"),
         (["fine", None], TypeError, "found NoneType in text 1"),
         ([["nested"]], ValueError, "X must"),
-        ([1.0, 2.0], ValueError, "X must be a list of texts, or their rows .* found .2,."),
-        ([[1.0, 2.0]], ValueError, "X must be a list of texts, or their rows .* found .1, 2."),
+        ([1.0, 2.0], ValueError, "X must be a list of texts, or rows of .* found .2,."),
+        ([[1.0, 2.0]], ValueError, "X must be a list of texts, or rows of .* found .1, 2."),
     ],
 )
 def test_what_is_no_text_is_refused(problem, X, error, message):
@@ -86,7 +86,7 @@ def test_a_model_of_features_refuses_texts_and_other_columns(problem):
     hasher, classifier = problem[2:4]
     model = classifier.packed()
     for X in (["book a table"], np.array(["book a table"], dtype=object), "book a table"):
-        with pytest.raises(ValueError, match="rows of 1024 numbers, found texts: the model was"):
+        with pytest.raises(ValueError, match="rows of 1024 numbers, found texts; the model was"):
             model.predict(X)
     with pytest.raises(ValueError, match=r"X must have shape \(n, 1024\), found \(0,\)"):
         model.predict([])
@@ -154,8 +154,8 @@ def test_the_default_label_is_the_predicted_one(problem):
         (("text", "unheard of"), ValueError, "label must be one of the classes, found 'unheard"),
         (("text", None, 0), ValueError, "n_ngrams must be a positive integer, found 0"),
         (("text", None, 2.5), ValueError, "n_ngrams must be"),
-        ((["fly me to rome"],), TypeError, "text must be one text, str or bytes, found"),
-        ((None,), TypeError, "text must be one text, str or bytes, found"),
+        ((["fly me to rome"],), TypeError, "text must be str or bytes, found"),
+        ((None,), TypeError, "text must be str or bytes, found"),
     ],
 )
 def test_explain_checks_its_arguments(problem, arguments, error, message):
