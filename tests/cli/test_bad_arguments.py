@@ -111,7 +111,7 @@ CASES = {
         2, ["statistics"],
     ),
     "model over the statistics of another": (
-        ("fit", "good.npz", "--model", "m.statistics.safetensors"), 2, ["statistics file"],
+        ("fit", "good.npz", "--model", "m.statistics.safetensors"), 2, [".statistics.safetensors"],
     ),
     "model in the checkpoint folder": (
         ("fit", "good.npz", "--model", "progress/m", "--checkpoint", "progress"), 2,
@@ -199,14 +199,14 @@ def test_a_limit_on_the_size_of_files(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_output_that_nobody_can_write(folder):
+def test_standard_output_on_a_full_device(folder):
     with open("/dev/full", "w") as full:
         done = bitclass_process(*PREDICT, "good.npz", cwd=folder, stdout=full)
     assert_one_line(done, 1, "No space left")
 
 
 def heed_interrupts():
-    """Undo what a shell does to commands in the background, and they to their children."""
+    """Restore the default handler, which shells disable for background commands."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -215,7 +215,7 @@ def test_an_interrupt_ends_a_run_quietly(tmp_path):
     with open(tmp_path / "X.npy", "wb") as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": (n, d)}
         np.lib.format.write_array_header_1_0(file, header)
-        file.truncate(file.tell() + 4 * n * d)  # zeros that take no room
+        file.truncate(file.tell() + 4 * n * d)  # a sparse file
     np.save(tmp_path / "y.npy", np.tile(np.arange(4, dtype=np.int8), n // 4))
     process = subprocess.Popen(
         [COMMAND, "fit", "X.npy", "--labels-file", "y.npy", *FIT, "--loss", "hinge",
@@ -274,7 +274,7 @@ def test_streams_that_are_closed(folder):
     assert (done.returncode, done.stderr) == (0, "")
     done = bitclass_process(*PREDICT, "none.npz", cwd=folder, preexec_fn=lambda: os.close(2))
     assert (done.returncode, done.stdout) == (1, "")
-    # Or the file that is opened next would get what is written to standard error.
+    # Otherwise the next file opened would receive what is written to standard error.
     done = bitclass_process(
         *PREDICT, "good.npz", "--out", "p.csv", cwd=folder, preexec_fn=lambda: os.closerange(0, 3)
     )

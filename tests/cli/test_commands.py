@@ -215,7 +215,7 @@ def test_predict_in_a_pipe_gives_json_lines_with_identifiers(folder, piped, kind
         ("", (), 1, ["standard input", "is empty"]),
         ("f0,f1\n1.5,2\n", (), 1, ["standard input: has no column 'f2'"]),
         ('{"f0": 1,\n', (), 1, ["standard input"]),
-        ("f0,f1\n1.5,2\n", ("test.csv",), 2, ["does not go with files"]),
+        ("f0,f1\n1.5,2\n", ("test.csv",), 2, ["cannot be combined with files"]),
     ],
 )
 def test_a_bad_pipe_is_one_line(folder, text, more, code, words):
@@ -285,7 +285,7 @@ def test_warnings_are_one_line(folder):
     assert done.stderr.count("\n") == 1
 
 
-def test_whoever_reads_may_stop_early(folder):
+def test_the_reader_of_a_pipe_may_stop_early(folder):
     np.save(folder / "long.npy", np.tile(rows(1, 90)[0], (2000, 1)))
     command = f"'{COMMAND}' predict npz.safetensors long.npy | head -n 1"
     done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
@@ -310,7 +310,7 @@ def test_names_and_labels_are_shown_as_they_are(tmp_path):
             assert name in text
 
 
-def test_text_labels_that_python_held_as_objects(tmp_path, fitted):
+def test_string_labels_of_dtype_object(tmp_path, fitted):
     X, y = rows(0, 300)
     BinaryCodeClassifier(32, random_state=0).fit(X, y.astype(object)).save(tmp_path / "m")
     np.savez(tmp_path / "t.npz", X=X, y=y)
@@ -368,7 +368,7 @@ def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
     (tmp_path / "from1.svm").write_text("".join(few))
     succeed("fit", "from1.svm", "--model", "m1", "--bits", 16, cwd=tmp_path)
     done = bitclass("predict", "m1", "train.svm", cwd=tmp_path)
-    assert_one_line(done, 1, "train.svm", "index 0", "files of the model", "--first-index")
+    assert_one_line(done, 1, "train.svm", "index 0", "the model's training files", "--first-index")
 
 
 def test_evaluate_and_predict_take_the_test_part_of_a_file_that_was_fitted(tmp_path):
@@ -397,7 +397,7 @@ def test_the_types_of_labels_are_those_of_the_model(tmp_path):
     assert found["accuracy"] > 0.8
 
 
-def test_labels_that_the_model_does_not_know_are_told(folder, tmp_path):
+def test_labels_unknown_to_the_model_are_reported(folder, tmp_path):
     X, y = rows(1, 90)
     y = y.astype("<U9")
     y[:30] = "[unknown]"
@@ -413,8 +413,8 @@ def test_labels_that_the_model_does_not_know_are_told(folder, tmp_path):
     assert (found["unknown_rows"], found["unknown_labels"]) == (30, ["[unknown]"])
     assert found["accuracy"] == pytest.approx(np.mean(predicted == y))
     assert found["accuracy_of_known"] == pytest.approx(np.mean(predicted[30:] == y[30:]))
-    assert "30 rows with 1 label that the model does not know: [unknown]" in some.stdout
-    assert "90 rows with 1 label that the model does not know: other" in every.stdout
+    assert "30 rows with 1 label unknown to the model: [unknown]" in some.stdout
+    assert "90 rows with 1 label unknown to the model: other" in every.stdout
     assert json.loads(every_json.stdout)["accuracy_of_known"] is None
 
 

@@ -156,7 +156,7 @@ BAD = {
     "a network that is not there": (("fit", "test", *FIT[:-1], "onnx:no.onnx"), 2, ["no.onnx"]),
     "no classes": (("fit", "unsorted", *FIT), 2, ["unsorted", "no labels", "folder per class"]),
     "an option for rows": (
-        ("fit", "test", *FIT, "--labels", "y"), 2, ["--labels is for feature files"],
+        ("fit", "test", *FIT, "--labels", "y"), 2, ["--labels applies to feature files"],
     ),
     "a model of rows": (("predict", "rows.safetensors", "test"), 2, ["trained on feature files"]),
     "only broken images": (

@@ -82,7 +82,7 @@ def test_listening_to_the_network_warns(place):
         assert near["label"] == near["classes"][0]["label"] == "<b>steep"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
-    assert "--host 0.0.0.0: everybody who can reach this machine can see the images" in err
+    assert "--host 0.0.0.0: anyone who can reach this machine can see the images" in err
 
 
 def test_what_cannot_be_served_is_one_line(place):
@@ -108,7 +108,7 @@ def test_what_cannot_be_served_is_one_line(place):
             ("serve", place / "absent"): (1, "absent: No such file"),
             ("serve", rows): (1, "rows.npz"),
             ("serve", model, f"model={other}"): (2, "model: two models have this name"),
-            ("serve", other): (2, "write NAME=MODEL"),
+            ("serve", other): (2, "NAME=MODEL"),
             ("serve", f"/={model}"): (2, "found '/'"),
             ("serve", model, "--port", port): (2, "cannot listen"),
             ("serve", model, "--max-rows", "0"): (2, "--max-rows"),

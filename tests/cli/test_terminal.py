@@ -12,7 +12,7 @@ import termios
 import numpy as np
 from running import COMMAND, environment, problem
 
-from bitclass.cli.console import shown_progress
+from bitclass.cli.console import progress_bars
 
 
 def in_terminal(*arguments, **options):
@@ -62,13 +62,13 @@ class Epoch:
 
 def test_epochs_of_refinement_are_lines_in_a_pipe_and_a_bar_in_a_terminal(capsys, monkeypatch):
     expected = "epoch 3 of 20, held-out accuracy 94.12%"
-    with shown_progress() as progress:
+    with progress_bars() as progress:
         progress("learning", 10, 20)
         progress.epoch(Epoch)
     assert capsys.readouterr().err == f"bitclass: refining: {expected}\n"
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    with shown_progress() as progress:
+    with progress_bars() as progress:
         progress.epoch(Epoch)
     shown = capsys.readouterr().err
     assert expected in shown

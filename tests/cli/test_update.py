@@ -247,5 +247,7 @@ def test_statistics_of_another_model_are_refused(run, folder):
     assert run(("fit", "more.npz", "--model", "m.safetensors", *OPTIONS), folder).returncode == 0
     before = contents(folder)
     done = run(("update", "m.safetensors", "more.npz"), folder)
-    assert_one_line(done, 1, "m.statistics.safetensors", "not the statistics", "--keep-statistics")
+    assert_one_line(
+        done, 1, "m.statistics.safetensors", "does not belong to m.safetensors", "--keep-statistics"
+    )
     assert contents(folder) == before
