@@ -210,10 +210,10 @@ def changed(**changes):
     [
         ({"temperature": 0.0}, "temperature"),
         ({"steepness": np.nan}, "steepness"),
-        ({"weights": np.full((3, 3), 255, np.uint8)}, "bits past the last"),
+        ({"weights": np.full((3, 3), 255, np.uint8)}, "unused bits after"),
         ({"classes": np.arange(4)}, "classes"),
         ({"scale": np.full(7, 1e-40, np.float32)}, "positive"),
-        ({"summary": {"feature_names": "abcdefg"}}, "'feature_names' must be 7 texts"),
+        ({"summary": {"feature_names": "abcdefg"}}, "'feature_names' must be 7 strings"),
         ({"summary": {"a": np.nan}}, "JSON"),
         ({"summary": {"a": "x" * (5 << 20)}}, "shorten the summary"),
     ],

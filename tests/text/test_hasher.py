@@ -139,6 +139,6 @@ def test_a_refused_batch_changes_nothing():
     hasher = small().fit(TEXTS)
     with pytest.raises(TypeError, match="found int in text 1"):
         hasher.partial_fit(["fine", 7])
-    with pytest.raises(ValueError, match="n_columns must stay 256"):
+    with pytest.raises(ValueError, match="n_columns must remain 256"):
         hasher.set_params(n_columns=512).partial_fit(["fine"])
     assert hasher.n_documents_ == len(TEXTS)
