@@ -66,7 +66,7 @@ def test_images_that_cannot_be_read_are_not_in_the_gallery(served, tmp_path):
     assert explorer.images()["images"][1] == {"row": 1, "name": "c", "label": None}
     assert explorer.pairs["by"] == "distance"
     files[2].unlink()
-    with pytest.raises(HTTPException, match="c: cannot be read any more"):
+    with pytest.raises(HTTPException, match="c: can no longer be read"):
         explorer.small_image(1)
 
 

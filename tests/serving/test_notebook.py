@@ -44,7 +44,7 @@ def test_models_come_as_estimators_and_files(tmp_path):
 def test_an_extractor_of_other_features_is_refused_before_any_request(served):
     model = services.random_model(["a", "b"])
     model.summary["extractor"] = served.extractor.specification()
-    with pytest.raises(ValueError, match="takes 12 features, and its extractor gives 512"):
+    with pytest.raises(ValueError, match="takes 12 features, but its extractor returns 512"):
         explore(model)
 
 

@@ -95,7 +95,7 @@ def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, ex
     looked_at(browser, image.name)
     answer = explorer.look(served.features([image.read_bytes()]))
     n_set = answer["bits"].count("1")
-    assert text(browser, "#code-text") == f"Its code: 96 bits, {n_set} set"
+    assert text(browser, "#code-text") == f"Code: 96 bits, {n_set} set"
     # Every bit that is set is a square, and every one that is not another.
     squares = "e.getAttribute('d').split('M').length - 1"
     for name, n_squares in (("set", n_set), ("clear", 96 - n_set), ("other", 0)):
@@ -155,7 +155,7 @@ def test_a_file_that_is_too_large_is_not_sent(browser):
     browser.value("maxBytes = 10")
     dropped(browser, b"x" * 11, "large.png", "image/png", "drop")
     browser.wait_for("document.getElementById('error').textContent")
-    assert text(browser, "#error").startswith("large.png has 0.0 MB; at most")
+    assert text(browser, "#error").startswith("large.png has 0.0 MB; the maximum is")
 
 
 def test_the_page_is_used_with_the_keyboard_alone(browser):
@@ -342,9 +342,9 @@ def test_a_text_is_classified_and_its_n_grams_listed(browser, server, texts_expl
 
 @pytest.mark.parametrize(
     ("asked", "told"),
-    [("日本語", "The model knows no n-gram of this text"), ("music " * 400, "too long")],
+    [("日本語", "The model knows none of the n-grams of this text"), ("music " * 400, "too long")],
 )
-def test_a_text_that_cannot_be_explained_is_told_so(browser, server, asked, told):
+def test_a_text_that_cannot_be_explained(browser, server, asked, told):
     classify(browser, server, asked)
     browser.wait_for(f"document.getElementById('why-text').textContent.includes({told!r})")
     assert texts(browser, "#why .ngram") == []

@@ -77,7 +77,7 @@ def test_nothing_else_is_served(server, path):
      ("127.0.0.1:x", 421), ("localhost:{}", 200), ("LOCALHOST:{}", 200), ("[::1]:{}", 200),
      ("127.0.0.2:{}", 200)],
 )  # fmt: skip
-def test_only_names_of_this_machine_itself_will_do(server, name, status):
+def test_only_host_names_of_this_machine_are_accepted(server, name, status):
     assert ask(server, "GET", "/api/models", Host=name.format(server.port))[0] == status
 
 
@@ -91,13 +91,13 @@ def test_a_request_without_name_or_with_two_is_refused(server):
 def test_a_service_for_the_network_is_known_by_numbers_and_allowed_names(served):
     app = Service([served], host="0.0.0.0", allowed_hosts=["Models.example"])
     for name in ("192.168.1.7:8000", "[fe80::1]:80", "localhost:1", "models.example"):
-        assert app._is_own_name(name), name
-    assert not app._is_own_name("evil.example:8000")
+        assert app._is_allowed_host(name), name
+    assert not app._is_allowed_host("evil.example:8000")
     assert not is_loopback("192.168.1.7")
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", ""])
-def test_a_page_of_another_site_may_not_ask(server, origin):
+def test_requests_from_other_sites_are_rejected(server, origin):
     content = explore_images.encoded(explore_images.drawn(1, 1))
     for name, status in ((origin, 403), (server.url.rstrip("/"), 200)):
         headers = {"Origin": name, "Content_Type": "image/png"}
@@ -114,7 +114,7 @@ HUGE = WHOLE[:16] + (60_000).to_bytes(4, "big") * 2 + WHOLE[24:]
      (HUGE, "image/png", 422), (b"<svg xmlns='x'/>", "image/svg+xml", 422),
      (b"hello", "text/plain", 415), (b"{}", "", 415), (b"x" * (20 << 20) + b"x", "image/png", 413)],
 )  # fmt: skip
-def test_what_is_no_image_is_refused(server, content, kind, status):
+def test_invalid_images_are_rejected(server, content, kind, status):
     for _ in range(2):  # a connection that breaks does so at times
         found, answer = ask_json(server, "POST", f"{API}/look", content, Content_Type=kind)
         assert found == status

@@ -36,7 +36,7 @@ def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
-        ("/predict/absent", {"rows": [[0] * 12]}, 404, "there is no model 'absent'"),
+        ("/predict/absent", {"rows": [[0] * 12]}, 404, "no model 'absent'"),
         ("/predict", b"", 400, "the body must be JSON"),
         ("/predict", b"[" * 100_000, 400, "the body must be JSON"),
         ("/predict", b"3", 400, "the body must be a JSON object, found 3"),
@@ -53,7 +53,7 @@ def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
         ("/predict", b" " * 500_001, 413, "at most 500000 bytes"),
     ],
 )
-def test_a_malformed_request_is_told_what_is_wrong(service, path, body, status, words):
+def test_errors_of_malformed_requests(service, path, body, status, words):
     found, answer = services.ask_json(service, "POST", path, body)
     assert (found, list(answer)) == (status, ["error"])
     assert words in answer["error"]
@@ -115,7 +115,7 @@ def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [BlockingIOError(11, "busy"), ValueError("a fault of ours")])
-def test_what_goes_wrong_within_is_not_the_fault_of_the_client(monkeypatch, caplog, error):
+def test_internal_errors_have_status_500(monkeypatch, caplog, error):
     def fail(*arguments):
         raise error
 
@@ -223,7 +223,7 @@ def test_images_are_predicted_as_the_extractor_and_model_do(server, served):
     assert (answer["labels"], len(answer["top"][0])) == (expected[:1], 2)
     assert infer(server, "drawn", "images", images) == expected
     for body, status, words in [
-        ({"images": ["%%"]}, 400, "image 0 must be in base64"),
+        ({"images": ["%%"]}, 400, "image 0 must be base64"),
         ({"images": [3]}, 400, "images must be a list of strings"),
         ({"texts": ["abc"]}, 400, "takes images or rows, found 'texts'"),
         ({"images": [encoded[0], base64.b64encode(b"x").decode()]}, 422, "image 1: cannot be"),
@@ -242,7 +242,7 @@ def test_only_this_machine_is_listened_to_by_default(service):
     ]
 
 
-def test_nothing_that_could_run_code_of_a_request_is_in_reach():
+def test_the_service_uses_nothing_that_could_run_code():
     folder = Path(serving.__file__).parent
     forbidden = {"eval", "exec", "compile", "__import__", "pickle", "marshal", "subprocess",
                  "import_module", "allow_pickle", "system", "popen"}  # fmt: skip

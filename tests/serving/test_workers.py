@@ -86,7 +86,7 @@ def test_a_worker_that_dies_is_replaced(service):
     assert len(before) == 3
     os.kill(before[1], signal.SIGKILL)
     wait_until(lambda: len(set(workers_of(service)) - set(before)) == 1)
-    wait_until(lambda: "worker 1 has ended (-9), and is replaced" in service.logged())
+    wait_until(lambda: "worker 1 exited (-9) and is replaced" in service.logged())
     assert {status_of_prediction(service) for _ in range(20)} == {200}
     service.process.terminate()
     assert service.process.wait(services.PATIENCE) == 0
