@@ -123,7 +123,9 @@ def test_a_partition_too_large_for_a_worker_is_named():
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         cluster(n_workers=1, memory_limit="700MB") as client,
         client.as_current(),
-        pytest.raises(ClusterError, match="partition 2: 2 workers died at it, .* memory"),
+        pytest.raises(
+            ClusterError, match="partition 2: 2 workers died while computing it, .* memory"
+        ),
     ):
         fitted(HINGE, da.concatenate(blocks), y)
 
