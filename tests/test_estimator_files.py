@@ -1,4 +1,4 @@
-"""Estimators in files: they come back fitted, with their parameters and what they tell."""
+"""Estimators in files: they are restored with their parameters and attributes."""
 
 import numpy as np
 import pytest
@@ -39,12 +39,12 @@ def test_an_estimator_comes_back_fitted(tmp_path, blobs, loss, precision):
     summary = bitclass.load(path).summary
     assert summary["n_rows"] == len(X)
     assert summary["bitclass"] == bitclass.__version__
-    # What was read is saved again as it was.
+    # A loaded model is saved again unchanged.
     read.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_parameters_that_a_file_cannot_hold_are_refused_by_a_new_fit(tmp_path, blobs):
+def test_parameters_not_stored_in_the_file_are_refused_by_a_new_fit(tmp_path, blobs):
     X, y = blobs
     codes = np.where(np.random.default_rng(0).standard_normal((len(X), 24)) > 0, 1, -1)
     for parameters, message in [
@@ -85,7 +85,7 @@ def test_the_names_of_features_are_kept(tmp_path, blobs):
         {"refinement": [1, 2]},
     ],
 )
-def test_a_strange_summary_keeps_the_estimator_away_but_not_the_model(tmp_path, summary):
+def test_an_invalid_summary_prevents_only_the_estimator(tmp_path, summary):
     model = made(np.arange(3))
     model.summary = summary
     assert saved(tmp_path, model).summary == summary
@@ -93,7 +93,7 @@ def test_a_strange_summary_keeps_the_estimator_away_but_not_the_model(tmp_path, 
         BinaryCodeClassifier.load(tmp_path / "model.safetensors")
 
 
-def test_a_model_without_a_training_becomes_an_estimator_all_the_same(tmp_path):
+def test_a_model_without_summary_becomes_an_estimator(tmp_path):
     model = made(np.array([3, 5, 8]), precision="float32")
     model.summary = {"parameters": {"from": "the future", "n_jobs": 10**9}}
     saved(tmp_path, model)

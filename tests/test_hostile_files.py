@@ -1,4 +1,4 @@
-"""Files from an enemy: an error that names the file, or a valid model; no crash, hang or bloat."""
+"""Hostile files: an error that names the file, or a valid model; no crash, hang or huge memory."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def refused(tmp_path):
 
 
 def with_text(old, new):
-    """A file whose table is changed as a text."""
+    """A file with a modified table, given as text."""
     table, data = split(TEXT)
     return join(json.dumps(table).replace(old, new, 1).encode(), data)
 
@@ -112,7 +112,7 @@ DEEP_OBJECT = '"deep":' + '{"a":' * 100_000 + "1" + "}" * 100_000 + ","
         (with_text("{", "{" + DEEP_OBJECT), "nested too deeply"),
     ],
 )
-def test_a_header_that_safetensors_would_not_have_is_refused(refused, content, message):
+def test_invalid_safetensors_headers_are_refused(refused, content, message):
     refused(content, message)
 
 
@@ -167,7 +167,7 @@ def test_a_header_that_is_not_as_it_must_be_is_refused(refused, changes, message
         (TIMES, "classes", "<i8", [-(2**63)], "NaT"),
     ],
 )
-def test_numbers_that_no_model_can_have_are_refused(refused, content, name, dtype, values, message):
+def test_invalid_model_values_are_refused(refused, content, name, dtype, values, message):
     refused(with_data(content, name, dtype, values), message)
 
 
@@ -188,23 +188,23 @@ def test_numbers_that_no_model_can_have_are_refused(refused, content, name, dtyp
         (b'["a","b","\\u0100"]', "|S4", "up to 255"),
     ],
 )
-def test_text_that_is_no_list_of_labels_is_refused(refused, text, dtype, message):
+def test_invalid_label_lists_are_refused(refused, text, dtype, message):
     refused(with_labels(OBJECTS, text, dtype), message)
 
 
-def test_limits_of_the_kernels_are_told(refused, tmp_path):
+def test_limits_of_the_kernels_are_reported(refused, tmp_path):
     d = 140_000  # int8 sums of so many features could overflow
     save(tmp_path / "wide", plain(np.ones((d, 1))), projection="int8")
     assert load(tmp_path / "wide").n_features == d
     refused(with_header((tmp_path / "wide").read_bytes(), precision="int8"), "int8 precision takes")
 
 
-def test_a_model_is_no_statistics_file(refused):
+def test_a_model_is_not_a_statistics_file(refused):
     refused(TEXT, "expected a statistics file, found kind 'model'", load_statistics)
 
 
 @pytest.mark.parametrize(("content", "reader"), [(ANCHORS, load), (MEANS, load_statistics)])
-def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, content, reader):
+def test_invalid_anchors_are_refused(refused, tmp_path, content, reader):
     for name in ANCHOR_TENSORS:
         refused(without_tensor(content, name), f"'{name}' is missing, which", reader)
     for name, dtype, value, message in (
@@ -217,7 +217,7 @@ def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, con
         refused(with_data(content, name, dtype, [value]), message, reader)
     refused(with_entry(content, "anchors", shape=[12, 5]), "does not match the others", reader)
     refused(with_entry(content, "anchor_gamma", shape=[2], dtype="F32"), "have type F64", reader)
-    # Without any of them the features are those of the projection.
+    # Without all of them, the features are those of the projection.
     path = tmp_path / "file"
     path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
     found = reader(path).hash_function if reader is load else reader(path)[0]
@@ -235,12 +235,12 @@ def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, con
     ],
     ids=["keys", "integer", "brackets", "surrogates"],
 )
-def test_a_header_as_long_as_may_be_is_refused(refused, header):
+def test_huge_headers_are_refused(refused, header):
     refused(join(header[: 4 << 20], b""), None)
 
 
 # -------------------------------------------------------------------------------------------------
-# Files that are cut off, spoiled at random, or claim what they do not have
+# Files that are truncated, damaged at random, or claim more than they contain
 # -------------------------------------------------------------------------------------------------
 
 
@@ -272,7 +272,7 @@ def test_every_truncation_and_every_flipped_byte_of_the_header(tmp_path, name):
             reader(path)
 
 
-def test_two_thousand_spoiled_files_crash_nothing():
+def test_two_thousand_damaged_files_cause_no_crash():
     command = [sys.executable, str(FUZZER), "--n", "2000"]
     seed = os.environ.get("BITCLASS_FUZZ_SEED")
     done = subprocess.run(
@@ -284,7 +284,7 @@ def test_two_thousand_spoiled_files_crash_nothing():
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to see its memory")
 def test_a_small_file_cannot_claim_much_memory(tmp_path):
-    """With a limit on memory, so that what is claimed and not touched counts as well."""
+    """With a limit on address space, so that untouched allocations count too."""
     code = """
 import resource, sys
 import numpy
@@ -316,7 +316,7 @@ for path in sys.argv[2:]:
     assert len(done.stdout.splitlines()) == len(contents)
 
 
-def test_what_is_no_regular_file_is_refused(tmp_path):
+def test_only_regular_files_are_read(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load(tmp_path / "nowhere")
     with pytest.raises(IsADirectoryError):

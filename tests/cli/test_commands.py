@@ -1,4 +1,4 @@
-"""From files to a model to predictions: the commands give what the library gives."""
+"""Commands on feature files give the same results as the library."""
 
 import csv
 import io
@@ -45,7 +45,7 @@ def columns(X, y, order=range(6), **more):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Files of rows to learn from and to try, and a model for each format."""
+    """Training and test files, and a model for each format."""
     folder = tmp_path_factory.mktemp("commands")
     for name, (X, y) in {"train": rows(0, 300), "test": rows(1, 90)}.items():
         np.savez(folder / f"{name}.npz", X=X, y=y)
@@ -115,7 +115,7 @@ def test_options_are_parameters_of_the_library(folder, tmp_path, options, parame
 
 @pytest.fixture(scope="module")
 def outputs(folder):
-    """What predict, evaluate and inspect write, each command also in a process of its own."""
+    """Output of predict, evaluate and inspect; each command also runs in a separate process."""
     work = {
         "printed": ("predict", "npz.safetensors", "test.npz"),
         "top": ("predict", "npz.safetensors", "test.npz", "--top", 2, "--probabilities"),
@@ -223,7 +223,7 @@ def test_a_bad_pipe_is_one_line(folder, text, more, code, words):
     assert_one_line(done, code, *words)
 
 
-def test_evaluate_counts_truly(outputs, fitted):
+def test_evaluate_counts_are_correct(outputs, fitted):
     X, y = rows(1, 90)
     counts = confusion_matrix(y, fitted.predict(X))
     best, _, shares = fitted.packed().top_classes(X, 5, probabilities=True)
@@ -250,7 +250,7 @@ def test_evaluate_counts_truly(outputs, fitted):
     assert f"accuracy {found['accuracy']:.2%}" in outputs["table"]
 
 
-def test_inspect_measures_truly(outputs, folder, fitted):
+def test_inspect_figures_are_correct(outputs, folder, fitted):
     weights = library.load(folder / "npz.safetensors").weights
     between = hamming(weights[:, None], weights[None])[np.triu_indices(7, 1)]
     found = json.loads(outputs["inspect"])
@@ -268,7 +268,7 @@ def test_inspect_measures_truly(outputs, folder, fitted):
 
 
 def test_a_pipe_gets_no_colours_and_no_bars(outputs, folder):
-    # `succeed` has seen that nothing at all went to standard error.
+    # `succeed` has checked that standard error is empty.
     told = succeed("fit", "train.npz", "--model", "again.safetensors", cwd=folder)
     assert not any("\x1b" in text or "\r" in text for text in (told, *outputs.values()))
     assert "per second" not in told
@@ -344,10 +344,10 @@ def test_columns_are_selected_by_name_in_any_order(tmp_path):
     assert after["accuracy"] > json.loads(evaluated)["accuracy"] - 0.05
 
 
-def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
-    """Without it, a file in which index 0 does not occur would be shifted by one feature.
+def test_first_index_of_svmlight_files(tmp_path):
+    """Otherwise a file in which index 0 does not occur would be shifted by one feature.
 
-    A model keeps that of its own files, also when it is updated.
+    A model keeps the index of its training files, also in updates.
     """
     X, y = problem(200, 4)
     pairs = [" ".join(f"{j}:{value}" for j, value in enumerate(x)) for x in X.tolist()]
@@ -371,7 +371,7 @@ def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
     assert_one_line(done, 1, "train.svm", "index 0", "the model's training files", "--first-index")
 
 
-def test_evaluate_and_predict_take_the_test_part_of_a_file_that_was_fitted(tmp_path):
+def test_evaluate_and_predict_use_the_test_part_of_the_training_file(tmp_path):
     """The accuracy of the training part would be reported as if it were that of new rows."""
     X, y = problem(200, 4)
     parts = {"X_train": X[:150], "y_train": y[:150], "X_test": X[150:], "y_test": y[150:]}

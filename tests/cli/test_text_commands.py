@@ -97,7 +97,7 @@ def test_embeddings_are_an_extractor_by_name(folder, tmp_path):
     assert_one_line(done, 2, "--explain", "n-grams")
 
 
-def test_what_cannot_be_read_or_fitted_is_one_line(folder):
+def test_input_errors_are_one_line(folder):
     np.save(folder / "rows.npy", np.zeros((3, 4)))
     np.savez(folder / "rows.npz", X=np.eye(40, 3), y=np.arange(40) % 2)
     succeed("fit", "rows.npz", "--bits", 16, "--model", "rows.safetensors", cwd=folder)
@@ -130,13 +130,13 @@ def test_what_cannot_be_read_or_fitted_is_one_line(folder):
     assert_refused({run: (run, None, words) for run, words in cases.items()}, folder)
 
 
-def test_a_json_line_without_the_text_is_refused_by_its_row(folder):
+def test_a_json_line_without_text_is_refused_with_its_row(folder):
     lines = '{"text": "fly me to oslo"}\n{"texts": "fly me to rome"}\n'
     done = bitclass("predict", folder / "model.safetensors", "-", input=lines)
     assert_one_line(done, done.returncode, "standard input", "no text in row 1")
 
 
-def test_a_text_of_unknown_letters_is_as_likely_in_every_class(folder):
+def test_unknown_letters_give_equal_probabilities(folder):
     printed = succeed("predict", folder / "model.safetensors", "日本語", "--probabilities")
     (row,) = csv.DictReader(io.StringIO(printed))
     assert float(row["probability"]) == pytest.approx(1 / 4)

@@ -1,4 +1,4 @@
-"""Partitions that cannot be used, and clusters that are not there, are named in one error."""
+"""Errors name invalid partitions and missing clusters."""
 
 import traceback
 
@@ -133,7 +133,7 @@ def test_a_failed_fit_leaves_the_estimator_unchanged(client):
     np.testing.assert_array_equal(found.predict(X).compute(), before)
 
 
-def test_files_that_are_not_there_or_have_no_labels(client, tmp_path):
+def test_missing_files_and_missing_labels(client, tmp_path):
     pytest.importorskip("bitclass.io")
     with pytest.raises(ValueError, match=r"absent.npy: no such file"):
         fitted(HINGE, [tmp_path / "absent.npy"])

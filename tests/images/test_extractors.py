@@ -79,7 +79,7 @@ def test_without_a_package_one_line_says_what_to_install(monkeypatch, module):
 
 
 KERNEL = np.arange(24, dtype=np.float32).reshape(8, 3, 1, 1) / 24
-# Eight features at each place, in all forms that networks give.
+# Eight features per position, in all layouts of network outputs.
 FORMS = {
     "maps": helper.make_node("Identity", ["nchw"], ["y"]),
     "maps last": helper.make_node("Identity", ["nhwc"], ["y"]),
@@ -126,7 +126,7 @@ def pooled(images, mean=0.0, std=1.0):
 
 @pytest.mark.parametrize("options", [{}, {"n": 1}, {"side": 32}, {"channels_last": True}])
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "five axes"])
-def test_features_are_means_over_places(tmp_path, form, options):
+def test_features_are_means_over_positions(tmp_path, form, options):
     file = network_file(tmp_path / "small.onnx", form, **options)
     images = [scene(32, seed) for seed in range(20)]
     for output in ("", ",output=pooled"):
@@ -137,7 +137,7 @@ def test_features_are_means_over_places(tmp_path, form, options):
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_ambiguous_maps_are_as_the_input(tmp_path, channels_last):
+def test_ambiguous_maps_have_the_layout_of_the_input(tmp_path, channels_last):
     images = [scene(8, seed) for seed in range(3)]  # eight features at eight by eight places
     form = "maps last" if channels_last else "maps"
     file = network_file(tmp_path / "small.onnx", form, channels_last=channels_last)
@@ -145,7 +145,7 @@ def test_ambiguous_maps_are_as_the_input(tmp_path, channels_last):
     np.testing.assert_allclose(extractor.extract(images), pooled(images), rtol=1e-4, atol=1e-3)
 
 
-def test_the_size_that_the_network_says(tmp_path):
+def test_the_declared_input_size_is_used(tmp_path):
     assert extractor_named(f"onnx:{network_file(tmp_path / 'a.onnx', side=48)}").size == 48
     assert extractor_named(f"onnx:{network_file(tmp_path / 'b.onnx')}").size == 224
     assert OnnxNetwork(str(tmp_path / "a.onnx"), size=None).size == 48
@@ -159,7 +159,7 @@ def test_the_size_that_the_network_says(tmp_path):
             OnnxNetwork(str(tmp_path / "b.onnx"), size=size)
 
 
-def test_a_record_finds_the_same_network_only(tmp_path):
+def test_a_record_restores_only_the_same_network(tmp_path):
     file = network_file(tmp_path / "small.onnx")
     extractor = extractor_named(f"onnx:{file},output=pooled,size=32")
     record = json.loads(json.dumps(extractor.specification()))

@@ -16,7 +16,7 @@ API = "/api/models/drawn"
      ("/api/models", "application/json"), (f"{API}/images/3", "application/json"),
      (f"{API}/images/3.jpg", "image/jpeg")],
 )  # fmt: skip
-def test_all_is_served_with_a_policy_and_kept_by_no_browser(server, path, kind):
+def test_responses_have_a_policy_and_are_not_cached(server, path, kind):
     status, headers, content = ask(server, "GET", path)
     assert (status, headers.get_content_type()) == (200, kind)
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -28,7 +28,7 @@ def test_all_is_served_with_a_policy_and_kept_by_no_browser(server, path, kind):
     assert headers["Cache-Control"] == "no-store"  # another run would show something else
 
 
-def test_facts_and_images_are_given_by_number(server):
+def test_facts_and_images_by_number(server):
     drawn, rows, _ = ask_json(server, "GET", "/api/models")[1]["models"]
     assert [drawn[key] for key in ("name", "input", "images", "bits")] == [
         "drawn", "images", 48, 96,
@@ -49,7 +49,7 @@ def test_facts_and_images_are_given_by_number(server):
     [("JPEG", "image/jpeg", 48), ("BMP", "application/octet-stream", 48), ("GIF", "image/gif", 48),
      ("TIFF", "image/tiff", 1200), ("WEBP", "image/webp", 48)],
 )  # fmt: skip
-def test_an_image_of_any_format_is_looked_at(server, format, kind, side):
+def test_images_of_any_format_are_accepted(server, format, kind, side):
     content = explore_images.encoded(explore_images.drawn(2, 7, side), format)
     assert len(content) > 4_000_000 or side == 48
     status, answer = ask_json(server, "POST", f"{API}/look", content, Content_Type=kind)
@@ -81,14 +81,14 @@ def test_only_host_names_of_this_machine_are_accepted(server, name, status):
     assert ask(server, "GET", "/api/models", Host=name.format(server.port))[0] == status
 
 
-def test_a_request_without_name_or_with_two_is_refused(server):
+def test_a_request_needs_exactly_one_host(server):
     own = f"Host: 127.0.0.1:{server.port}\r\n"
     for headers in ("", own + own, own + "Host: evil.example\r\n"):
         request = f"GET / HTTP/1.1\r\n{headers}\r\n".encode()
         assert services.Connection(server.port).answer(request, keep=False)[0] == 421
 
 
-def test_a_service_for_the_network_is_known_by_numbers_and_allowed_names(served):
+def test_a_network_service_accepts_addresses_and_allowed_hosts(served):
     app = Service([served], host="0.0.0.0", allowed_hosts=["Models.example"])
     for name in ("192.168.1.7:8000", "[fe80::1]:80", "localhost:1", "models.example"):
         assert app._is_allowed_host(name), name
@@ -121,7 +121,7 @@ def test_invalid_images_are_rejected(server, content, kind, status):
         assert answer["error"]
 
 
-def test_a_client_that_sends_no_more_is_still_answered(server):
+def test_a_half_closed_connection_is_answered(server):
     connection = services.Connection(server.port)
     body = WHOLE
     head = f"POST {API}/look HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: image/png\r\n"

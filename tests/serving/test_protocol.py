@@ -1,4 +1,4 @@
-"""Open Inference Protocol, spoken by a client that others have written."""
+"""Open Inference Protocol, tested with a third-party client."""
 
 import json
 
@@ -108,7 +108,7 @@ def test_concurrent_requests_get_their_own_answers(service, loaded):
         ("words", "400", "row 0, feature 0 is NaN"),
     ],
 )
-def test_errors_reach_the_client_in_words(client, model, status, words):
+def test_errors_have_messages_for_the_client(client, model, status, words):
     with pytest.raises(InferenceServerException) as caught:
         client.infer(model, [input_of(services.rows(2) * np.nan, "FP32")])
     assert words in caught.value.message()

@@ -1,4 +1,4 @@
-"""Sentence embeddings by name, with a model made here and with one that misbehaves."""
+"""Sentence embeddings by name, with a small model and with a faulty one."""
 
 import sys
 import types
@@ -41,7 +41,7 @@ def fake(monkeypatch, encode):
     return SentenceEmbeddings("sentence-transformers", "all-MiniLM-L6-v2")
 
 
-def test_sentence_transformers_serve_by_name(monkeypatch):
+def test_sentence_transformers_by_name(monkeypatch):
     embeddings = fake(monkeypatch, lambda texts: np.array([[len(t), 1.0] for t in texts]))
     assert embeddings.rows(["ab", "abc"]).tolist() == [[2, 1], [3, 1]]
     with pytest.raises(TypeError, match="found int in text 1"):

@@ -1,4 +1,4 @@
-"""Texts of files as rows: every format, in batches, whatever is in them."""
+"""Rows of texts in files: every format, in batches, with arbitrary contents."""
 
 import gzip
 import json
@@ -75,7 +75,7 @@ def test_missing_texts_are_refused_and_empty_ones_are_texts(tmp_path, missing):
     assert next(open_texts(table, "text", labels="y").batches()).texts == ["a", ""]
 
 
-def test_columns_and_files_that_will_not_do_are_named(tmp_path):
+def test_unusable_columns_and_files_are_named(tmp_path):
     with pytest.raises(DataFileError, match="'text' cannot be both text and label"):
         open_texts(written(tmp_path, "csv"), "text", labels="text")
     with pytest.raises(DataFileError, match="sentence"):
@@ -86,7 +86,7 @@ def test_columns_and_files_that_will_not_do_are_named(tmp_path):
         list(open_texts(path, "text", labels="label").batches())
 
 
-def test_lines_may_hold_any_bytes(tmp_path, monkeypatch):
+def test_lines_may_contain_any_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(rows_module, "_LINE_BYTES_PER_BATCH", 10)
     path = tmp_path / "lines.txt"
     lines = [b"first", b"", b"caf\xe9 \x00 \xff", b"x" * 100, b"last"]
