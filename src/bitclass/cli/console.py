@@ -97,7 +97,7 @@ def describe_training(summary: Mapping[str, Any]) -> str:
                 text += f"; held-out accuracy {after:.2%}"
         elif isinstance(before, float) and isinstance(after, float):
             rows = pluralise(refinement.get("held_out_rows"), "held-out row")
-            text += f"; refinement {epochs}, accuracy on {rows} {before:.2%} to {after:.2%}"
+            text += f"; refined for {epochs}, accuracy on {rows} from {before:.2%} to {after:.2%}"
             if refinement.get("taken") is False:
                 text += ", discarded"
     return text

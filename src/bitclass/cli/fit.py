@@ -38,7 +38,7 @@ __all__ = ["Checkpoint", "command"]
 
 # Subfolder of the checkpoint folder that caches image features.
 _IMAGE_CACHE = ".bitclass-images"
-# Parameters that do not change the model, and may differ in a resumed run.
+# Parameters that do not affect the sums, and may differ in a resumed run.
 _RUNTIME_PARAMETERS = {"n_jobs", "verbose", "precision"}
 _NO_CHECKPOINT = (
     "--checkpoint saves sums over rows, but {} are learned on mini-batches, without sums; omit it"

@@ -111,14 +111,12 @@ def _show(facts: dict[str, Any], balance: NDArray[np.float64], between: NDArray[
     if isinstance(extractor, dict):
         options = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
         line("images", ", ".join([str(extractor.get("kind")), *options]))
-    line(
-        "balance", f"0 |{_bars(balance, 0, 1)}| 1  fraction of classes with the bit set, over bits"
-    )
+    line("balance", f"0 |{_bars(balance, 0, 1)}| 1  for each bit, fraction of classes that set it")
     line(
         "distances",
         f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between {sample}"
         f"{distances['n_classes']:,} classes: smallest {distances['smallest']}, mean "
-        f"{distances['mean']:.1f}, to the nearest {distances['mean_to_nearest']:.1f}",
+        f"{distances['mean']:.1f}, mean to the nearest {distances['mean_to_nearest']:.1f}",
     )
     if facts["bit_balance"]["constant"]:
         line(

@@ -89,7 +89,7 @@ class Expected:
     type: str  # safetensors name: "F32", "U8", ...
     axes: tuple[str | int, ...]  # lengths, or names; axes with the same name have the same length
     required: bool = True
-    beside: str = ""  # another array: either both are present or neither
+    paired_with: str = ""  # another array: either both are present or neither
     low: float = -math.inf
     high: float = math.inf
     finite: bool = True
@@ -148,12 +148,14 @@ class Container:
                 raise ModelFileError(f"unknown tensor {shown(name)}")
         lengths: dict[str, int] = {}
         for name, expected in layout.items():
-            beside = expected.beside
-            if beside and (beside in self.tensors) != (name in self.tensors):
-                missing, present = (beside, name) if name in self.tensors else (name, beside)
+            paired_with = expected.paired_with
+            if paired_with and (paired_with in self.tensors) != (name in self.tensors):
+                missing, present = (
+                    (paired_with, name) if name in self.tensors else (name, paired_with)
+                )
                 raise ModelFileError(f"tensor {missing!r} is missing, which {present!r} requires")
             if name not in self.tensors:
-                if expected.required and not beside:
+                if expected.required and not paired_with:
                     raise ModelFileError(f"tensor {name!r} is missing")
                 continue
             if self.type_of(name) != expected.type:

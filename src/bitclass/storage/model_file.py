@@ -85,9 +85,9 @@ ANCHOR_LAYOUT = {
     "anchors": Expected(
         "F32", ("features", "inputs"), required=False, low=-MAX_DISTANCE, high=MAX_DISTANCE
     ),
-    "anchor_centre": Expected("F32", ("inputs",), beside="anchors"),
-    "anchor_scale": Expected("F32", ("inputs",), beside="anchors", low=_TINY32),
-    "anchor_gamma": Expected("F64", (1,), beside="anchors", low=MIN_GAMMA, high=MAX_GAMMA),
+    "anchor_centre": Expected("F32", ("inputs",), paired_with="anchors"),
+    "anchor_scale": Expected("F32", ("inputs",), paired_with="anchors", low=_TINY32),
+    "anchor_gamma": Expected("F64", (1,), paired_with="anchors", low=MIN_GAMMA, high=MAX_GAMMA),
 }
 _LAYOUT = {
     "weights": Expected("U8", ("classes", "bytes")),
@@ -95,11 +95,11 @@ _LAYOUT = {
     "scale": Expected("F32", ("features",), required=False, low=_TINY32),
     # With columns, "features" are a subset of the columns of the rows.
     "columns": Expected("I32", ("features",), required=False),
-    "n_columns": Expected("I64", (1,), beside="columns", low=1, high=MAX_COLUMNS),
+    "n_columns": Expected("I64", (1,), paired_with="columns", low=1, high=MAX_COLUMNS),
     # The columns of the rows are hashed n-grams.
     "text_ngrams": Expected("U8", (4,), required=False),
-    "text_columns": Expected("U32", ("text columns",), beside="text_ngrams"),
-    "text_idf": Expected("F32", ("text columns",), beside="text_ngrams", finite=False),
+    "text_columns": Expected("U32", ("text columns",), paired_with="text_ngrams"),
+    "text_idf": Expected("F32", ("text columns",), paired_with="text_ngrams", finite=False),
     **ANCHOR_LAYOUT,
 }
 
