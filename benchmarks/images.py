@@ -1,7 +1,7 @@
 """Images per second: `make images`.
 
-EfficientNet-Lite0 on prepared images, and on folders of PNG and JPEG files from disk to features.
-Medians of several rounds. Writes `results/images.md`.
+EfficientNet-Lite0 on prepared images, and from PNG and JPEG files on disk to features. Medians of
+several rounds. Writes `results/images.md`.
 """
 
 from __future__ import annotations

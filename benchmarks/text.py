@@ -2,9 +2,9 @@
 
 Accuracy, training time, peak memory and model size on CLINC-150 (150 intents), on place names
 (136,907 places), on 100,000 columns of n-grams, and on dense rows of 20,000 features, compared
-with LinearSVC where that can be trained; texts to labels by `NgramHasher`, and by fastText if it
-is installed (`pip install fasttext-numpy2`). Each part runs in a process of its own, those
-with LinearSVC on one thread and in turn with it. Writes `results/text.md`.
+with LinearSVC if that is feasible; from texts to labels by `NgramHasher`, and by fastText if it is
+installed (`pip install fasttext-numpy2`). Each part runs in a separate process; comparisons with
+LinearSVC run on one thread. Writes `results/text.md`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Result = dict[str, Any]
 
 
 def read_texts(name: str) -> Texts:
-    """Training and test texts of a file, with their labels."""
+    """Read training and test texts with their labels."""
     with gzip.open(DATA / f"{name}.tsv.gz", "rt") as lines:
         rows = [line.rstrip("\n").split("\t") for line in lines]
     train = [row for row in rows if row[0] == "train"]
@@ -55,7 +55,7 @@ def read_texts(name: str) -> Texts:
 
 
 def tfidf(words: int, characters: int) -> Any:
-    """TF-IDF of n-grams of words and of characters, up to these lengths."""
+    """TF-IDF of word and character n-grams up to these lengths."""
     return make_union(
         TfidfVectorizer(ngram_range=(1, words), sublinear_tf=True, dtype=np.float32),
         TfidfVectorizer(
@@ -75,7 +75,7 @@ def file_bytes(classifier: BinaryCodeClassifier) -> int:
 def compare_with_linear_svc(
     data: str, X: csr_matrix, y: NDArray[Any], X_test: csr_matrix, y_test: NDArray[Any]
 ) -> list[Result]:
-    """Ours at 128 and 256 bits and LinearSVC, on one thread each."""
+    """Compare bitclass at 128 and 256 bits with LinearSVC, on one thread each."""
     results = []
     with threadpool_limits(1):
         for n_bits in (128, 256):
@@ -148,7 +148,7 @@ def sentences() -> list[Result]:
 
 
 def microseconds(predict: Callable[[list[str]], Any], texts: list[str]) -> float:
-    """Median time of the prediction of one text, Python included."""
+    """Median time to predict one text, including Python overhead."""
     times = [timed(lambda text=text: predict([text])).seconds for text in texts[:2000]]
     return 1e6 * float(np.median(times))
 
@@ -263,7 +263,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS))
     options, complete = parse_options(parser)
     if not (DATA / "clinc150_text.tsv.gz").exists():
-        sys.exit(f"{DATA}: no texts there; set BITCLASS_DATA")
+        sys.exit(f"{DATA}: no texts found; set BITCLASS_DATA")
     tables: dict[str, list[Result]] = {}
     for name in options.only:
         heading, part = PARTS[name]

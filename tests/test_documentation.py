@@ -1,4 +1,4 @@
-"""Estimators link to their pages if the package was published with documentation."""
+"""Estimators link to their pages if the package metadata has a documentation URL."""
 
 from email.message import Message
 

@@ -1,4 +1,4 @@
-"""Estimators in files: they are loaded fitted, with their parameters and attributes."""
+"""Estimators in files: they are restored with their parameters and attributes."""
 
 import numpy as np
 import pytest
@@ -39,12 +39,12 @@ def test_a_loaded_estimator_is_fitted(tmp_path, blobs, loss, precision):
     summary = bitclass.load(path).summary
     assert summary["n_rows"] == len(X)
     assert summary["bitclass"] == bitclass.__version__
-    # A loaded estimator is saved unchanged.
+    # A loaded model is saved again unchanged.
     read.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_parameters_that_a_file_cannot_store_are_rejected_by_the_next_fit(tmp_path, blobs):
+def test_parameters_not_stored_in_the_file_are_refused_by_a_new_fit(tmp_path, blobs):
     X, y = blobs
     codes = np.where(np.random.default_rng(0).standard_normal((len(X), 24)) > 0, 1, -1)
     for parameters, message in [
@@ -85,7 +85,7 @@ def test_feature_names_are_saved(tmp_path, blobs):
         {"refinement": [1, 2]},
     ],
 )
-def test_an_invalid_summary_prevents_loading_the_estimator_but_not_the_model(tmp_path, summary):
+def test_an_invalid_summary_prevents_only_the_estimator(tmp_path, summary):
     model = made(np.arange(3))
     model.summary = summary
     assert saved(tmp_path, model).summary == summary
@@ -93,7 +93,7 @@ def test_an_invalid_summary_prevents_loading_the_estimator_but_not_the_model(tmp
         BinaryCodeClassifier.load(tmp_path / "model.safetensors")
 
 
-def test_a_model_without_a_summary_can_be_loaded_as_an_estimator(tmp_path):
+def test_a_model_without_summary_becomes_an_estimator(tmp_path):
     model = made(np.array([3, 5, 8]), precision="float32")
     model.summary = {"parameters": {"from": "the future", "n_jobs": 10**9}}
     saved(tmp_path, model)

@@ -1,4 +1,4 @@
-"""Model files: a loaded model predicts as the saved one, whatever its labels."""
+"""Model files: loaded models predict the same as saved ones, with labels of any type."""
 
 import itertools
 import json
@@ -88,7 +88,7 @@ def test_labels_of_every_kind_survive_a_round_trip(tmp_path, kind):
 
 
 @pytest.mark.parametrize("projection", PROJECTION_TYPES)
-def test_a_zero_projection_can_be_saved_in_any_type(tmp_path, projection):
+def test_a_projection_of_zeros_can_be_saved_in_any_type(tmp_path, projection):
     model = plain(np.zeros((3, 4)))
     assert_same_model(saved(tmp_path, model, projection), model, rows(3))
 
@@ -109,7 +109,7 @@ def test_loaded_models_equal_the_saved_ones(tmp_path, projection, precision, n_b
         if a is not None:
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a, b)
-    # Also if it is saved and loaded again, byte for byte, or pickled.
+    # Also after saving again, byte by byte, and after pickling.
     before = (tmp_path / "model.safetensors").read_bytes()
     again = saved(tmp_path, read, projection)
     assert (tmp_path / "model.safetensors").read_bytes() == before
@@ -117,7 +117,7 @@ def test_loaded_models_equal_the_saved_ones(tmp_path, projection, precision, n_b
 
 
 @pytest.mark.parametrize(("projection", "most"), [("float16", 5e-3), ("int8", 3e-2)])
-def test_float32_codes_stay_close_if_the_projection_is_rounded(tmp_path, projection, most):
+def test_float32_codes_stay_close_with_a_rounded_projection(tmp_path, projection, most):
     model = made(np.arange(3), 256, d=200, precision="float32")
     h = model.hash_function
     # Rows far from 0, whose features differ in magnitude.
@@ -188,7 +188,7 @@ def test_labels_with_equal_hashes_do_not_make_loading_quadratic(tmp_path, monkey
         (np.array(["\ud83d\ude00", "a"], dtype=object), "without changing"),
     ],
 )
-def test_labels_that_a_file_cannot_store_are_rejected(tmp_path, labels, message):
+def test_unsupported_labels_are_refused(tmp_path, labels, message):
     path = tmp_path / "model.safetensors"
     with pytest.raises(ValueError, match=message):
         save(path, made(labels))
@@ -196,7 +196,7 @@ def test_labels_that_a_file_cannot_store_are_rejected(tmp_path, labels, message)
 
 
 def changed(**changes):
-    """A model with one property that a file cannot store."""
+    """A model with one invalid part."""
     good = made(np.arange(3))
     h = good.hash_function
     scale = changes.pop("scale", h.scale)
@@ -210,15 +210,15 @@ def changed(**changes):
     [
         ({"temperature": 0.0}, "temperature"),
         ({"steepness": np.nan}, "steepness"),
-        ({"weights": np.full((3, 3), 255, np.uint8)}, "bits past the last"),
+        ({"weights": np.full((3, 3), 255, np.uint8)}, "unused bits after"),
         ({"classes": np.arange(4)}, "classes"),
         ({"scale": np.full(7, 1e-40, np.float32)}, "positive"),
-        ({"summary": {"feature_names": "abcdefg"}}, "'feature_names' must be 7 texts"),
+        ({"summary": {"feature_names": "abcdefg"}}, "'feature_names' must be 7 strings"),
         ({"summary": {"a": np.nan}}, "JSON"),
         ({"summary": {"a": "x" * (5 << 20)}}, "shorten the summary"),
     ],
 )
-def test_a_model_that_could_not_be_loaded_is_not_saved(tmp_path, change, message):
+def test_a_model_that_cannot_be_loaded_again_is_not_saved(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         save(tmp_path / "model", changed(**change))
     with pytest.raises(ValueError, match="projection must be one of .* found 'float64'"):
@@ -244,7 +244,7 @@ def test_golden_files_load_forever(name):
     assert model.top_classes(X, 1)[1][:, 0].tolist() == expected["distances"]
     assert (model.rescore, model.steepness) == (0, 1.0)
     assert read_header(path).version == 1
-    # A reader written from the specification alone reads the same.
+    # A reader written from the specification reads the same.
     assert_same_labels(reader.labels(), model.classes)
     np.testing.assert_array_equal(pack(reader.bits(X)), model.encode(X))
     np.testing.assert_array_equal(reader.predict(X), model.predict(X))
@@ -289,7 +289,7 @@ def test_files_are_compatible_with_the_safetensors_package(tmp_path):
         assert_same_model(load(path), model, np.load(GOLDEN / "rows.npy"))
 
 
-def test_the_header_describes_the_model_without_reading_arrays(tmp_path):
+def test_the_header_describes_the_model_without_its_arrays(tmp_path):
     save(tmp_path / "model", made(LABELS["text"], precision="float32"), projection="int8")
     header = read_header(tmp_path / "model")
     assert (header.n_classes, header.n_features, header.n_bits) == (3, 7, 20)

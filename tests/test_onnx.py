@@ -1,4 +1,4 @@
-"""ONNX files: onnxruntime computes what the model does."""
+"""ONNX files: onnxruntime gives the same results as the model."""
 
 import sys
 
@@ -101,7 +101,7 @@ def test_only_standard_operators_and_packed_weights(tmp_path):
     assert shapes["weights"] == [40, 16]
 
 
-def test_a_failed_export_leaves_an_existing_file_unchanged(tmp_path, monkeypatch):
+def test_a_failed_export_leaves_the_existing_file(tmp_path, monkeypatch):
     model = learned(*problem())
     path = tmp_path / "model.onnx"
     path.write_text("before")

@@ -1,4 +1,4 @@
-"""Packaging: settings that must be consistent."""
+"""Packaging settings that must be consistent."""
 
 import tomllib
 from pathlib import Path

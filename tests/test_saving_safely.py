@@ -1,4 +1,4 @@
-"""Saving is atomic, whatever happens meanwhile."""
+"""Saving is atomic, whatever happens in the meantime."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ def model(value=0, d=2000, n_bits=128):
 
 
 def value_of(path):
-    """The value of a model, all of whose numbers must come from the same save."""
+    """The value of a model; all of its numbers must come from the same save."""
     projection = load(path).hash_function.projection
     assert (projection == projection[0, 0]).all()
     return projection[0, 0]
@@ -35,13 +35,13 @@ def value_of(path):
 
 @pytest.fixture
 def folder():
-    """A folder that everybody may read, unlike those of pytest."""
+    """A world-readable folder, unlike those of pytest."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)
         yield Path(name)
 
 
-# Saves models of value 1, 2, 3, ... in turn, and prints a line before the first.
+# Saves models of value 1, 2, 3, ... in sequence, and prints a line before the first.
 SAVING = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -71,7 +71,7 @@ def test_a_process_killed_at_any_moment_leaves_a_complete_file(folder):
         assert process.returncode == -signal.SIGKILL
         if path.exists():
             value_of(path)
-        # A killed process may leave a temporary file with a different name.
+        # The temporary file of a killed process has a different name.
         left = [name for name in os.listdir(folder) if name != path.name]
         assert all(name.startswith(".bitclass-") and name.endswith(".tmp") for name in left)
     save(path, model(9))
@@ -93,7 +93,7 @@ def test_an_error_at_any_step_leaves_the_old_file_and_no_other(folder, monkeypat
         with atomic_write(path) as file:
             file.write(b"x" * 100_000)
             if step == "write" and os.path.exists("/dev/full"):
-                # Writing the buffer fails because the disk is full, now and again on closing.
+                # The buffered data hit a full disk, now and again on closing.
                 file.write(b"y")
                 os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
             elif step in ("write", "interrupt"):
@@ -111,7 +111,7 @@ def test_an_error_at_any_step_leaves_the_old_file_and_no_other(folder, monkeypat
     assert os.listdir(folder) == [path.name]
 
 
-# Root may do anything, so it must become another user first.
+# Root has all permissions, so it must change to another user first.
 PERMISSION = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
@@ -130,7 +130,7 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("case", ["folder", "file"])
-def test_a_permission_error_is_reported_and_nothing_is_lost(folder, case):
+def test_no_permission_is_reported_and_nothing_is_lost(folder, case):
     path = folder / "model.safetensors"
     save(path, model(1, d=10))
     os.chmod(path, 0o644 if case == "folder" else 0o444)
@@ -145,7 +145,7 @@ def test_a_permission_error_is_reported_and_nothing_is_lost(folder, case):
     assert os.listdir(folder) == [path.name]
 
 
-def test_an_invalid_path_is_reported_and_left_unchanged(folder):
+def test_invalid_paths_are_reported_and_unchanged(folder):
     with pytest.raises(FileNotFoundError) as caught:
         save(folder / "nowhere" / "model", model(d=2))
     assert caught.value.filename == str(folder / "nowhere" / "model")

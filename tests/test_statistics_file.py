@@ -190,12 +190,12 @@ def test_an_invalid_header_is_rejected(tmp_path, kind, changes, message):
 @pytest.mark.parametrize(
     ("kind", "name", "dtype", "values", "message"),
     [
-        ("projection", "gram", "<f8", [np.nan], "'gram' must hold finite numbers"),
+        ("projection", "gram", "<f8", [np.nan], "'gram' must contain finite numbers"),
         ("projection", "starting_mapping", "<f8", [np.nan], "finite"),
-        ("projection", "class_weights", "<f8", [-1.0], "'class_weights' must hold no negative"),
-        ("projection", "row_labels", "<i4", [-1], "'row_labels' must hold no negative"),
+        ("projection", "class_weights", "<f8", [-1.0], "'class_weights' must contain no negative"),
+        ("projection", "row_labels", "<i4", [-1], "'row_labels' must contain no negative"),
         ("projection", "row_labels", "<i4", [4], "'row_labels' must hold 0 to 3"),
-        ("projection", "row_codes", "u1", [0, 0x80], "bits past the last"),
+        ("projection", "row_codes", "u1", [0, 0x80], "unused bits after"),
         ("random", "classes", "<i8", [7], "ascending"),
     ],
 )
