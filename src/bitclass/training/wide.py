@@ -426,7 +426,7 @@ class WideState:
             of_weights = Adam(self._values)
         if self.columns.centre is None:
             entries = self.column_sums.counts[self.columns.kept].sum() / self.column_sums.n_rows
-            rate_of_columns *= min(1.0, _ENTRIES_PER_ROW / entries)
+            rate_of_columns *= _ENTRIES_PER_ROW / max(entries, _ENTRIES_PER_ROW)
         schedule: Schedule | None = None
         step = 0
         for epoch, sample in enumerate(samples, start=1):
