@@ -85,8 +85,10 @@ _MAX_ROWS_PER_CLASS = 16
 # Codes of all classes, by which near ones are found, are computed anew after so many steps, then
 # each time the number of steps has grown by half.
 _STEPS_TO_RENEW = 32
-# Factor of the learning rates with later batches.
-_FACTOR_OF_LATER_BATCHES = 0.1
+# Later batches: factor of the learning rates, and how many earlier rows are replayed per new row
+# and at least per batch. Without replay, a batch of new classes makes the model forget others.
+_FACTOR_OF_LATER_BATCHES = 0.3
+_REPLAYED_PER_ROW, _MIN_REPLAYED = 5, 1024
 _HELD_OUT_SHARE, _MAX_HELD_OUT, _MIN_ROWS_TO_HOLD_OUT = 0.05, 2048, 500
 _ROWS_PER_BLOCK, _ROWS_PER_DENSE_BLOCK, _ROWS_TO_ADD = 4096, 256, 65_536
 _ROWS_TO_START = 2048  # that give the random projection its size
@@ -200,6 +202,7 @@ class WideState:
     n_bits : int
     seed : int
     by_means : bool, whether weights are class means even of few classes
+    max_bytes : int, limit on the size of the sample of rows to replay with later batches
 
     Attributes
     ----------
@@ -221,7 +224,8 @@ class WideState:
         n_bits: int,
         seed: int,
         *,
-        by_means: bool = False,
+        by_means: bool,
+        max_bytes: int,
     ) -> None:
         self.classes, self.column_sums, self.n_bits = classes, column_sums, n_bits
         self.by_means = by_means or len(classes) > _MAX_LEARNED_CLASSES
@@ -238,6 +242,8 @@ class WideState:
         self.n_rows, self.n_changes = column_sums.n_rows, 0
         self.rescore, self.temperature = 0, 1.0
         self.facts: dict[str, Any] = {}
+        self._max_bytes = max_bytes
+        self._reservoir: Reservoir | None = None
 
     # ---------------------------------------------------------------------------------------------
     # The model
@@ -327,11 +333,12 @@ class WideState:
         sample_weight: NDArray[np.float64] | None = None,
         classes: NDArray[Any] | None = None,
     ) -> None:
-        """Take in a later batch of rows, as `Statistics.add` does: all of it, or none.
+        """Add a later batch of rows, as `Statistics.add` does: all of it, or none.
 
-        Columns that have become frequent enough get a place. With learned weights, new classes
-        start from the mean score of their rows, and there is one epoch of small steps; with more
-        classes the projection stays, and the means take the rows in.
+        Columns that have become frequent enough are added to the projection. Learned weights of
+        new classes start from the mean score of their rows; then there is one epoch of small steps
+        on the batch and a sample of earlier rows. With more classes the projection stays the same,
+        and the rows are added to the class means.
         """
         announced = labels if classes is None else np.concatenate([labels, classes])
         check_label_kinds(self.classes, announced)
@@ -346,6 +353,8 @@ class WideState:
             wider = np.zeros((len(new.classes), *values.shape[1:]), dtype=values.dtype)
             wider[places] = values
             setattr(new, name, wider)
+        if new._reservoir is not None:
+            new._reservoir = replace(new._reservoir, y=places[new._reservoir.y])
         if len(labels):
             new._take_in(X, np.searchsorted(new.classes, labels), weight)
         new.n_rows += len(labels)
@@ -357,15 +366,46 @@ class WideState:
     ) -> None:
         is_new = np.flatnonzero(self.class_weights[y] == 0)
         if len(is_new) and not self.by_means:
-            scores = self.scores(X[is_new])
+            scores = np.tanh(self.scores(X[is_new]))
             classes, means = _class_means(scores, y[is_new], sample_weight[is_new])
+            if self._reservoir is not None:
+                # Or new classes, whose columns are mostly new, would have nearly the same weights.
+                some = self._reservoir.X[:_ROWS_TO_START]
+                means -= np.tanh(self.scores(some)).mean(axis=0)
             self._values[classes] = _latent(means)
         self.add_to_sums(X, y, sample_weight)
         if not self.by_means:
             sample = WideSample(X, y, sample_weight, np.arange(len(y)))
-            sample = sample.drawn(self.column_sums.mean_weight, self._random)
-            if len(sample.rows):
+            n_new = len(sample.drawn(self.column_sums.mean_weight, self._random).rows)
+            if n_new:
+                sample = self._with_replay(sample, max(_MIN_REPLAYED, _REPLAYED_PER_ROW * n_new))
+                sample = sample.drawn(self.column_sums.mean_weight, self._random)
                 list(self.learn([sample], len(sample.rows), later=True))
+            self.remember(X, y, sample_weight)
+
+    def _with_replay(self, sample: WideSample, n_replayed: int) -> WideSample:
+        """The rows of a batch and some earlier rows."""
+        earlier = self._reservoir
+        if earlier is None:
+            return sample
+        n_replayed = min(n_replayed, len(earlier.y))
+        chosen = np.sort(self._random.choice(len(earlier.y), n_replayed, replace=False))
+        return WideSample(
+            _stacked([sample.X, earlier.X[chosen]]),
+            np.concatenate([sample.y, earlier.y[chosen]]),
+            np.concatenate([sample.sample_weight, earlier.sample_weight[chosen]]),
+            np.arange(len(sample.y) + n_replayed),
+        )
+
+    def remember(
+        self, X: Features, y: NDArray[np.intp], sample_weight: NDArray[np.float64]
+    ) -> None:
+        """Add rows to those that are sampled for replay; class means need no replay."""
+        if self.by_means:
+            return
+        rows = Reservoir(X, y, sample_weight, self._random.random(len(y))).cut(self._max_bytes)
+        earlier = self._reservoir
+        self._reservoir = rows if earlier is None else earlier.joined(rows).cut(self._max_bytes)
 
     def _extend_columns(self) -> None:
         """Give columns a place that occur often enough by now, with random projections."""
@@ -391,6 +431,9 @@ class WideState:
         stay = ~which_classes(self.classes, labels)
         for name in ("classes", "class_weights", "_values"):
             setattr(self, name, getattr(self, name)[stay])
+        if self._reservoir is not None:
+            kept = self._reservoir.rows(np.flatnonzero(stay[self._reservoir.y]))
+            self._reservoir = replace(kept, y=(np.cumsum(stay) - 1)[kept.y])
         self.n_changes += 1
 
     # ---------------------------------------------------------------------------------------------
@@ -677,6 +720,48 @@ class WideSample:
         return replace(self, sample_weight=weight, rows=self.rows[drawn])
 
 
+@dataclass(frozen=True)
+class Reservoir:
+    """A uniform sample of the rows learned from so far: those with the smallest random keys.
+
+    Its arrays are never modified, so copies of a state share it.
+    """
+
+    X: Features
+    y: NDArray[np.intp]
+    sample_weight: NDArray[np.float64]
+    keys: NDArray[np.float64]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Reservoir:
+        return self
+
+    def rows(self, chosen: NDArray[np.intp]) -> Reservoir:
+        """Copies of some rows."""
+        return Reservoir(
+            self.X[chosen], self.y[chosen], self.sample_weight[chosen], self.keys[chosen]
+        )
+
+    def joined(self, other: Reservoir) -> Reservoir:
+        """The rows of both."""
+        return Reservoir(
+            _stacked([self.X, other.X]),
+            np.concatenate([self.y, other.y]),
+            np.concatenate([self.sample_weight, other.sample_weight]),
+            np.concatenate([self.keys, other.keys]),
+        )
+
+    def cut(self, max_bytes: int) -> Reservoir:
+        """Copies of as many rows as fit, those with the smallest keys."""
+        if isinstance(self.X, np.ndarray):
+            n_bytes = np.full(len(self.y), self.X.shape[1] * self.X.itemsize)
+        else:
+            per_entry = self.X.data.itemsize + self.X.indices.itemsize
+            n_bytes = np.diff(self.X.indptr).astype(np.int64) * per_entry
+        n_bytes += 32  # y, weight, key, and the pointer to a sparse row
+        order = np.argsort(self.keys)
+        return self.rows(np.sort(order[np.cumsum(n_bytes[order]) <= max_bytes]))
+
+
 class _Pool:
     """Rows to learn from: all in memory, or a fresh sample, a `share` of them, in each epoch."""
 
@@ -736,7 +821,7 @@ class _Pool:
 def _stacked(blocks: Sequence[Features]) -> Features:
     if len(blocks) == 1:
         return blocks[0]
-    if isinstance(blocks[0], np.ndarray):
+    if all(isinstance(block, np.ndarray) for block in blocks):
         return np.concatenate(blocks)
     return scipy.sparse.vstack(blocks, format="csr")
 
@@ -792,7 +877,14 @@ def fit_wide(
     y = np.searchsorted(found, all_labels)
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     random = np.random.default_rng([seed, 1])
-    state = WideState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
+    state = WideState(
+        found,
+        column_sums,
+        settings.n_bits,
+        seed,
+        by_means=not settings.refine,
+        max_bytes=settings.max_bytes // 16,
+    )
     n_columns = len(state.columns.kept)
     settings.print_line(
         f"wide rows: {n_features} features, of which {n_columns} occur often enough; "
@@ -818,6 +910,7 @@ def fit_wide(
                 break
     for X, rows, weight in pool.batches():
         state.add_to_sums(X, np.where(is_held_out[rows], -1, y[rows]), weight)
+        state.remember(X, y[rows], weight)
     state.rescore = settings.default_rescore
     if np.count_nonzero(is_held_out) > 1:
         # Classes without rows are not in the model.
