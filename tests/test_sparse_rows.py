@@ -296,6 +296,18 @@ def test_rows_to_replay_are_a_bounded_sample_of_all_rows(form):
     assert "class 3" not in y[found]
 
 
+def test_batches_are_learned_without_rows_to_replay():
+    X, y = problem(n=900)
+    is_new = y == "class 9"
+    classifier = make().partial_fit(X[:450][~is_new[:450]], y[:450][~is_new[:450]])
+    state = classifier.statistics_
+    state._max_bytes = 0
+    for rows in (slice(450, 600), slice(600, 900)):
+        classifier.partial_fit(X[rows], y[rows])
+        assert len(state._reservoir.y) == 0
+    assert classifier.score(*problem(seed=1)) > 0.9
+
+
 def test_sparse_and_dense_batches_can_follow_each_other():
     X, y = problem(n=900, n_features=9000)
     classifier = make().partial_fit(X[:300], y[:300])
