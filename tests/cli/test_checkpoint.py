@@ -1,4 +1,4 @@
-"""`fit --checkpoint`: killed at any moment, run again, it ends with the same model."""
+"""`fit --checkpoint`: a run killed at any time and repeated gives the same model."""
 
 import random
 import sys
@@ -30,11 +30,11 @@ def forks():
 
 @pytest.fixture
 def fit(forks, tmp_path):
-    """Runs `fit --checkpoint` on the same rows, killed after some seconds if still there."""
+    """Run `fit --checkpoint` on the same rows; it is killed if it takes longer than a limit."""
 
     def run(model, loss, kill_after=None):
         given = ("fit", "train.npz", "--model", model, "--checkpoint", f"{model}-progress")
-        # The sums are what is saved; refinement after them would only take time.
+        # Only sums are saved; refinement would just take time.
         given += ("--loss", loss, "--scale", 0.3, *OPTIONS, "--no-refine")
         done = forks.run(*given, cwd=tmp_path, kill_after=kill_after)
         assert done.returncode in (0, -9), done.stderr
@@ -58,9 +58,9 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_model(fit, tmp_path, loss
     n_kills = n_resumed = n_rows = 0
     window = 0.9 * undisturbed.seconds
     while n_kills < 6:
-        # Runs that go on are shorter, so that some must be let alone to come to the end.
+        # Resumed runs are shorter, and some must be left to finish.
         code = fit("model", loss, kill_after=moments.uniform(0, window)).returncode
-        # A run that was through before its time came says that the first one was slow.
+        # If a run finishes before it is killed, the first run was slow.
         window *= 0.7 if code == 0 else 1.0
         n_kills += code == -9
         assert not model.exists() or model.read_bytes() == expected, "half a model"
