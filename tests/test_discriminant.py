@@ -108,6 +108,22 @@ def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_
     assert n_bits == 1 or not np.allclose(Q, other)
 
 
+@pytest.mark.parametrize(("n_bits", "n_rounds"), [(24, 30), (512, 30), (2048, 7), (8191, 1)])
+def test_many_bits_take_fewer_rounds_of_itq(monkeypatch, n_bits, n_rounds):
+    X, y, weights = problem(n_classes=12, d=16)
+    statistics = summed([(X, y, weights)], d=16)
+    coordinates = coordinates_of(scatter_of(statistics.sums()), 0.01, n_bits)
+    found = []
+
+    def counted(rows, rotation, n_rounds):
+        found.append(n_rounds)
+        return rotation
+
+    monkeypatch.setattr(module, "itq", counted)
+    discriminant_projection(coordinates, n_bits, seed=1)
+    assert set(found) == {n_rounds}
+
+
 # -------------------------------------------------------------------------------------------------
 # Invariances
 # -------------------------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ def test_later_batches_update_the_model_and_add_classes_and_columns():
 
 
 def long_texts(seed, n=600, n_classes=10, n_words=200):
-    """Texts of frequent words, and a few of each class's own."""
+    """Texts of frequent words and a few words specific to each class."""
     words = np.array([f"{i * 7919 % 99991:05d}"[::-1] for i in range(3000)])
     rng, shares = np.random.default_rng(seed), 1.0 / np.arange(1, 3001)
     y = rng.integers(0, n_classes, n)
@@ -282,6 +282,57 @@ def test_long_texts_are_learned():
     hasher = NgramHasher().fit(texts)
     classifier = make().fit(hasher.transform(texts), y)
     assert classifier.score(hasher.transform(test), y_test) > 0.9
+
+
+@pytest.mark.parametrize("n_batches", [2, 8, 40])
+def test_batches_sorted_by_class_are_learned_nearly_as_well_as_all_rows(n_batches):
+    X, y = problem(n=2400, n_classes=40, n_features=6000)
+    order = np.argsort(y, kind="stable")
+    classifier = make()
+    for rows in np.array_split(order, n_batches):
+        classifier.partial_fit(X[rows], y[rows])
+    test = problem(n_classes=40, n_features=6000, seed=1)
+    assert classifier.score(*test) > make().fit(X, y).score(*test) - 0.04
+
+
+@pytest.mark.parametrize("form", [scipy.sparse.csr_array, np.asarray], ids=["sparse", "dense"])
+def test_rows_to_replay_are_a_bounded_sample_of_all_rows(form):
+    X, y = problem(n=900, n_features=9000)
+    all_rows = X.toarray()
+    X = form(X if form is scipy.sparse.csr_array else all_rows)
+    classifier = make().partial_fit(X[:300], y[:300])
+    state = classifier.statistics_
+    state._max_bytes = 100 * (X[:1].nbytes if form is np.asarray else 12 * 8 + 32)
+    for start in range(300, 900, 100):
+        classifier.partial_fit(X[start : start + 100], y[start : start + 100])
+    kept = state._reservoir
+    assert 90 <= len(kept.y) <= 110
+    classifier.remove_classes(["class 3"])
+    kept = state._reservoir
+    rows = kept.X if form is np.asarray else kept.X.toarray()
+    found = [np.flatnonzero((all_rows == row).all(axis=1))[0] for row in rows]
+    assert_array_equal(state.classes[kept.y], y[found])
+    assert np.min(found) < 300 < 600 < np.max(found)
+    assert "class 3" not in y[found]
+
+
+def test_batches_are_learned_without_rows_to_replay():
+    X, y = problem(n=900)
+    is_new = y == "class 9"
+    classifier = make().partial_fit(X[:450][~is_new[:450]], y[:450][~is_new[:450]])
+    state = classifier.statistics_
+    state._max_bytes = 0
+    for rows in (slice(450, 600), slice(600, 900)):
+        classifier.partial_fit(X[rows], y[rows])
+        assert len(state._reservoir.y) == 0
+    assert classifier.score(*problem(seed=1)) > 0.9
+
+
+def test_sparse_and_dense_batches_can_follow_each_other():
+    X, y = problem(n=900, n_features=9000)
+    classifier = make().partial_fit(X[:300], y[:300])
+    classifier.partial_fit(X[300:600].toarray(), y[300:600]).partial_fit(X[600:], y[600:])
+    assert classifier.score(*problem(seed=1, n_features=9000)) > 0.9
 
 
 def test_later_batches_add_to_the_means_of_many_classes(by_means):

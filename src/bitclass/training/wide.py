@@ -1,15 +1,16 @@
-"""Wide rows: a projection learned directly on mini-batches, which are mostly sparse.
+"""Wide rows: the projection is learned directly on mini-batches, usually of sparse rows.
 
-Sums of all pairs of d features do not fit where d is 100,000. Here nothing is summed but how often
-each column occurs and how large its values are; then the projection, at first random, learns with
-the loss of refinement (`refinement.steps`) from mini-batches of rows, of which only the entries are
-touched. Each column has a learning rate of its own: a rare one moves as far as a frequent one.
+A Gram matrix of d features does not fit into memory if d is 100,000. Instead, one pass counts how
+often each column occurs and how large its values are. The projection, random at first, is then
+trained on mini-batches with the loss of refinement (`refinement.steps`); a step touches only the
+columns that occur in its rows. Learning rates are per column, so that rare columns move as far as
+frequent ones.
 
-With up to 2,048 classes, weights learn as they do in refinement. With more, the weights of a class
-are the signs of the mean score of its rows, and a mini-batch holds all rows of some classes: a row
-is compared with the mean of the *other* rows of its class and with the means of the other classes
-of the batch, half of which are chosen for being near. Without leaving the row out of its own mean,
-the projection would learn to recognise rows it has seen.
+With up to 2,048 classes, weights are learned as in refinement. With more, the weights of a class
+are the signs of the mean score of its rows, and a mini-batch has all rows of some classes, many of
+them near each other: a row is compared with the mean of the *other* rows of its class and with the
+means of the other classes. If the row were part of its own class mean, the projection would learn
+to recognise rows it has seen.
 
 `y` (n,) is the index of each row's class throughout.
 """
@@ -61,38 +62,40 @@ __all__ = [
     "fitted_wide",
 ]
 
-# A column that occurs in fewer rows is not kept; the second number where there are many rows.
+# Columns that occur in fewer rows are dropped; the second number applies to many rows.
 _MIN_OCCURRENCES, _MIN_OCCURRENCES_OF_MANY, _MANY_ROWS = 2, 3, 10_000
-# A row of less weight than this share of the mean is learned from in some epochs only, as often as
-# its weight says, and its columns are not kept for its sake: steps have the same size in every
-# column, so that a row of hardly any weight would move columns of its own as far as any other.
+# Rows with less than this share of the mean weight are used in a random subset of the epochs, in
+# proportion to their weight, and their columns are not kept for their sake. All columns take steps
+# of the same size, so a column that only such rows have would otherwise move as far as any other.
 _MIN_WEIGHT = 0.1
-# More than this share of entries, and the rows are standardised as dense ones are.
+# With a larger share of nonzero entries, columns are standardised.
 _DENSE_SHARE = 0.5
 
 # Chosen on held-out training rows of CLINC-150 and of place names: see docs/accuracy.md.
 _MAX_LEARNED_CLASSES = 2048
-_LEARNING_RATE = 0.6  # in units of the root mean square of the projection at its start
+_LEARNING_RATE = 0.6  # in units of the root mean square of the initial projection
 _EPOCHS, _MIN_STEPS, _MAX_EPOCHS, _MAX_VISITS = 5, 200, 40, 1_000_000
 _ROWS_PER_STEP = 256
-# Sparse rows that have more entries on average are learned in smaller steps: they share columns,
-# whose steps add up, and would drive the scores of all rows together to where tanh is flat.
+# Sparse rows with more entries on average take smaller steps: the steps of their many shared
+# columns add up, and would saturate tanh for all rows.
 _ENTRIES_PER_ROW = 256
-# The same where weights are means.
+# The same if weights are class means.
 _LEARNING_RATE_BY_MEANS = 0.16
 _SHARPNESS_BY_MEANS = 0.7  # times that of learned weights
-_DEVIATION_BY_MEANS = 0.5  # of the scores at the start
+_DEVIATION_BY_MEANS = 0.5  # standard deviation of the initial scores
 _EPOCHS_BY_MEANS = 4
 _CLASSES_PER_STEP, _NEAR_CLASSES = 512, 3
 _MAX_ROWS_PER_CLASS = 16
-# Codes of all classes, by which near ones are found, are computed anew after so many steps, then
+# The codes of all classes, used to find near ones, are first recomputed after this many steps, then
 # each time the number of steps has grown by half.
 _STEPS_TO_RENEW = 32
-# Factor of the learning rates with later batches.
-_FACTOR_OF_LATER_BATCHES = 0.1
+# Later batches: factor of the learning rates, and how many earlier rows are replayed per new row
+# and at least per batch. Without replay, a batch of new classes makes the model forget others.
+_FACTOR_OF_LATER_BATCHES = 0.3
+_REPLAYED_PER_ROW, _MIN_REPLAYED = 5, 1024
 _HELD_OUT_SHARE, _MAX_HELD_OUT, _MIN_ROWS_TO_HOLD_OUT = 0.05, 2048, 500
 _ROWS_PER_BLOCK, _ROWS_PER_DENSE_BLOCK, _ROWS_TO_ADD = 4096, 256, 65_536
-_ROWS_TO_START = 2048  # that give the random projection its size
+_ROWS_TO_START = 2048  # to scale the random projection
 
 
 class ColumnSums:
@@ -100,8 +103,8 @@ class ColumnSums:
 
     def __init__(self, n_features: int) -> None:
         self.n_rows, self.total_weight = 0, 0.0
-        # Of the rows in which a column is not 0: how many, and sums of their weights, and of values
-        # and squares times weights.
+        # Per column, over the rows in which it is not 0: their number, the sum of their weights,
+        # and weighted sums of values and squared values.
         self.counts = np.zeros(n_features, dtype=np.int64)
         self.weights, self.sums, self.squares = np.zeros((3, n_features))
 
@@ -111,7 +114,7 @@ class ColumnSums:
         return self.total_weight / max(1, self.n_rows)
 
     def add(self, X: Features, sample_weight: NDArray[np.float64]) -> None:
-        """Count rows (n, d) of given weights (n,)."""
+        """Add rows (n, d) with weights (n,)."""
         n, d = X.shape
         self.n_rows += n
         self.total_weight += float(sample_weight.sum())
@@ -130,13 +133,13 @@ class ColumnSums:
             self.sums += np.bincount(X.indices, of_entries, minlength=d)
             of_entries *= X.data
             self.squares += np.bincount(X.indices, of_entries, minlength=d)
-        wrong = np.flatnonzero(~np.isfinite(self.squares))
-        if len(wrong):
-            raise ValueError(f"X: the values of feature {wrong[0]} are too large to be squared")
+        overflown = np.flatnonzero(~np.isfinite(self.squares))
+        if len(overflown):
+            raise ValueError(f"X: the values of feature {overflown[0]} are too large to be squared")
 
     def columns(self) -> Columns:
-        """Which columns to keep, and what makes their values alike in size."""
-        least = _MIN_OCCURRENCES if self.n_rows < _MANY_ROWS else _MIN_OCCURRENCES_OF_MANY
+        """Columns to keep, and the factors that scale their values to the same size."""
+        min_count = _MIN_OCCURRENCES if self.n_rows < _MANY_ROWS else _MIN_OCCURRENCES_OF_MANY
         centre: NDArray[np.float64] | None = None
         if self.counts.sum() > _DENSE_SHARE * self.n_rows * len(self.counts):
             mean, mean_square = self.sums / self.total_weight, self.squares / self.total_weight
@@ -144,23 +147,23 @@ class ColumnSums:
             kept = np.flatnonzero(variance > 1e-12 * mean_square)
             centre, sizes = mean[kept], np.sqrt(variance[kept])
         else:
-            # Of very few rows all columns may be rare.
-            least = min(least, int(self.counts.max()))
-            often = self.counts >= least
-            often &= self.weights >= _MIN_WEIGHT * least * self.mean_weight
-            kept = np.flatnonzero(often & (self.squares > 0))
+            # With very few rows, all columns may be rare.
+            min_count = min(min_count, int(self.counts.max()))
+            frequent = self.counts >= min_count
+            frequent &= self.weights >= _MIN_WEIGHT * min_count * self.mean_weight
+            kept = np.flatnonzero(frequent & (self.squares > 0))
             sizes = np.sqrt(self.squares[kept] / self.weights[kept])
         if len(kept) == 0:
             kept, centre, sizes = np.zeros(1, dtype=np.intp), None, np.ones(1)
         factors = (1.0 / np.maximum(sizes, 1e-30)).astype(np.float32)
-        middle = None if centre is None else centre.astype(np.float32)
-        return Columns(kept.astype(np.int32), factors, middle, len(self.counts))
+        centre_float32 = None if centre is None else centre.astype(np.float32)
+        return Columns(kept.astype(np.int32), factors, centre_float32, len(self.counts))
 
 
 class Columns:
-    """The k columns of d that a projection has, and how their values are scaled.
+    """The k of d columns that the projection uses, and the scaling of their values.
 
-    Values are multiplied by `factors` (k,), after `centre` (k,) is subtracted where rows are dense.
+    Values are multiplied by `factors` (k,); if rows are dense, `centre` (k,) is subtracted first.
     """
 
     def __init__(
@@ -171,12 +174,12 @@ class Columns:
         n_features: int,
     ) -> None:
         self.kept, self.factors, self.centre = kept, factors, centre
-        # The place (d,) of each column among those kept, or -1.
+        # Index (d,) of each column among those kept, or -1.
         self.places = np.full(n_features, -1, dtype=np.int32)
         self.places[kept] = np.arange(len(kept))
 
     def rows(self, X: Features) -> SparseRows | NDArray[np.float32]:
-        """Rows (n, d) in these columns, scaled; dense ones are centred, and stay dense."""
+        """These columns of rows (n, d), scaled; dense rows are also centred, and stay dense."""
         if self.centre is not None:
             dense = X[:, self.kept] if isinstance(X, np.ndarray) else X[:, self.kept].toarray()
             dense = np.ascontiguousarray(dense, dtype=np.float32)
@@ -185,16 +188,15 @@ class Columns:
             return dense
         found = SparseRows.of(X)
         places = self.places[found.indices]
-        here = places >= 0
-        passed = np.concatenate([[0], np.cumsum(here)])
-        places = places[here]
-        return SparseRows(
-            passed[found.indptr], places, found.data[here] * self.factors[places], len(self.kept)
-        )
+        is_kept = places >= 0
+        n_kept = np.concatenate([[0], np.cumsum(is_kept)])
+        places = places[is_kept]
+        values = found.data[is_kept] * self.factors[places]
+        return SparseRows(n_kept[found.indptr], places, values, len(self.kept))
 
 
 class WideState:
-    """A hash function and class weights that learn from wide rows, and learn on from later ones.
+    """A hash function and class weights that are learned from wide rows, batch by batch.
 
     Parameters
     ----------
@@ -202,19 +204,20 @@ class WideState:
     column_sums : ColumnSums
     n_bits : int
     seed : int
-    by_means : bool, whether weights are class means even of few classes
+    by_means : bool, whether weights are class means even with few classes
+    max_bytes : int, limit on the sample of earlier rows that is replayed with later batches
 
     Attributes
     ----------
     columns : Columns
-    projection : (k, r) float32, for values as `columns` scales them
+    projection : (k, r) float32, of values scaled by `columns`
     intercept : (r,) float32
-    class_weights : (C,) float64, sum of the weights of each class's rows
-    n_rows : int, rows that were learned from
-    n_changes : int, grows with each change
+    class_weights : (C,) float64, total sample weight of each class
+    n_rows : int, number of training rows so far
+    n_changes : int, incremented by each change
     rescore : int, length of the short list
     temperature : float
-    facts : dict, about the training, in values that JSON can hold
+    facts : dict about the training, with values that can be written as JSON
     """
 
     def __init__(
@@ -224,7 +227,8 @@ class WideState:
         n_bits: int,
         seed: int,
         *,
-        by_means: bool = False,
+        by_means: bool,
+        max_bytes: int,
     ) -> None:
         self.classes, self.column_sums, self.n_bits = classes, column_sums, n_bits
         self.by_means = by_means or len(classes) > _MAX_LEARNED_CLASSES
@@ -233,21 +237,23 @@ class WideState:
         k = len(self.columns.kept)
         self.projection = self._random.standard_normal((k, n_bits), dtype=np.float32)
         self.intercept = np.zeros(n_bits, dtype=np.float32)
-        self._size = 1.0  # root mean square of the projection at its start
+        self._size = 1.0  # root mean square of the initial projection
         self._squares, self._counts = np.zeros(k, np.float32), np.zeros(k, np.int32)
-        # Their signs are the weights: latent weights, or sums of the scores of each class's rows.
+        # Latent weights, or summed scores of each class's rows; their signs are the weights.
         self._values = np.zeros((len(classes), n_bits), dtype=np.float32)
         self.class_weights = np.zeros(len(classes))
         self.n_rows, self.n_changes = column_sums.n_rows, 0
         self.rescore, self.temperature = 0, 1.0
         self.facts: dict[str, Any] = {}
+        self._max_bytes = max_bytes
+        self._reservoir: Reservoir | None = None
 
     # ---------------------------------------------------------------------------------------------
     # The model
     # ---------------------------------------------------------------------------------------------
 
     def scores(self, X: Features) -> NDArray[np.float32]:
-        """Scores F = P'x + t of rows, (n, r)."""
+        """Scores F = P'x + t of rows, shape (n, r)."""
         found = np.empty((X.shape[0], self.n_bits), dtype=np.float32)
         per_block = _ROWS_PER_BLOCK if self.columns.centre is None else _ROWS_PER_DENSE_BLOCK
         for start in range(0, len(found), per_block):
@@ -257,7 +263,7 @@ class WideState:
         return found
 
     def model(self, precision: Precision) -> PackedModel:
-        """The model, of the classes that have rows."""
+        """The model, without classes that have no rows."""
         seen = self.class_weights > 0
         return PackedModel(
             self.classes[seen],
@@ -268,7 +274,7 @@ class WideState:
         )
 
     def _hash_function(self, precision: Precision) -> HashFunction:
-        """The hash function of rows as they come: of kept columns only, unless rows are dense."""
+        """The hash function of unscaled rows, of kept columns only unless rows are dense."""
         columns, intercept = self.columns, self.intercept.astype(np.float64)
         projection = self.projection * columns.factors[:, None]
         scale = (1.0 / columns.factors).astype(np.float32)
@@ -296,13 +302,13 @@ class WideState:
     # ---------------------------------------------------------------------------------------------
 
     def start(self, X: Features, y: NDArray[np.intp], sample_weight: NDArray[np.float64]) -> None:
-        """Give the random projection a size, and the bits their thresholds, by sample rows."""
+        """Scale the random projection and set the thresholds of the bits, by sample rows."""
         scores = self.scores(X)
         deviation = _DEVIATION_BY_MEANS if self.by_means else 1.0
         self._size = deviation / max(float(np.sqrt(np.mean(scores.var(axis=0)))), 1e-12)
         self.projection *= np.float32(self._size)
         scores *= np.float32(self._size)
-        # Half of the classes on either side of every threshold.
+        # About half of the classes are then on either side of each threshold.
         classes, means = _class_means(scores, y, sample_weight)
         self.intercept = -means.mean(axis=0).astype(np.float32)
         if not self.by_means:
@@ -311,9 +317,9 @@ class WideState:
     def add_to_sums(
         self, X: Features, y: NDArray[np.intp], sample_weight: NDArray[np.float64]
     ) -> None:
-        """Add rows to the weights of their classes, and to sums of scores where these are weights.
+        """Add rows to the class weights and, if weights are class means, to the summed scores.
 
-        Rows whose class `y` (n,) is -1 are left out.
+        Rows with a `y` (n,) of -1 are skipped.
         """
         for start in range(0, len(y), _ROWS_TO_ADD):
             rows = start + np.flatnonzero(y[start : start + _ROWS_TO_ADD] >= 0)
@@ -330,11 +336,12 @@ class WideState:
         sample_weight: NDArray[np.float64] | None = None,
         classes: NDArray[Any] | None = None,
     ) -> None:
-        """Take in a later batch of rows, as `Statistics.add` does: all of it, or none.
+        """Add a later batch of rows, as `Statistics.add` does: all of it, or none.
 
-        Columns that have become frequent enough get a place. With learned weights, new classes
-        start from the mean score of their rows, and there is one epoch of small steps; with more
-        classes the projection stays, and the means take the rows in.
+        Columns that have become frequent enough are added to the projection. Learned weights of
+        new classes start from the mean score of their rows, compared with that of earlier rows;
+        then there is one epoch of small steps on the batch and a sample of earlier rows. With more
+        classes the projection stays the same, and the rows are added to the class means.
         """
         announced = labels if classes is None else np.concatenate([labels, classes])
         check_label_kinds(self.classes, announced)
@@ -349,29 +356,64 @@ class WideState:
             wider = np.zeros((len(new.classes), *values.shape[1:]), dtype=values.dtype)
             wider[places] = values
             setattr(new, name, wider)
+        if new._reservoir is not None:
+            new._reservoir = replace(new._reservoir, y=places[new._reservoir.y])
         if len(labels):
-            new._take_in(X, np.searchsorted(new.classes, labels), weight)
+            new._learn_batch(X, np.searchsorted(new.classes, labels), weight)
         new.n_rows += len(labels)
         new.n_changes += 1
         self.__dict__.update(new.__dict__)
 
-    def _take_in(
+    def _learn_batch(
         self, X: Features, y: NDArray[np.intp], sample_weight: NDArray[np.float64]
     ) -> None:
         is_new = np.flatnonzero(self.class_weights[y] == 0)
         if len(is_new) and not self.by_means:
-            scores = self.scores(X[is_new])
+            scores = np.tanh(self.scores(X[is_new]))
             classes, means = _class_means(scores, y[is_new], sample_weight[is_new])
+            if self._reservoir is not None and len(self._reservoir.y):
+                # Otherwise new classes with mostly new columns would start with similar weights.
+                some = self._reservoir.X[:_ROWS_TO_START]
+                means -= np.tanh(self.scores(some)).mean(axis=0)
             self._values[classes] = _latent(means)
         self.add_to_sums(X, y, sample_weight)
         if not self.by_means:
             sample = WideSample(X, y, sample_weight, np.arange(len(y)))
-            sample = sample.drawn(self.column_sums.mean_weight, self._random)
-            if len(sample.rows):
+            mean_weight = self.column_sums.mean_weight
+            n_drawn = len(sample.drawn(mean_weight, self._random).rows)
+            if n_drawn:
+                sample = self._with_replay(sample, max(_MIN_REPLAYED, _REPLAYED_PER_ROW * n_drawn))
+                sample = sample.drawn(mean_weight, self._random)
+            if n_drawn and len(sample.rows):
                 list(self.learn([sample], len(sample.rows), later=True))
+            self.remember(X, y, sample_weight)
+
+    def _with_replay(self, sample: WideSample, n_replayed: int) -> WideSample:
+        """The rows of a batch and some earlier rows."""
+        earlier = self._reservoir
+        if earlier is None:
+            return sample
+        n_replayed = min(n_replayed, len(earlier.y))
+        chosen = np.sort(self._random.choice(len(earlier.y), n_replayed, replace=False))
+        return WideSample(
+            _stacked([sample.X, earlier.X[chosen]]),
+            np.concatenate([sample.y, earlier.y[chosen]]),
+            np.concatenate([sample.sample_weight, earlier.sample_weight[chosen]]),
+            np.arange(len(sample.y) + n_replayed),
+        )
+
+    def remember(
+        self, X: Features, y: NDArray[np.intp], sample_weight: NDArray[np.float64]
+    ) -> None:
+        """Add rows to those that are sampled for replay; class means need no replay."""
+        if self.by_means:
+            return
+        rows = Reservoir(X, y, sample_weight, self._random.random(len(y))).cut(self._max_bytes)
+        earlier = self._reservoir
+        self._reservoir = rows if earlier is None else earlier.joined(rows).cut(self._max_bytes)
 
     def _extend_columns(self) -> None:
-        """Give columns a place that occur often enough by now, with random projections."""
+        """Add columns that have become frequent enough, with random projections."""
         now, before = self.column_sums.columns(), self.columns
         if before.centre is not None or now.centre is not None:
             return
@@ -394,6 +436,9 @@ class WideState:
         stay = ~which_classes(self.classes, labels)
         for name in ("classes", "class_weights", "_values"):
             setattr(self, name, getattr(self, name)[stay])
+        if self._reservoir is not None:
+            kept = self._reservoir.rows(np.flatnonzero(stay[self._reservoir.y]))
+            self._reservoir = replace(kept, y=(np.cumsum(stay) - 1)[kept.y])
         self.n_changes += 1
 
     # ---------------------------------------------------------------------------------------------
@@ -407,14 +452,13 @@ class WideState:
 
         Parameters
         ----------
-        samples : rows to show in each epoch, with weights of mean 1
+        samples : training rows of each epoch, with weights of mean 1
         n_rows : int, rows per sample
-        later : bool, whether these rows add to what was learned from others: one epoch of small
-            steps
+        later : bool, whether the model has been trained before: one epoch of small steps
 
         Yields
         ------
-        After each epoch its number, how many are planned, and the mean loss.
+        After each epoch, its number, the planned number of epochs, and the mean loss.
         """
         of_intercept, sharp = Adam(self.intercept), sharpness(*self._values.shape)
         rate_of_columns, rate_of_intercept = _LEARNING_RATE, LEARNING_RATE_OF_INTERCEPT
@@ -467,7 +511,7 @@ class WideState:
             return _EPOCHS_BY_MEANS, Schedule(per_epoch * _EPOCHS_BY_MEANS)
         per_epoch = n_rows // max(1, min(_ROWS_PER_STEP, n_rows))
         if later:
-            # The last step of a schedule has size 0, and a small batch has no other.
+            # The last step of a schedule has size 0; a small batch would have no other.
             return 1, Schedule(per_epoch + 1, _FACTOR_OF_LATER_BATCHES)
         n_epochs = max(_EPOCHS, min(_MAX_EPOCHS, math.ceil(_MIN_STEPS / per_epoch)))
         n_epochs = max(1, min(n_epochs, _MAX_VISITS // n_rows))
@@ -476,7 +520,7 @@ class WideState:
     def _mini_batches(
         self, sample: WideSample, n_rows: int, step: int
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-        """Rows of each step, and where weights are means how many of them each class has."""
+        """Rows of each step and, if weights are class means, the number of rows per class."""
         if not self.by_means:
             per_step = max(1, min(_ROWS_PER_STEP, n_rows))
             for chosen in mini_batches(len(sample.rows), per_step, self._random):
@@ -507,7 +551,7 @@ class WideState:
     def _codes_of_classes(
         self, sample: WideSample, rows: NDArray[np.intp], y: NDArray[np.intp]
     ) -> NDArray[np.uint8]:
-        """Packed signs of the mean scores of classes, by some rows of each."""
+        """Packed signs of the class mean scores, from the given rows."""
         sums = np.zeros((y[-1] + 1, self.n_bits), dtype=np.float32)
         for start in range(0, len(rows), _ROWS_TO_ADD):
             part = rows[start : start + _ROWS_TO_ADD]
@@ -521,12 +565,12 @@ class WideState:
         by_scores: NDArray[np.float32],
         learning_rate: float,
     ) -> None:
-        """Move the projection against the gradient of a mini-batch."""
+        """Update the projection by the gradient of a mini-batch."""
         size = learning_rate * self._size
         if isinstance(batch, SparseRows):
             sparse_step(batch, by_scores, size, self.projection, self._squares, self._counts)
             return
-        # The same with a product of dense matrices.
+        # The same, for dense rows.
         gradient = batch.T @ by_scores
         self._counts += 1
         self._squares *= np.float32(0.99)
@@ -543,11 +587,11 @@ def _gradient(
     sharp: tuple[float, float],
     sample_weight: NDArray[np.float64],
 ) -> tuple[Any, Any, Any]:
-    """Loss of rows, and its gradient by their scores (m, r) and by latent weights (C, r)."""
+    """Loss of rows, and its gradients by their scores (m, r) and by the latent weights (C, r)."""
     shares = np.divide(sample_weight, len(y)).astype(np.float32)
     codes, values = signs(scores), np.tanh(scores, out=scores)
     loss, by_scores, by_weights = cross_entropy(codes, values, signs(latent), y, shares, sharp)
-    # The slope of tanh, also instead of that of sign.
+    # Straight-through: the derivative of tanh also replaces that of sign.
     by_scores -= by_scores * values * values
     return loss, by_scores, by_weights
 
@@ -558,17 +602,17 @@ def _gradient_by_means(
     sharp: tuple[float, float],
     sample_weight: NDArray[np.float64],
 ) -> tuple[float, NDArray[np.float32]]:
-    """Loss of rows against the means of classes, and its gradient by their scores (m, r).
+    """Loss of rows compared with class means, and its gradient by their scores (m, r).
 
-    The score of a row's own class is that of the mean of the other rows of the class. Rows that
-    are alone in their class are not compared with others, but others are compared with them.
+    A row is compared with the mean of the *other* rows of its class. The only row of a class has no
+    loss, but other rows are compared with it.
 
     Parameters
     ----------
-    scores : (m, r), rows of one class after the other
-    lengths : (C,) how many each class has
-    sharp : factors of the scores in the softmax, by signs and by tanh
-    sample_weight : (m,) of mean about 1
+    scores : (m, r), of rows grouped by class
+    lengths : (C,), number of rows per class
+    sharp : factors of the logits, for signs and for tanh
+    sample_weight : (m,), with a mean of about 1
     """
     y = np.repeat(np.arange(len(lengths)), lengths)
     starts = np.cumsum(lengths) - lengths
@@ -598,19 +642,19 @@ def _gradient_by_means(
         log_likelihood += share * np.log(slope[at] + np.float32(1e-9))
         slope[at] -= 1.0
         slope *= (np.float32(share) * factor * shares)[:, None]
-        of_own = slope[at][:, None]
+        own_slope = slope[at][:, None]
         slope[at] = 0.0
-        by_others += of_own * queries
+        by_others += own_slope * queries
         by_classes += slope.T @ queries
-        slopes.append((slope, of_own))
-    slope, of_own = (one + other for one, other in zip(*slopes, strict=True))
+        slopes.append((slope, own_slope))
+    slope, own_slope = (one + other for one, other in zip(*slopes, strict=True))
     by_scores = slope @ of_classes
-    by_scores += of_own * of_others
-    # The slope of tanh, also instead of that of sign.
+    by_scores += own_slope * of_others
+    # Straight-through: the derivative of tanh also replaces that of sign.
     by_scores *= 1.0 - values * values
     by_classes *= (1.0 - np.tanh(means) ** 2) / totals
     by_others *= (1.0 - np.tanh(others) ** 2) / others_total
-    # The mean of the others has the scores of all rows of the class but one.
+    # The mean of the others contains all rows of the class but one.
     by_classes += np.add.reduceat(by_others, starts)
     by_scores += weights * (by_classes[y] - by_others)
     return -float(shares @ log_likelihood), by_scores
@@ -619,7 +663,7 @@ def _gradient_by_means(
 def _product(
     batch: SparseRows | NDArray[np.float32], projection: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Rows (m, k), as `Columns.rows` gives them, times a projection (k, r)."""
+    """Product of rows (m, k), as returned by `Columns.rows`, and a projection (k, r)."""
     if isinstance(batch, SparseRows):
         return sparse_scores(batch, projection)
     found: NDArray[np.float32] = batch @ projection
@@ -627,7 +671,7 @@ def _product(
 
 
 def _latent(means: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Latent weights from the mean scores (C, r) of classes."""
+    """Latent weights from class mean scores (C, r)."""
     size = max(float(np.sqrt(np.mean(means**2))), 1e-12)
     latent: NDArray[np.float32] = np.clip(LATENT_SIZE * means / size, -1.0, 1.0)
     return latent.astype(np.float32)
@@ -639,7 +683,7 @@ def _add_by_class(
     y: NDArray[np.intp],
     sample_weight: NDArray[np.float64],
 ) -> None:
-    """Add weighted scores (n, r) to the sums (C, r) of their classes."""
+    """Add the weighted scores (n, r) of rows to the sums (C, r) of their classes."""
     order = np.argsort(y, kind="stable")
     present, starts = np.unique(y[order], return_index=True)
     weighted = scores[order] * sample_weight[order, None].astype(np.float32)
@@ -663,7 +707,7 @@ def _class_means(
 
 @dataclass(frozen=True)
 class WideSample:
-    """Rows (n, d) in memory, and the numbers `rows` (m,) of those to learn from."""
+    """Rows (n, d) in memory, and the indices `rows` (m,) of those to train on."""
 
     X: Features
     y: NDArray[np.intp]
@@ -671,9 +715,9 @@ class WideSample:
     rows: NDArray[np.intp]
 
     def drawn(self, mean_weight: float, random: np.random.Generator) -> WideSample:
-        """Rows for one epoch: those of little weight only as often as their weight says.
+        """Rows for one epoch; those of little weight are drawn in proportion to their weight.
 
-        Weights are then in units of `mean_weight`, and none is below `_MIN_WEIGHT`.
+        Weights are returned in units of `mean_weight`, and none is below `_MIN_WEIGHT`.
         """
         if (self.sample_weight == 1.0).all():
             return self
@@ -683,8 +727,50 @@ class WideSample:
         return replace(self, sample_weight=weight, rows=self.rows[drawn])
 
 
+@dataclass(frozen=True)
+class Reservoir:
+    """A uniform sample of the rows learned from so far: those with the smallest random keys.
+
+    Its arrays are never modified, so copies of a state share it.
+    """
+
+    X: Features
+    y: NDArray[np.intp]
+    sample_weight: NDArray[np.float64]
+    keys: NDArray[np.float64]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Reservoir:
+        return self
+
+    def rows(self, chosen: NDArray[np.intp]) -> Reservoir:
+        """Copies of some rows."""
+        return Reservoir(
+            self.X[chosen], self.y[chosen], self.sample_weight[chosen], self.keys[chosen]
+        )
+
+    def joined(self, other: Reservoir) -> Reservoir:
+        """The rows of both."""
+        return Reservoir(
+            _stacked([self.X, other.X]),
+            np.concatenate([self.y, other.y]),
+            np.concatenate([self.sample_weight, other.sample_weight]),
+            np.concatenate([self.keys, other.keys]),
+        )
+
+    def cut(self, max_bytes: int) -> Reservoir:
+        """Copies of as many rows as fit, those with the smallest keys."""
+        if isinstance(self.X, np.ndarray):
+            n_bytes = np.full(len(self.y), self.X.shape[1] * self.X.itemsize)
+        else:
+            per_entry = self.X.data.itemsize + self.X.indices.itemsize
+            n_bytes = np.diff(self.X.indptr).astype(np.int64) * per_entry
+        n_bytes += 32  # y, weight, key, and the pointer to a sparse row
+        order = np.argsort(self.keys)
+        return self.rows(np.sort(order[np.cumsum(n_bytes[order]) <= max_bytes]))
+
+
 class _Pool:
-    """Rows to learn from: all in memory, or a fresh sample, a `share` of them, in each epoch."""
+    """Training rows: all in memory, or a new sample in each epoch, a `share` of all rows."""
 
     def __init__(
         self,
@@ -694,12 +780,12 @@ class _Pool:
         share: float,
         random: np.random.Generator,
     ) -> None:
-        self._passes, self._own, self._random = passes, y, random
+        self._passes, self._y, self._random = passes, y, random
         self._mean_weight, self._share = mean_weight, share
         self._kept: WideSample | None = None
 
     def batches(self) -> Iterator[tuple[Features, NDArray[np.intp], NDArray[np.float64]]]:
-        """Batches of all rows, with their numbers and weights."""
+        """Batches of all rows, with their indices and weights."""
         begin = 0
         for X, _, weight in self._passes():
             rows = np.arange(begin, begin + X.shape[0])
@@ -707,28 +793,28 @@ class _Pool:
             yield X, rows, np.ones(len(rows)) if weight is None else weight
 
     def samples(self, is_held_out: NDArray[np.bool_]) -> Iterator[WideSample]:
-        """Rows for one epoch after the other, without those that are held out."""
+        """Rows of each epoch, without held-out rows."""
         while True:
             sample = self._kept or self._sample(is_held_out)
             if self._share == 1.0:
                 self._kept = sample
             drawn = sample.drawn(self._mean_weight, self._random)
             yield drawn if len(drawn.rows) else sample
-            del sample, drawn  # or two samples would be held at once
+            del sample, drawn  # so that only one sample is in memory
 
     def rows(self, chosen: NDArray[np.bool_]) -> Features:
-        """Some rows."""
+        """Rows that are True in `chosen` (n,)."""
         return _stacked([X[chosen[rows]] for X, rows, _ in self.batches()])
 
     def _sample(self, is_held_out: NDArray[np.bool_]) -> WideSample:
-        # Whole classes where each has few rows, or no row would have others of its class.
-        n_classes = int(self._own.max()) + 1
+        # If classes have few rows, draw whole classes: a row needs others of its class.
+        n_classes = int(self._y.max()) + 1
         by_class = self._random.random(n_classes) < self._share
-        whole = len(self._own) < _MAX_ROWS_PER_CLASS * n_classes
+        whole = len(self._y) < _MAX_ROWS_PER_CLASS * n_classes
         parts = []
         for X, rows, weight in self.batches():
             if self._share < 1.0:
-                drawn = by_class[self._own[rows]]
+                drawn = by_class[self._y[rows]]
                 if not whole:
                     drawn = self._random.random(len(rows)) < self._share
                 X, rows, weight = X[drawn], rows[drawn], weight[drawn]
@@ -736,19 +822,19 @@ class _Pool:
         blocks, numbers, weights = zip(*parts, strict=True)
         rows = np.concatenate(numbers)
         to_learn = np.flatnonzero(~is_held_out[rows])
-        return WideSample(_stacked(blocks), self._own[rows], np.concatenate(weights), to_learn)
+        return WideSample(_stacked(blocks), self._y[rows], np.concatenate(weights), to_learn)
 
 
 def _stacked(blocks: Sequence[Features]) -> Features:
     if len(blocks) == 1:
         return blocks[0]
-    if isinstance(blocks[0], np.ndarray):
+    if all(isinstance(block, np.ndarray) for block in blocks):
         return np.concatenate(blocks)
     return scipy.sparse.vstack(blocks, format="csr")
 
 
 def _held_out(y: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.intp]:
-    """Rows to judge by: of classes with three rows or more, at most a fifth of each, at least 1."""
+    """Rows to hold out: at most a fifth of each class, at least 1 of a class with three or more."""
     if len(y) < _MIN_ROWS_TO_HOLD_OUT:
         return np.empty(0, dtype=np.intp)
     order = random.permutation(len(y))
@@ -774,9 +860,9 @@ def fit_wide(
     Parameters
     ----------
     settings : Settings
-    passes : gives the rows, in the same order every time
+    passes : callable that yields batches of the rows, in the same order every time
     n_features : int
-    classes : labels that will come, optional
+    classes : labels of classes that may occur in later batches, optional
 
     Returns
     -------
@@ -798,12 +884,19 @@ def fit_wide(
     y = np.searchsorted(found, all_labels)
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     random = np.random.default_rng([seed, 1])
-    state = WideState(found, column_sums, settings.n_bits, seed, by_means=not settings.refine)
+    state = WideState(
+        found,
+        column_sums,
+        settings.n_bits,
+        seed,
+        by_means=not settings.refine,
+        max_bytes=settings.max_bytes // 16,
+    )
     n_columns = len(state.columns.kept)
     settings.print_line(
-        f"wide rows: {n_features} features, of which {n_columns} occur often enough; "
-        f"{column_sums.counts.sum() / max(1, column_sums.n_rows):.0f} entries per row; learning on "
-        "sparse mini-batches"
+        f"wide rows: {n_features} features, of which {n_columns} are kept; "
+        f"{column_sums.counts.sum() / max(1, column_sums.n_rows):.0f} entries per row; trained on "
+        "mini-batches"
     )
     share = min(1.0, settings.max_bytes // 4 / max(1, n_bytes))
     pool = _Pool(passes, y, float(sample_weight[counts].mean()), share, random)
@@ -824,6 +917,7 @@ def fit_wide(
                 break
     for X, rows, weight in pool.batches():
         state.add_to_sums(X, np.where(is_held_out[rows], -1, y[rows]), weight)
+        state.remember(X, y[rows], weight)
     state.rescore = settings.default_rescore
     if np.count_nonzero(is_held_out) > 1:
         # Classes without rows are not in the model.
@@ -850,6 +944,6 @@ def _judge(settings: Settings, state: WideState, held_out: Sample) -> None:
 
 
 def fitted_wide(settings: Settings, state: WideState) -> Fitted:
-    """The model of a state, and the facts about its training."""
+    """The model of a state, with the facts about its training."""
     history = np.empty(0, dtype=HISTORY_DTYPE)
     return Fitted(state.model(settings.precision), history, 0, None, state.facts)
