@@ -98,7 +98,7 @@ def test_further_connections_are_refused_and_served_again_when_others_end(servic
 
 
 def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 2.0)  # more than a busy client needs to send it
     model = ServedModel("m", services.random_model(["a", "b"]))
     with services.in_thread(Service([model], body_seconds=0.3)) as service:
         for request, status in [
