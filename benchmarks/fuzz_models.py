@@ -89,7 +89,7 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
             damaged, way = mutated(rng, content)
             Path(path).write_bytes(damaged)
             faulthandler.dump_traceback_later(10 * seconds, exit=True)
-            began = time.perf_counter()
+            began = time.process_time()  # a busy machine may let it wait
             try:
                 with np.errstate(all="ignore"):
                     read(path, "statistics" if name.startswith("statistics") else "model")
@@ -100,7 +100,7 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
             except BaseException:
                 print(f"seed {seed}, file {at}: {way} of {name}", file=sys.stderr)
                 raise
-            took = time.perf_counter() - began
+            took = time.process_time() - began
             assert took < seconds, f"seed {seed}, file {at}: {way} of {name} took {took:.1f} s"
             slowest = max(slowest, took)
             outcomes[outcome] += 1
@@ -113,7 +113,9 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100_000, help="number of damaged files")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--memory", type=int, default=64, help="maximal MiB above the start")
-    parser.add_argument("--seconds", type=float, default=2.0, help="maximal seconds per file")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="maximal seconds of CPU time per file"
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
